@@ -9,18 +9,18 @@ use std::hash::{BuildHasher as _, Hash, Hasher};
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 
 pub(crate) use self::entry::Identity;
-use self::entry::{is_anyone, parse_range};
-pub(crate) use self::list::AclRef;
+use self::entry::{Range, is_anyone};
+pub(crate) use self::list::{AclRef, Extent};
 use crate::gradual::GradualMap;
 use crate::hash::QuickHash;
 
-/// How many entries a list may have, before and after `auth` is replaced by identities. What one
-/// check may cost grows with it, and what a request of a few bytes leaves on the disk.
-pub(crate) const MAX_ENTRIES: usize = 1_000;
+/// How long a list may be, before and after `auth` is replaced by identities. What one check may cost
+/// grows with it, and what a request of a few bytes leaves on the disk.
+pub(crate) const MAX_EXTENT: Extent = Extent { entries: 1_000, bytes: 256 * 1024 };
 
 /// Fails unless `acl` gives one of these identities one of the permissions `wanted`.
 ///
-/// However long the list, the cost grows with the number of identities, and of addresses in it.
+/// However long the list, the cost grows with the number of identities only.
 pub(crate) fn check(
     acl: &AclRef,
     wanted: Permissions,
@@ -34,7 +34,7 @@ pub(crate) fn check(
 }
 
 /// The list that a node gets when a client with these identities asks for `wanted`: without
-/// repetitions, `auth` replaced by what the client has proven. It ends soon after [`MAX_ENTRIES`], and
+/// repetitions, `auth` replaced by what the client has proven. It ends soon after [`MAX_EXTENT`], and
 /// is then too long to be of use.
 pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, ErrorCode> {
     if wanted.is_empty() {
@@ -43,10 +43,12 @@ pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, 
 
     let mut seen = HashSet::with_capacity(wanted.len());
     let mut expanded = Vec::with_capacity(wanted.len());
+    let mut extent = Extent::default();
     for entry in wanted {
         if !seen.insert(entry) {
             continue;
         }
+        let before = expanded.len();
         if entry.scheme == "auth" {
             expand_auth(entry.permissions, identities, &mut expanded)?;
         } else if is_anyone(entry) || is_valid(entry) {
@@ -54,7 +56,8 @@ pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, 
         } else {
             return Err(ErrorCode::InvalidAcl);
         }
-        if expanded.len() > MAX_ENTRIES {
+        extent = extent + Extent::of(&expanded[before..]);
+        if !extent.fits(MAX_EXTENT) {
             break;
         }
     }
@@ -81,7 +84,7 @@ fn is_valid(entry: &Acl) -> bool {
     match entry.scheme.as_str() {
         // ZooKeeper does not count empty parts at the end.
         "digest" => entry.id.trim_end_matches(':').split(':').count() == 2,
-        "ip" => parse_range(&entry.id).is_some(),
+        "ip" => Range::parse(&entry.id).is_some(),
         "x509" => is_distinguished_name(&entry.id),
         _ => false,
     }
@@ -132,44 +135,49 @@ impl Hash for Hashed {
     }
 }
 
-/// After how many new lists a part of all is looked through for those that nobody has.
-const UNCHECKED: usize = 64;
-
-/// Keeps one copy of each distinct list.
+/// Keeps one copy of each distinct list that nodes have.
 #[derive(Default)]
 pub(crate) struct AclTable {
     lists: GradualMap<Hashed, ()>,
     hasher: QuickHash,
-    /// How many lists came since unused ones were looked for.
-    unchecked: usize,
     /// What the lists weigh.
     bytes: usize,
 }
 
 impl AclTable {
-    /// The one copy of `acl`.
+    /// The copy of `acl` that nodes share, for one more node.
     pub(crate) fn intern(&mut self, acl: AclRef) -> AclRef {
         if acl.is_open() {
             return AclRef::open();
         }
-        let key = self.hashed(&acl);
-        if let Some((known, ())) = self.lists.get_key_value(&key) {
-            return known.acl.clone();
+        let acl = self.shared(acl);
+        if acl.nodes() == 0 {
+            self.bytes += acl.weight();
+            self.lists.insert(self.hashed(&acl), ());
         }
-        self.purge_if_due();
-        self.bytes += acl.weight();
-        self.lists.insert(key, ());
+        acl.gain_node();
         acl
+    }
+
+    /// The copy of `acl` that nodes share, or `acl` itself if none has such a list.
+    pub(crate) fn shared(&self, acl: AclRef) -> AclRef {
+        if acl.nodes() > 0 || acl.is_open() {
+            return acl;
+        }
+        match self.lists.get_key_value(&self.hashed(&acl)) {
+            Some((known, ())) => known.acl.clone(),
+            None => acl,
+        }
     }
 
     fn hashed(&self, acl: &AclRef) -> Hashed {
         Hashed { hash: self.hasher.hash_one(acl), acl: acl.clone() }
     }
 
-    /// Forgets a list that a node has given up, if no other has it. Whoever else still holds it for a
-    /// moment leaves that to the next purge.
+    /// A node has given up the list, which is forgotten if it was the last one.
     pub(crate) fn release(&mut self, acl: &AclRef) {
-        if acl.is_last_but_one() && self.lists.remove(&self.hashed(acl)).is_some() {
+        if !acl.is_open() && acl.lose_node() {
+            self.lists.remove(&self.hashed(acl));
             self.bytes -= acl.weight();
         }
     }
@@ -177,21 +185,6 @@ impl AclTable {
     /// What all lists weigh, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Drops unused lists of a few hundred now and then: to look at all would keep everyone waiting.
-    fn purge_if_due(&mut self) {
-        self.unchecked += 1;
-        if self.unchecked < UNCHECKED {
-            return;
-        }
-        self.unchecked = 0;
-        let bytes = &mut self.bytes;
-        self.lists.retain_some(|list, ()| {
-            let stays = list.acl.is_shared();
-            *bytes -= if stays { 0 } else { list.acl.weight() };
-            stays
-        });
     }
 }
 
@@ -245,12 +238,17 @@ mod tests {
         assert_eq!(masked, [entry("digest", "u:x"), entry("ip", "::1")]);
     }
 
+    /// As long as a node has it, equal lists are one; whoever else holds it does not keep it there.
     #[test]
-    fn unused_lists_are_dropped() {
+    fn a_list_is_kept_while_a_node_has_it() {
         let mut table = AclTable::default();
-        for n in 0..1000 {
-            table.intern(vec![entry("digest", &format!("u:{n}"))].into());
-        }
-        assert!(table.lists.len() <= 65, "{}", table.lists.len());
+        let list = || AclRef::from(vec![entry("digest", "u:h")]);
+        let (first, second) = (table.intern(list()), table.intern(list()));
+        assert_eq!((table.lists.len(), table.bytes(), first.nodes()), (1, first.weight(), 2));
+        table.release(&first);
+        assert_eq!(table.shared(list()).nodes(), 1);
+        table.release(&second);
+        assert_eq!((table.lists.len(), table.bytes(), first.nodes()), (0, 0, 0));
+        assert_eq!(table.intern(first).nodes(), 1, "it comes back");
     }
 }

@@ -8,12 +8,16 @@ use crate::acl::Identity;
 use crate::auth;
 use crate::config::Now;
 use crate::hash::HashMap;
-use crate::output::ConnectionId;
+use crate::output::{CloseReason, ConnectionId};
 use crate::rearming::Rearming;
 
 /// How many identities a connection may have, its address and certificate included. `auth` in an
 /// access control list stands for all of them, and every check looks for each.
 pub(crate) const MAX_IDENTITIES: usize = 32;
+
+/// How long the identities of a connection may be together, in bytes. A digest is a user and 29 bytes,
+/// and the subject of a certificate has some hundred.
+pub(crate) const MAX_IDENTITY_BYTES: usize = 8 * 1024;
 
 /// An open connection.
 pub(crate) struct Connection {
@@ -35,17 +39,30 @@ impl Connection {
         Self { peer, session: None, only_resumes: false, identities, rearming: None }
     }
 
-    /// Adds an identity that the client has proven; `false` if it would be one too many.
-    #[must_use]
-    pub(crate) fn add_identity(&mut self, identity: Identity) -> bool {
+    /// Adds an identity that the client has proven, unless it is one too many.
+    pub(crate) fn add_identity(&mut self, identity: Identity) -> Result<(), CloseReason> {
         if self.identities.contains(&identity) {
-            return true;
+            return Ok(());
         }
-        let has_room = self.identities.len() < MAX_IDENTITIES;
-        if has_room {
-            self.identities.push(identity);
+        if self.identities.len() >= MAX_IDENTITIES {
+            return Err(CloseReason::TooManyIdentities { max: MAX_IDENTITIES });
         }
-        has_room
+        self.identities.push(identity);
+        self.check_identities()
+    }
+
+    /// Fails if the identities are too long together.
+    pub(crate) fn check_identities(&self) -> Result<(), CloseReason> {
+        let bytes = self.identities.iter().map(|identity| identity.id.len()).sum();
+        match bytes <= MAX_IDENTITY_BYTES {
+            true => Ok(()),
+            false => Err(CloseReason::IdentitiesTooLong { bytes, max: MAX_IDENTITY_BYTES }),
+        }
+    }
+
+    /// What its identities weigh.
+    pub(crate) fn identity_bytes(&self) -> usize {
+        self.identities.iter().map(Identity::weight).sum()
     }
 }
 

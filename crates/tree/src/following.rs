@@ -14,7 +14,7 @@ use lockkeeper_wire::SessionId;
 
 use crate::output::ConnectionId;
 use crate::server::Server;
-use crate::txn::{Record, Transactions};
+use crate::txn::{Record, Transactions, Txn};
 
 impl Server {
     /// From now on, [`take_transactions`](Self::take_transactions) has what is done to the tree. What has
@@ -36,7 +36,7 @@ impl Server {
     /// Does to the tree what a leader has done to its own, and tells those who watch.
     pub fn follow(&mut self, transactions: &Transactions) {
         for (stamp, txn) in &transactions.txns {
-            self.commit(*stamp, [txn.clone()], drop);
+            self.commit(*stamp, [with_own_list(txn)], drop);
         }
         self.last_zxid = transactions.last_zxid;
     }
@@ -53,4 +53,15 @@ impl Server {
             known.session = Some(session);
         }
     }
+}
+
+/// The same transaction with a copy of its list: a list knows how many nodes of one tree have it.
+fn with_own_list(txn: &Txn) -> Txn {
+    let mut txn = txn.clone();
+    if let Txn::Create { acl, .. } | Txn::SetAcl { acl, .. } = &mut txn
+        && !acl.is_open()
+    {
+        *acl = acl.to_vec().into();
+    }
+    txn
 }

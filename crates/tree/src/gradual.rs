@@ -25,8 +25,6 @@ pub(crate) struct GradualMap<K, V> {
     parts: Vec<HashTable<(K, V)>>,
     len: usize,
     hasher: QuickHash,
-    /// The part that [`Self::retain_some`] comes to next.
-    swept: usize,
 }
 
 /// What an entry with a key of type `K` is found by.
@@ -36,7 +34,7 @@ impl<K, Q: Equivalent<K> + Hash + ?Sized> Key<K> for Q {}
 
 impl<K, V> Default for GradualMap<K, V> {
     fn default() -> Self {
-        Self { parts: vec![HashTable::new()], len: 0, hasher: QuickHash::default(), swept: 0 }
+        Self { parts: vec![HashTable::new()], len: 0, hasher: QuickHash::default() }
     }
 }
 
@@ -129,15 +127,6 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.parts.iter_mut().flatten().map(|(_, value)| value)
-    }
-
-    /// Removes the entries of one part for which `keep` says no; the next call looks at the next part.
-    pub(crate) fn retain_some(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
-        self.swept = (self.swept + 1) % self.parts.len();
-        let part = &mut self.parts[self.swept];
-        let before = part.len();
-        part.retain(|(key, value)| keep(key, value));
-        self.len -= before - part.len();
     }
 
     /// For how many entries there is memory.
@@ -269,18 +258,6 @@ mod tests {
             }
         }
         assert!(table.capacity() < 3 * table.len(), "{}", table.capacity());
-    }
-
-    #[test]
-    fn a_sweep_comes_to_all() {
-        let mut table: GradualMap<u32, u32> = GradualMap::default();
-        for n in 0..10_000 {
-            table.insert(n, n);
-        }
-        for _ in 0..table.parts.len() {
-            table.retain_some(|key, _| key % 2 == 0);
-        }
-        assert_eq!((table.len(), table.iter().count()), (5_000, 5_000));
     }
 
     proptest! {

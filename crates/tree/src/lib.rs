@@ -21,6 +21,7 @@
 //!   timers       expiry of sessions, reaping of containers and TTL nodes
 //!   nodes        the tree itself                  quota      ... and how large parts of it may be
 //!   children     the children of one node         gradual    hash tables that grow in small steps
+//!   ancestors    what holds for whole subtrees: the paths above a path, in one pass
 //!   room, share  limits on growth, and fair shares of memory
 //!   lengths      the lengths of replies on the wire
 //!   rearming     long setWatches requests, cut into portions
@@ -41,6 +42,7 @@
 //! this order never shows a state that a crash can undo.
 
 mod acl;
+mod ancestors;
 mod apply;
 mod auth;
 mod children;

@@ -16,12 +16,13 @@ pub(crate) enum Refusal {
     Operation(Vec<OpResult>),
 }
 
-/// Prepares all operations, each on the tree as the ones before it will leave it.
+/// Prepares all operations, each on the tree as the ones before it will leave it; with the tree as all of
+/// them will.
 pub(crate) fn prepare<'a>(
     tree: &'a Tree,
     caller: Caller<'_>,
     ops: &'a [Op],
-) -> Result<Vec<Txn>, Refusal> {
+) -> Result<(Draft<'a>, Vec<Txn>), Refusal> {
     if ops.iter().any(is_malformed) {
         return Err(Refusal::Request(ErrorCode::MarshallingError));
     }
@@ -38,7 +39,7 @@ pub(crate) fn prepare<'a>(
             Err(code) => return Err(Refusal::Operation(failed(ops.len(), txns.len(), code))),
         }
     }
-    Ok(txns)
+    Ok((draft, txns))
 }
 
 /// No error before the failing operation, its own at it, "not tried" after it.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use lockkeeper_wire::{Acl, NodeData, Permissions, SessionId, Stat, Zxid};
 
 use crate::acl::{AclRef, AclTable};
+use crate::ancestors::AncestorMap;
 use crate::children::Children;
 use crate::gradual::GradualMap;
 use crate::hash::{self, HashSet};
@@ -117,7 +118,7 @@ pub(crate) struct Tree {
     reapable: BTreeSet<Arc<str>>,
     pub(crate) acls: AclTable,
     /// Nodes with a quota.
-    pub(crate) quotas: HashSet<Arc<str>>,
+    pub(crate) quotas: AncestorMap<()>,
     touched: Vec<Touched>,
     bytes: usize,
 }

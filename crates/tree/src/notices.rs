@@ -112,6 +112,20 @@ pub enum Notice {
         /// The limit.
         max: usize,
     },
+    /// An access control list whose texts are too long, or lists of one request that are too long together,
+    /// once `auth` stands for what the client has proven. The request was refused.
+    #[error(
+        "access control lists of {bytes} bytes, in which `auth` counts for each identity of the \
+         client, are over the limit of {max}, and were refused"
+    )]
+    AclTooLarge {
+        /// Who asked.
+        connection: ConnectionId,
+        /// The length of the texts, in bytes, as far as they were counted.
+        bytes: usize,
+        /// The limit, in bytes.
+        max: usize,
+    },
     /// A quota that a request would have broken, or did break if the limit is a soft one.
     #[error(
         "the quota of {path} is exceeded: {present} {what}, {kind} limit {limit}{}",

@@ -104,6 +104,15 @@ pub enum CloseReason {
         /// The limit.
         max: usize,
     },
+    /// The identities that the client has proven are longer, all together, than those of one connection
+    /// may be.
+    #[error("the identities of the client have {bytes} bytes, which is over the limit of {max}")]
+    IdentitiesTooLong {
+        /// Their length, in bytes.
+        bytes: usize,
+        /// The limit, in bytes.
+        max: usize,
+    },
     /// The first frame was no handshake.
     #[error("the first frame is no ZooKeeper handshake: {0}")]
     BadHandshake(DecodeError),

@@ -13,21 +13,25 @@ use lockkeeper_wire::{
     NodeData, Permissions, Sequence, SessionId, SetAclRequest, SetDataRequest, ZnodePath,
 };
 
-use crate::acl::{self, AclRef, Identity};
+use crate::acl::{self, AclRef, Extent, Identity};
 use crate::hash::{HashMap, QuickHash};
 use crate::nodes::{NODE_WEIGHT, Owner, SYSTEM_NODES, Tree, parent_of};
 use crate::notices::{Notice, Notices};
 use crate::output::ConnectionId;
 use crate::quota;
-use crate::room::{self, Room};
+use crate::room::{self, Room, Size};
 use crate::txn::Txn;
 
 /// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
 const MAX_TTL_MS: i64 = (1 << 40) - 1;
 
 /// How many levels the path of a new node has at most. Quotas and recursive watches are looked for at
-/// each node above, which takes as long as the path is, for each level.
+/// each node above.
 const MAX_LEVELS: usize = 250;
+
+/// How long a path may be, of a new node or of a watch, in bytes. Tables of paths hash some hundred at
+/// once when they grow. The names that the library gives to keys of locks have 64 KiB at most.
+pub(crate) const MAX_PATH: usize = 80 * 1024;
 
 fn is_too_deep(path: &str) -> bool {
     // A level takes two bytes at least, so that the paths of locks need not be gone through.
@@ -35,11 +39,14 @@ fn is_too_deep(path: &str) -> bool {
 }
 
 /// How many nodes are counted at most for the quotas that one request introduces.
-const MOST_WEIGHED: usize = 50_000;
+const MOST_WEIGHED: usize = 10_000;
 
-/// How many entries the lists that one request gives to nodes may have together: each node's record
-/// has its own, and a few bytes ask for `auth`.
-const MAX_ENTRIES_TOGETHER: usize = 100_000;
+/// How long the lists that one request gives to nodes may be together: each node's record has its own,
+/// and a few bytes ask for `auth`.
+const MAX_EXTENT_TOGETHER: Extent = Extent { entries: 100_000, bytes: 8 * 1024 * 1024 };
+
+/// What a node's record has besides its path, its data and its list, about.
+pub(crate) const RECORD: usize = 32;
 
 /// On whose behalf a request is prepared.
 #[derive(Clone, Copy)]
@@ -96,6 +103,8 @@ struct Facts {
     children: usize,
     owner: Owner,
     acl: AclRef,
+    /// The length of its data.
+    data: usize,
 }
 
 /// The tree as it will be after the transactions that were prepared so far.
@@ -106,12 +115,13 @@ pub(crate) struct Draft<'a> {
     noted: HashMap<Arc<str>, Option<Facts>>,
     /// The last list that was asked for, and what it became: most of a `multi` ask for the same.
     expanded: RefCell<Option<(&'a AclList, AclRef)>>,
-    /// How many entries the lists have that the nodes of this draft get.
-    entries: Cell<usize>,
+    /// How long the lists are that the nodes of this draft get.
+    extent: Cell<Extent>,
     /// How many ephemeral nodes it creates.
     ephemerals: Cell<usize>,
-    /// How much more all nodes weigh after it, in bytes.
-    growth: Cell<i64>,
+    /// How much more all nodes take after it. Never less than they do: a list that the last of its
+    /// nodes gives up makes room for nothing else in the same request.
+    growth: Cell<Size>,
     /// How many nodes are counted for quotas.
     weighed: Cell<usize>,
 }
@@ -129,11 +139,17 @@ impl<'a> Draft<'a> {
             tree,
             noted: HashMap::with_capacity_and_hasher(room, QuickHash::default()),
             expanded: RefCell::default(),
-            entries: Cell::new(0),
+            extent: Cell::default(),
             ephemerals: Cell::new(0),
-            growth: Cell::new(0),
+            growth: Cell::default(),
             weighed: Cell::new(0),
         }
+    }
+
+    /// How much more all nodes take after what was prepared so far.
+    #[cfg(test)]
+    pub(crate) fn growth(&self) -> Size {
+        self.growth.get()
     }
 
     fn facts(&self, path: &str) -> Result<Cow<'_, Facts>, ErrorCode> {
@@ -148,6 +164,7 @@ impl<'a> Draft<'a> {
             children: node.children.len(),
             owner: node.owner,
             acl: node.acl.clone(),
+            data: node.data.len(),
         }))
     }
 
@@ -161,12 +178,17 @@ impl<'a> Draft<'a> {
     /// Shows later operations the effect of `txn`.
     pub(crate) fn note(&mut self, txn: &Txn) {
         match txn {
-            Txn::Create { path, acl, owner, .. } => self.note_create(path, acl.clone(), *owner),
+            Txn::Create { path, data, acl, owner } => {
+                self.note_create(path, (data.len(), acl.clone()), *owner);
+            }
             Txn::Delete { path } => {
                 self.change(parent_of(path), |parent| parent.children -= 1);
                 self.noted.insert(Arc::clone(path), None);
             }
-            Txn::SetData { path, version, .. } => self.change(path, |f| f.version = *version),
+            Txn::SetData { path, data, version } => self.change(path, |facts| {
+                facts.data = data.len();
+                facts.version = *version;
+            }),
             Txn::SetAcl { path, acl, version } => self.change(path, |facts| {
                 facts.acl = acl.clone();
                 facts.aversion = *version;
@@ -175,12 +197,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn note_create(&mut self, path: &Arc<str>, acl: AclRef, owner: Owner) {
+    fn note_create(&mut self, path: &Arc<str>, (data, acl): (usize, AclRef), owner: Owner) {
         self.change(parent_of(path), |parent| {
             parent.children += 1;
             parent.child_creates = parent.child_creates.saturating_add(1);
         });
-        let facts = Facts { version: 0, aversion: 0, child_creates: 0, children: 0, owner, acl };
+        let facts =
+            Facts { version: 0, aversion: 0, child_creates: 0, children: 0, owner, acl, data };
         self.noted.insert(Arc::clone(path), Some(facts));
     }
 
@@ -198,27 +221,38 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The list that a node gets if the caller asks for this one.
-    fn expand(&self, caller: Caller<'_>, wanted: &'a AclList) -> Result<AclRef, ErrorCode> {
+    /// The list that a node gets if the caller asks for this one, and what all lists weigh more for it:
+    /// nothing if other nodes have the same.
+    fn expand(
+        &self,
+        caller: Caller<'_>,
+        wanted: &'a AclList,
+    ) -> Result<(AclRef, usize), ErrorCode> {
         if wanted.is_open() {
-            return Ok(AclRef::open());
+            return Ok((AclRef::open(), 0));
         }
         let mut last = self.expanded.borrow_mut();
-        let acl = match &*last {
-            Some((same, acl)) if *same == wanted => acl.clone(),
+        let (acl, weight) = match &*last {
+            Some((same, acl)) if *same == wanted => (acl.clone(), 0),
             _ => self.expand_anew(caller, wanted)?,
         };
         *last = Some((wanted, acl.clone()));
-        self.entries.set(self.entries.get() + acl.len());
-        check_length(caller, self.entries.get(), MAX_ENTRIES_TOGETHER)?;
-        Ok(acl)
+        self.extent.set(self.extent.get() + acl.extent());
+        check_extent(caller, self.extent.get(), MAX_EXTENT_TOGETHER)?;
+        Ok((acl, weight))
     }
 
-    fn expand_anew(&self, caller: Caller<'_>, wanted: &AclList) -> Result<AclRef, ErrorCode> {
-        check_length(caller, wanted.len(), acl::MAX_ENTRIES)?;
+    fn expand_anew(
+        &self,
+        caller: Caller<'_>,
+        wanted: &AclList,
+    ) -> Result<(AclRef, usize), ErrorCode> {
+        check_extent(caller, Extent::of(wanted), acl::MAX_EXTENT)?;
         let acl = acl::expand(wanted, caller.identities)?;
-        check_length(caller, acl.len(), acl::MAX_ENTRIES)?;
-        Ok(acl)
+        check_extent(caller, acl.extent(), acl::MAX_EXTENT)?;
+        let acl = self.tree.acls.shared(acl);
+        let weight = if acl.nodes() == 0 { acl.weight() } else { 0 };
+        Ok((acl, weight))
     }
 
     pub(crate) fn create(&self, caller: Caller<'_>, new: NewNode<'a>) -> Result<Txn, ErrorCode> {
@@ -230,7 +264,7 @@ impl<'a> Draft<'a> {
             return Err(ErrorCode::BadArguments);
         }
 
-        let acl = self.expand(caller, new.acl)?;
+        let (acl, list_weight) = self.expand(caller, new.acl)?;
         let parent = self.facts(parent_of(new.path))?;
         acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
 
@@ -247,7 +281,7 @@ impl<'a> Draft<'a> {
         if !is_valid {
             check_path(&path)?;
         }
-        if is_too_deep(&path) {
+        if path.len() > MAX_PATH || is_too_deep(&path) {
             return Err(ErrorCode::BadArguments);
         }
         if self.exists(&path) {
@@ -260,10 +294,11 @@ impl<'a> Draft<'a> {
         self.check_quota(caller, &path, (new.data.len() as i64, 1))?;
         self.check_weighing(caller, &path)?;
 
-        let weight = NODE_WEIGHT + path.len() + new.data.len() + acl.weight();
+        let size = size_of_node(&path, new.data.len(), &acl);
+        let size = size + Size { memory: list_weight as i64, disk: 0 };
         // What locks are made of: their nodes, and the containers that these are in.
         let is_of_lock = owner.is_session() || matches!(owner, Owner::Container);
-        self.grow(caller, weight, is_of_lock && room::is_lock(new.data.len()))?;
+        self.grow(caller, size, is_of_lock && room::is_lock(new.data.len(), &acl))?;
         if owner.is_session() {
             self.check_ephemerals(caller)?;
         }
@@ -304,12 +339,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Lets all nodes weigh so much more, if there is room; what is deleted before makes some.
-    fn grow(&self, caller: Caller<'_>, bytes: usize, is_lock: bool) -> Result<(), ErrorCode> {
-        let growth = self.growth.get() + bytes as i64;
-        if growth > 0 {
-            let weight = self.tree.weight().saturating_add(growth as usize);
-            caller.room.check(weight, is_lock, (caller.notices, caller.connection))?;
+    /// Lets all nodes take so much more, if there is room; what is deleted before makes some.
+    fn grow(&self, caller: Caller<'_>, by: Size, is_lock: bool) -> Result<(), ErrorCode> {
+        let growth = self.growth.get() + by;
+        let asks = (caller.notices, caller.connection);
+        if by.memory > 0 && growth.memory > 0 {
+            let weight = self.tree.weight().saturating_add(growth.memory as usize);
+            caller.room.check_memory(weight, is_lock, asks)?;
+        }
+        if by.disk > 0 && growth.disk > 0 {
+            caller.room.check_disk(is_lock, asks)?;
         }
         self.growth.set(growth);
         Ok(())
@@ -345,8 +384,7 @@ impl<'a> Draft<'a> {
             return Err(ErrorCode::NotEmpty);
         }
 
-        let data = self.tree.get(path).map_or(0, |node| node.data.len());
-        self.growth.set(self.growth.get() - (NODE_WEIGHT + path.len() + data) as i64);
+        self.grow(caller, -size_of_node(path, node.data, &node.acl), false)?;
         Ok(Txn::Delete { path: path.into() })
     }
 
@@ -359,13 +397,10 @@ impl<'a> Draft<'a> {
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::WRITE, caller.identities)?;
 
-        let present = self.tree.get(&request.path).map_or(0, |node| node.data.len());
-        let growth = request.data.len() as i64 - present as i64;
+        let growth = request.data.len() as i64 - node.data as i64;
         self.check_quota(caller, &request.path, (growth, 0))?;
-        if growth > 0 {
-            let is_of_lock = node.owner.is_session() && room::is_lock(request.data.len());
-            self.grow(caller, growth as usize, is_of_lock)?;
-        }
+        let is_of_lock = node.owner.is_session() && room::is_lock(request.data.len(), &node.acl);
+        self.grow(caller, Size::of(growth), is_of_lock)?;
 
         Ok(Txn::SetData {
             version: next_version(node.version, request.version)?,
@@ -380,12 +415,14 @@ impl<'a> Draft<'a> {
         request: &'a SetAclRequest,
     ) -> Result<Txn, ErrorCode> {
         check_path(&request.path)?;
-        let acl = self.expand(caller, &request.acl)?;
+        let (acl, weight) = self.expand(caller, &request.acl)?;
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::ADMIN, caller.identities)?;
-        if acl.weight() > node.acl.weight() {
-            self.grow(caller, acl.weight() - node.acl.weight(), false)?;
-        }
+        let is_given_up = node.acl.nodes() == 1 && node.acl != acl;
+        let given_up = if is_given_up { node.acl.weight() } else { 0 };
+        let memory = weight as i64 - given_up as i64;
+        let disk = acl.record_len() as i64 - node.acl.record_len() as i64;
+        self.grow(caller, Size { memory, disk }, false)?;
         Ok(Txn::SetAcl {
             version: next_version(node.aversion, request.version)?,
             path: request.path.clone(),
@@ -422,11 +459,21 @@ fn owner_of(mode: CreateMode, form: Form, caller: Caller<'_>) -> Result<Owner, E
     }
 }
 
-fn check_length(caller: Caller<'_>, count: usize, max: usize) -> Result<(), ErrorCode> {
-    if count <= max {
+/// What a node takes, without what its list weighs, which others may share.
+fn size_of_node(path: &str, data: usize, acl: &AclRef) -> Size {
+    let texts = path.len() + data;
+    Size { memory: (NODE_WEIGHT + texts) as i64, disk: (RECORD + texts + acl.record_len()) as i64 }
+}
+
+fn check_extent(caller: Caller<'_>, extent: Extent, max: Extent) -> Result<(), ErrorCode> {
+    if extent.fits(max) {
         return Ok(());
     }
-    let notice = Notice::AclTooLong { connection: caller.connection, count, max };
+    let connection = caller.connection;
+    let notice = match extent.entries > max.entries {
+        true => Notice::AclTooLong { connection, count: extent.entries, max: max.entries },
+        false => Notice::AclTooLarge { connection, bytes: extent.bytes, max: max.bytes },
+    };
     caller.notices.refuse(notice, ErrorCode::InvalidAcl)
 }
 

@@ -11,12 +11,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_wire::ErrorCode;
 
-use crate::nodes::{Tree, parent_of};
+use crate::nodes::Tree;
 use crate::notices::{Notice, Notices};
 
 const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
+
+/// How long a record may be. A real one is below 130 bytes, and it is read anew for each change.
+const MAX_RECORD: usize = 256;
 
 /// A record of limits or of what is there; -1 stands for none. ZooKeeper's text, such as
 /// `count=5,bytes=-1=;byteHardLimit=-1;countHardLimit=10`.
@@ -29,9 +32,13 @@ struct Track {
 }
 
 impl Track {
-    /// What cannot be read is no limit: nobody should be locked out over a typing error.
+    /// What cannot be read is no limit: nobody should be locked out over a typing error. Nor is a text
+    /// that is too long.
     fn parse(data: &[u8]) -> Self {
         let mut track = Self { count: -1, bytes: -1, count_hard: -1, bytes_hard: -1 };
+        if data.len() > MAX_RECORD {
+            return track;
+        }
         let text = String::from_utf8_lossy(data);
 
         for pair in text.split([',', ';']) {
@@ -107,7 +114,7 @@ pub(crate) fn weighed_by(path: &str) -> Option<&str> {
 /// Keeps the books after a node was created.
 pub(crate) fn created(tree: &mut Tree, path: &str, data: usize) {
     if let Some(root) = quota_of(path, LIMITS) {
-        tree.quotas.insert(root.into());
+        tree.quotas.or_insert_with(root.into(), || ());
     }
     if let Some(root) = weighed_by(path) {
         let (count, bytes) = tree.weigh(root);
@@ -143,23 +150,14 @@ pub(crate) fn find(tree: &mut Tree) {
         let Some(node) = tree.get(&path) else { continue };
         open.extend(node.children.iter().cloned());
         if let Some(root) = quota_of(&path, LIMITS) {
-            tree.quotas.insert(root.into());
+            tree.quotas.or_insert_with(root.into(), || ());
         }
     }
 }
 
 /// The node whose quota counts for `path`, itself or the nearest above it.
-fn nearest<'a>(tree: &Tree, mut path: &'a str) -> Option<&'a str> {
-    if tree.quotas.is_empty() {
-        return None;
-    }
-    while path != "/" {
-        if tree.quotas.contains(path) {
-            return Some(path);
-        }
-        path = parent_of(path);
-    }
-    None
+fn nearest<'a>(tree: &'a Tree, path: &'a str) -> Option<&'a str> {
+    tree.quotas.above(path).last().map(|(root, ())| root)
 }
 
 /// The node whose limits or stats are at `path`, if that is such a place.

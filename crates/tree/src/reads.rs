@@ -12,8 +12,8 @@ use crate::output::ConnectionId;
 
 type Result<T> = std::result::Result<T, ErrorCode>;
 
-/// How many nodes a request that answers with a number may count: some ten milliseconds of work.
-const MOST_COUNTED: usize = 100_000;
+/// How many nodes a request that answers with a number may count: some two milliseconds of work.
+const MOST_COUNTED: usize = 25_000;
 /// How many ephemeral nodes are looked at for those with a prefix.
 const MOST_EPHEMERALS: usize = 1_000_000;
 

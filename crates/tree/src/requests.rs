@@ -7,7 +7,7 @@ use lockkeeper_wire::{
 };
 
 use crate::auth;
-use crate::connections::{MAX_IDENTITIES, RequestContext};
+use crate::connections::RequestContext;
 use crate::notices::Notice;
 use crate::output::{CloseReason, ConnectionId};
 use crate::reads::View;
@@ -172,9 +172,11 @@ impl Server {
         if identities.is_empty() {
             return self.refuse_credentials(id, xid, CloseReason::AuthFailed);
         }
-        if !identities.into_iter().all(|identity| connection.add_identity(identity)) {
-            let too_many = CloseReason::TooManyIdentities { max: MAX_IDENTITIES };
-            return self.refuse_credentials(id, xid, too_many);
+        let before = connection.identity_bytes();
+        let added = identities.into_iter().try_for_each(|who| connection.add_identity(who));
+        self.identity_bytes += connection.identity_bytes() - before;
+        if let Err(reason) = added {
+            return self.refuse_credentials(id, xid, reason);
         }
         // ZooKeeper answers this before the request enters its order of transactions.
         self.reply(id, xid, Zxid(0), Ok(Response::Empty));

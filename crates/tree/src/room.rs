@@ -1,11 +1,15 @@
 //! The limits on the growth of the tree: memory, the disk, and room that is kept for locks.
 
+use std::ops::{Add, Neg};
+
 use lockkeeper_wire::ErrorCode;
 
+use crate::acl::AclRef;
 use crate::notices::{Notice, Notices};
 use crate::output::ConnectionId;
 
-/// How long the data of an ephemeral node may be to get what is kept for locks, in bytes.
+/// How long the data of an ephemeral node, and its access control list, may each be to get what is kept
+/// for locks, in bytes.
 const LOCK_BYTES: usize = 1024;
 
 /// Which nodes may be made or grow, as far as the disk is concerned. Whatever does not grow goes on:
@@ -21,6 +25,41 @@ pub enum Growth {
     Nothing,
 }
 
+/// What a change adds, in bytes; negative if it takes away.
+///
+/// The two differ in access control lists: in memory, nodes share equal ones, and an entry takes more
+/// than its texts; on the disk, each node has its own copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// What the nodes weigh more.
+    pub(crate) memory: i64,
+    /// What their records are longer.
+    pub(crate) disk: i64,
+}
+
+impl Size {
+    /// The same in both places.
+    pub(crate) fn of(bytes: i64) -> Self {
+        Self { memory: bytes, disk: bytes }
+    }
+}
+
+impl Add for Size {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { memory: self.memory + other.memory, disk: self.disk + other.disk }
+    }
+}
+
+impl Neg for Size {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self { memory: -self.memory, disk: -self.disk }
+    }
+}
+
 /// The limits of growth.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
@@ -31,7 +70,7 @@ pub(crate) struct Room {
 impl Room {
     /// Refuses what makes the nodes weigh `weight` bytes, if there is no room for that. The last eighth
     /// is kept for locks: who fills the tree should not keep others from taking one.
-    pub(crate) fn check(
+    pub(crate) fn check_memory(
         self,
         weight: usize,
         is_lock: bool,
@@ -45,7 +84,15 @@ impl Room {
             let notice = Notice::NoRoom { connection, weight, max };
             return notices.refuse(notice, ErrorCode::QuotaExceeded);
         }
+        Ok(())
+    }
 
+    /// Refuses what takes more of the disk, if that has too little room.
+    pub(crate) fn check_disk(
+        self,
+        is_lock: bool,
+        (notices, connection): (&Notices, ConnectionId),
+    ) -> Result<(), ErrorCode> {
         let fits = match self.growth {
             Growth::All => true,
             Growth::Locks => is_lock,
@@ -58,7 +105,7 @@ impl Room {
     }
 }
 
-/// Whether an ephemeral node or a container with so much data is taken for a lock's.
-pub(crate) fn is_lock(data: usize) -> bool {
-    data <= LOCK_BYTES
+/// Whether an ephemeral node or a container with so much data, and such a list, is taken for a lock's.
+pub(crate) fn is_lock(data: usize, acl: &AclRef) -> bool {
+    data <= LOCK_BYTES && acl.record_len() <= LOCK_BYTES
 }

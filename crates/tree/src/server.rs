@@ -34,6 +34,8 @@ pub struct Server {
     pub(crate) sessions: Sessions,
     pub(crate) last_zxid: Zxid,
     pub(crate) connections: Connections,
+    /// What the identities of all connections weigh.
+    pub(crate) identity_bytes: usize,
     pub(crate) watches: WatchTable,
     pub(crate) outbox: Outbox,
     pub(crate) notices: Notices,
@@ -80,6 +82,8 @@ pub struct Stats {
     pub last_zxid: Zxid,
     /// What the watches weigh, in bytes: their paths and what the server keeps with each.
     pub watch_bytes: usize,
+    /// What the identities of all connections weigh, in bytes.
+    pub identity_bytes: usize,
     /// Lengths of all paths and data, in bytes.
     pub data_bytes: usize,
     /// What the nodes weigh, in bytes: paths, data, access control lists and what the server keeps with
@@ -112,6 +116,7 @@ impl Server {
             entropy,
             last_zxid: Zxid(0),
             connections: Connections::default(),
+            identity_bytes: 0,
             watches: WatchTable::default(),
             outbox: Outbox::default(),
             notices: Notices::default(),
@@ -169,18 +174,28 @@ impl Server {
 
     /// A client has connected, from `peer` if that is an IP address.
     pub fn connected(&mut self, connection: ConnectionId, peer: Option<IpAddr>) {
-        self.connections.insert(connection, Connection::new(peer, None));
+        self.add_connection(connection, Connection::new(peer, None));
     }
 
     /// A client has connected whose certificate was verified: the names of its subject, in the
-    /// form of RFC 2253, are an identity of the scheme `x509`.
+    /// form of RFC 2253, are an identity of the scheme `x509`. Closes the connection if they are too
+    /// long.
     pub fn connected_with_certificate(
         &mut self,
         connection: ConnectionId,
         peer: Option<IpAddr>,
         subject: String,
     ) {
-        self.connections.insert(connection, Connection::new(peer, Some(subject)));
+        self.add_connection(connection, Connection::new(peer, Some(subject)));
+    }
+
+    fn add_connection(&mut self, id: ConnectionId, connection: Connection) {
+        let checked = connection.check_identities();
+        self.identity_bytes += connection.identity_bytes();
+        self.connections.insert(id, connection);
+        if let Err(reason) = checked {
+            self.close(id, reason);
+        }
     }
 
     /// The connection may only take up a session that exists, and not begin one.
@@ -363,6 +378,7 @@ impl Server {
             connections: self.connections.len(),
             last_zxid: self.last_zxid,
             watch_bytes: self.watches.bytes(),
+            identity_bytes: self.identity_bytes,
             data_bytes: self.tree.bytes(),
             weight: self.tree.weight(),
         }
@@ -408,7 +424,9 @@ impl Server {
 
     fn forget(&mut self, id: ConnectionId) {
         self.watches.remove_connection(id);
-        let session = self.connections.remove(&id).and_then(|connection| connection.session);
+        let connection = self.connections.remove(&id);
+        self.identity_bytes -= connection.as_ref().map_or(0, Connection::identity_bytes);
+        let session = connection.and_then(|connection| connection.session);
         // Another connection may have taken the session over since.
         if let Some(session) = session.and_then(|session| self.sessions.get_mut(session))
             && session.connection == Some(id)

@@ -10,6 +10,7 @@ use crate::nodes::Node;
 use crate::notices::Notice;
 use crate::notify::encode_event;
 use crate::output::{CloseReason, ConnectionId};
+use crate::prepare::MAX_PATH;
 use crate::rearming::Left;
 use crate::requests::{NO_ZXID, Reply};
 use crate::server::Server;
@@ -18,13 +19,16 @@ use crate::watchers::Kinds;
 use crate::watches;
 
 impl Server {
-    /// Sets a watch, unless the connection watches as many paths as it may.
+    /// Sets a watch, unless the connection watches as many paths as it may, or the path is too long.
     pub(crate) fn watch(
         &mut self,
         connection: ConnectionId,
         path: &str,
         kinds: Kinds,
     ) -> Result<(), ErrorCode> {
+        if path.len() > MAX_PATH {
+            return Err(ErrorCode::BadArguments);
+        }
         let max = self.config.max_watches;
         let is_new = !self.watches.has(path, connection, Kinds::ALL);
         if is_new && self.watches.paths_of(connection) >= max {
@@ -118,6 +122,10 @@ impl Server {
         if count > max {
             self.close(connection, CloseReason::TooManyWatches { count, max });
             return Err(ErrorCode::ThrottledOp);
+        }
+
+        if lists.iter().copied().flatten().any(|path| path.len() > MAX_PATH) {
+            return Err(ErrorCode::BadArguments);
         }
 
         let all = lists.into_iter().flatten();

@@ -5,9 +5,9 @@
 use std::collections::{BTreeSet, VecDeque, btree_set};
 use std::sync::Arc;
 
+use crate::ancestors::AncestorMap;
 use crate::gradual::GradualMap;
 use crate::hash::{self, HashMap, HashSet};
-use crate::nodes::parent_of;
 use crate::output::ConnectionId;
 use crate::share::LITTLE;
 use crate::watchers::{Kinds, Watchers};
@@ -32,9 +32,10 @@ pub(crate) fn weight(path: &str) -> usize {
 /// the same time.
 const FORGOTTEN_AT_ONCE: usize = 64;
 
-/// How many paths are forgotten at once of connections that had more. A connection with a million would
-/// keep everyone waiting.
+/// How many paths are forgotten at once of connections that had more, or how many bytes of them. A
+/// connection with a million would keep everyone waiting.
 const SWEPT_AT_ONCE: usize = 4096;
+const BYTES_AT_ONCE: usize = 1024 * 1024;
 
 /// The table of all watches.
 #[derive(Default)]
@@ -50,8 +51,8 @@ pub(crate) struct WatchTable {
     leftovers: VecDeque<(ConnectionId, btree_set::IntoIter<Arc<str>>)>,
     /// These connections.
     gone: HashSet<ConnectionId>,
-    /// Without recursive watches, nobody needs to look at the ancestors of a changed node.
-    recursive: usize,
+    /// How many recursive watches there are on each path that has some, found for all that is below it.
+    recursive: AncestorMap<usize>,
 }
 
 impl WatchTable {
@@ -66,6 +67,7 @@ impl WatchTable {
         hash::shrink(&mut self.by_connection);
         hash::shrink_set(&mut self.gone);
         self.leftovers.shrink_to_fit();
+        self.recursive.shrink();
     }
 
     /// For how many paths and connections there is memory.
@@ -159,7 +161,11 @@ impl WatchTable {
 
     /// Forgets the next portion of what connections watched that are gone.
     pub(crate) fn sweep(&mut self) {
+        let least = self.bytes.saturating_sub(BYTES_AT_ONCE);
         for _ in 0..SWEPT_AT_ONCE {
+            if self.bytes < least {
+                return;
+            }
             let Some((connection, paths)) = self.leftovers.front_mut() else { return };
             let connection = *connection;
             match paths.next() {
@@ -180,12 +186,10 @@ impl WatchTable {
     pub(crate) fn take_data(&mut self, path: &str) -> Vec<ConnectionId> {
         let mut recipients = self.take(path, Kinds::DATA);
         self.add_lasting(path, Kinds::PERSISTENT | Kinds::RECURSIVE, &mut recipients);
-        if self.recursive > 0 {
-            let mut path = path;
-            while path != "/" {
-                path = parent_of(path);
-                self.add_lasting(path, Kinds::RECURSIVE, &mut recipients);
-            }
+        // Few levels have any, but there may be many levels.
+        let above = self.recursive.above(path).map(|(above, _)| above.len());
+        for above in above.filter(|above| *above != path.len()).collect::<Vec<_>>() {
+            self.add_lasting(&path[..above], Kinds::RECURSIVE, &mut recipients);
         }
         recipients
     }
@@ -241,14 +245,16 @@ impl WatchTable {
 
         let kept = recipients.split_off(before);
         recipients.extend(kept.into_iter().filter(|one| !is_gone(*one)));
+        let mut recursive = 0;
         for kind in Kinds::EACH.into_iter().filter(|kind| kind.meets(kinds)) {
             let purged = watchers.purge(kind, is_gone);
             self.count -= purged;
-            self.recursive -= if kind == Kinds::RECURSIVE { purged } else { 0 };
+            recursive += if kind == Kinds::RECURSIVE { purged } else { 0 };
         }
         if watchers.is_empty() {
             self.by_path.remove(path);
         }
+        self.lose_recursive(path, recursive);
     }
 
     fn replace(&mut self, path: &str, connection: ConnectionId, old: Kinds, new: Kinds) {
@@ -256,14 +262,29 @@ impl WatchTable {
             return;
         }
         self.count = self.count - old.count() + new.count();
-        self.recursive -= usize::from(old.meets(Kinds::RECURSIVE));
-        self.recursive += usize::from(new.meets(Kinds::RECURSIVE));
+        match (old.meets(Kinds::RECURSIVE), new.meets(Kinds::RECURSIVE)) {
+            (false, true) => *self.recursive.or_insert_with(path.into(), || 0) += 1,
+            (true, false) => self.lose_recursive(path, 1),
+            _ => {}
+        }
         if old == Kinds::NONE {
             self.insert(path, connection, new);
         } else if new == Kinds::NONE {
             self.forget(path, connection);
         } else if let Some(watchers) = self.by_path.get_mut(path) {
             watchers.set(connection, new);
+        }
+    }
+
+    /// So many recursive watches on this path are no more.
+    fn lose_recursive(&mut self, path: &str, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let Some(left) = self.recursive.get_mut(path) else { return };
+        *left -= count;
+        if *left == 0 {
+            self.recursive.remove(path);
         }
     }
 
@@ -359,7 +380,7 @@ mod tests {
             table.add(path, B, Kinds::DATA);
         }
         table.remove_connection(A);
-        assert_eq!((table.len(), table.recursive), (3, 0));
+        assert!(table.len() == 3 && table.recursive.is_empty());
         table.remove_connection(B);
         assert!(table.by_path.len() == 0 && table.by_connection.is_empty());
         assert_eq!((table.len(), table.bytes(), table.large()), (0, 0, 0));

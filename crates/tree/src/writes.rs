@@ -44,7 +44,7 @@ impl Server {
     fn multi(&mut self, context: RequestContext, stamp: Stamp, ops: Vec<Op>) -> Reply {
         self.check_ops(context.connection, ops.len(), multi::reply_len(&ops))?;
         let txns = match multi::prepare(&self.tree, self.caller(context), &ops) {
-            Ok(txns) => txns,
+            Ok((_, txns)) => txns,
             Err(Refusal::Request(code)) => return Err(code),
             Err(Refusal::Operation(results)) => return Ok(Response::Multi(results)),
         };
@@ -78,7 +78,7 @@ impl Server {
         self.events = events;
     }
 
-    fn caller(&self, context: RequestContext) -> Caller<'_> {
+    pub(crate) fn caller(&self, context: RequestContext) -> Caller<'_> {
         Caller {
             session: context.session,
             connection: context.connection,

@@ -1,6 +1,6 @@
 //! One budget of memory for all that waits: replies and events that clients have not taken yet, and
-//! requests that are not whole or not handled yet. Watches, which the tree keeps, and what TLS may hold
-//! leave less of it.
+//! requests that are not whole or not handled yet. Watches and identities, which the tree keeps, and what
+//! TLS may hold leave less of it.
 //!
 //! Up to half of the budget everyone may take as much as its own limits allow. Beyond that, who has
 //! more than its share takes no more until it has less, and who takes nothing of what waits for it
@@ -27,6 +27,8 @@ pub(crate) struct Budget {
     large: AtomicUsize,
     /// What the watches of all connections weigh.
     watches: AtomicUsize,
+    /// What the identities of all connections weigh.
+    identities: AtomicUsize,
     /// What connections with TLS are counted with.
     tls: AtomicUsize,
 }
@@ -65,6 +67,7 @@ impl Budget {
             waiting: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
             watches: AtomicUsize::new(0),
+            identities: AtomicUsize::new(0),
             tls: AtomicUsize::new(0),
         })
     }
@@ -88,6 +91,15 @@ impl Budget {
         self.watches.store(bytes, Ordering::Relaxed);
     }
 
+    /// How many bytes the identities of all connections take.
+    pub(crate) fn identities(&self) -> usize {
+        self.identities.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_identities(&self, bytes: usize) {
+        self.identities.store(bytes, Ordering::Relaxed);
+    }
+
     /// Counts a connection with TLS for as long as the charge lives. Not on its account: whoever has
     /// no more than that has little. `None` if they would take more than half of the budget.
     pub(crate) fn charge_tls(self: &Arc<Self>) -> Option<TlsCharge> {
@@ -101,9 +113,9 @@ impl Budget {
         self.tls.load(Ordering::Relaxed)
     }
 
-    /// What watches and TLS leave.
+    /// What watches, identities and TLS leave.
     fn left(&self) -> usize {
-        self.max.saturating_sub(self.watches()).saturating_sub(self.tls())
+        self.max.saturating_sub(self.watches() + self.identities() + self.tls())
     }
 
     pub(crate) fn pressure(&self) -> Pressure {

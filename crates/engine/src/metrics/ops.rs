@@ -62,7 +62,7 @@ impl Op {
         (Self::of_code(OpCode::from_code(code)), xid)
     }
 
-    fn of_code(code: Option<OpCode>) -> Self {
+    pub(crate) fn of_code(code: Option<OpCode>) -> Self {
         let code = match code {
             None => return Self::OTHER,
             Some(OpCode::SetWatches2) => Some(OpCode::SetWatches),

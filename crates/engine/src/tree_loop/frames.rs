@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockkeeper_tree::{ConnectionId, Now};
+use lockkeeper_wire::OpCode;
 use tokio::task::yield_now;
 
 use super::{Event, PART, PART_BYTES, TreeLoop};
@@ -115,6 +116,10 @@ impl TreeLoop {
                 Some(rest) => {
                     connection.deliver(std::slice::from_ref(&rest));
                     frames.push_front(rest);
+                    // Other large sessions have ended in this round: it is for a later one.
+                    if op == Op::of_code(Some(OpCode::CloseSession)) {
+                        break;
+                    }
                 }
             }
 

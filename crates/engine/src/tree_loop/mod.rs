@@ -379,6 +379,7 @@ impl TreeLoop {
 
         let stats = self.server.stats();
         self.budget.set_watches(stats.watch_bytes);
+        self.budget.set_identities(stats.identity_bytes);
         self.server.set_event_room(self.budget.room());
         self.metrics.observe(stats);
 

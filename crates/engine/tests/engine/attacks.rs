@@ -7,6 +7,8 @@
 //! its memory is within its budget. Each attack says besides what the limit has done to it: an attack
 //! that nothing stops proves nothing.
 
+mod tree;
+
 use std::env;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::Arc;
@@ -56,7 +58,7 @@ type Attack = (&'static str, fn(&Target));
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
-const ATTACKS: [Attack; 22] = [
+const ATTACKS: [Attack; 27] = [
     ("replies that nobody takes", replies_that_nobody_takes),
     ("requests that are never whole", requests_that_are_never_whole),
     ("heavy watches", heavy_watches),
@@ -77,6 +79,11 @@ const ATTACKS: [Attack; 22] = [
     ("long requests of many at once", long_requests_of_many),
     ("connections", connections),
     ("data", data),
+    ("room that is made twice", tree::room_that_is_made_twice),
+    ("long identities", tree::long_identities),
+    ("address ranges", tree::address_ranges),
+    ("long texts of quotas", tree::long_texts_of_quotas),
+    ("long paths", tree::long_paths),
     ("watched paths", watched_paths),
     ("a storm of connections", storm),
     // The sessions that it leaves keep the next attack from beginning one.
@@ -94,6 +101,7 @@ fn limits(builder: Builder) -> Builder {
         .max_sessions(MAX_SESSIONS)
         .max_watches(20_000)
         .max_ephemerals(3_000)
+        .enforce_quotas()
         .send_timeout(Duration::from_secs(2))
         .handshake_time(Duration::from_secs(2))
         .four_letter_word("mntr")
@@ -265,17 +273,17 @@ fn requests_that_are_never_whole(target: &Target) {
     }
 }
 
-/// F4: 300 watches, 290 MB.
+/// F4: 300 watches of a megabyte each, 290 MB.
 fn heavy_watches(target: &Target) {
     let mut refused = 0;
     let mut clients: Vec<Client> = (0..10).map(|_| target.client()).collect();
-    for round in 0..20 {
+    for round in 0..150 {
         for (n, client) in clients.iter_mut().enumerate() {
-            let path = format!("/{n}-{round}-{}", "x".repeat(MB * 9 / 10));
+            let path = format!("/{n}-{round}-{}", "x".repeat(30_000));
             refused += usize::from(client.call(exists(&path, true)) == Err(-127));
         }
     }
-    assert!(refused > 100, "{refused} of 200 watches were refused");
+    assert!(refused > 700, "{refused} of 1,500 watches were refused");
     // A modest client gets its own.
     assert_eq!(target.client().call(exists("/mine", true)), Err(-101));
     assert!(target.number("watch_bytes") < BUDGET * 2 / 3);

@@ -387,7 +387,12 @@ pub(crate) fn delete_op(path: &str) -> Op {
 
 /// A transaction of so many checks.
 pub(crate) fn checks(count: usize) -> Request {
-    Request::Multi(vec![Op::Check(CheckRequest { path: "/".to_owned(), version: -1 }); count])
+    checks_of("/", count)
+}
+
+/// A transaction of so many checks of this node.
+pub(crate) fn checks_of(path: &str, count: usize) -> Request {
+    Request::Multi(vec![Op::Check(CheckRequest { path: path.to_owned(), version: -1 }); count])
 }
 
 pub(crate) fn children(path: &str) -> Request {

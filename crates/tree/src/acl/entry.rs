@@ -13,7 +13,15 @@ pub(crate) struct Identity {
     pub(crate) id: String,
 }
 
+/// What an identity weighs besides its text: itself, and what the allocator adds.
+const IDENTITY_WEIGHT: usize = 64;
+
 impl Identity {
+    /// What it takes of memory, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        IDENTITY_WEIGHT + self.id.len()
+    }
+
     /// What others may be told of it: never the digest of a password.
     pub(crate) fn user(&self) -> &str {
         match self.scheme {
@@ -32,27 +40,64 @@ pub(crate) fn is_open(acl: &[Acl]) -> bool {
     matches!(acl, [entry] if entry.permissions == Permissions::ALL && is_anyone(entry))
 }
 
-/// Reads `address` or `address/bits`.
-pub(crate) fn parse_range(text: &str) -> Option<(Vec<u8>, usize)> {
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    let address = parse_address(address)?;
-    let all = address.len() * 8;
-    let bits = match bits {
-        Some(bits) => bits.parse().ok().filter(|bits| *bits <= all)?,
-        None => all,
-    };
-    Some((address, bits))
+/// An IP address as a number. All addresses of version 4 are before those of version 6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Address {
+    /// How many bits it has: 32 or 128.
+    bits: u32,
+    number: u128,
 }
 
-pub(crate) fn parse_address(text: &str) -> Option<Vec<u8>> {
-    if text.contains(':') {
-        let address: Ipv6Addr = text.parse().ok()?;
-        return Some(address.octets().to_vec());
+impl Address {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.contains(':') {
+            let address: Ipv6Addr = text.parse().ok()?;
+            return Some(Self { bits: 128, number: address.to_bits() });
+        }
+        // Not Ipv4Addr: ZooKeeper takes leading zeros.
+        let (mut number, mut parts) = (0, 0);
+        for part in text.split('.') {
+            number = number << 8 | u128::from(part.parse::<u8>().ok()?);
+            parts += 1;
+            if parts > 4 {
+                return None;
+            }
+        }
+        (parts == 4).then_some(Self { bits: 32, number })
     }
-    // Not Ipv4Addr: ZooKeeper takes leading zeros.
-    let parts: Option<Vec<u8>> = text.split('.').map(|part| part.parse().ok()).collect();
-    parts.filter(|parts| parts.len() == 4)
+
+    /// The address behind it, which for the last one of version 4 is no real one.
+    pub(crate) fn next(self) -> Option<Self> {
+        Some(Self { number: self.number.checked_add(1)?, ..self })
+    }
+}
+
+/// The addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) first: Address,
+    pub(crate) last: Address,
+}
+
+impl Range {
+    /// Reads `address` or `address/bits`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (address, fixed) = match text.split_once('/') {
+            Some((address, bits)) => (Address::parse(address)?, Some(bits)),
+            None => (Address::parse(text)?, None),
+        };
+        let fixed = match fixed {
+            Some(fixed) => fixed.parse().ok().filter(|fixed| *fixed <= address.bits)?,
+            None => address.bits,
+        };
+        let rest = 1_u128.checked_shl(address.bits - fixed).map_or(u128::MAX, |past| past - 1);
+        Some(Self {
+            first: Address { number: address.number & !rest, ..address },
+            last: Address { number: address.number | rest, ..address },
+        })
+    }
+
+    pub(crate) fn contains(&self, address: Address) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
 }

@@ -1,13 +1,17 @@
 //! A list that nodes share, and whom it gives what.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::iter::Sum;
+use std::ops::Add;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use lockkeeper_wire::{Acl, Permissions};
 
-use crate::acl::entry::{Identity, is_anyone, is_open, parse_address, parse_range};
+use crate::acl::entry::{Address, Identity, Range, is_anyone, is_open};
 
 /// From how many entries on a list has an [`Index`]. Shorter ones are gone through.
 const INDEXED: usize = 8;
@@ -16,12 +20,54 @@ const INDEXED: usize = 8;
 /// the index.
 const ENTRY_WEIGHT: usize = 120;
 
+/// What an entry takes in a node's record besides its texts, about: its permissions, and two lengths.
+const ENTRY_RECORD: usize = 5;
+
+/// How long a list is, or several are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) entries: usize,
+    /// Lengths of all texts.
+    pub(crate) bytes: usize,
+}
+
+impl Extent {
+    pub(crate) fn of(acl: &[Acl]) -> Self {
+        acl.iter().map(Self::of_entry).sum()
+    }
+
+    pub(crate) fn of_entry(entry: &Acl) -> Self {
+        Self { entries: 1, bytes: entry.scheme.len() + entry.id.len() }
+    }
+
+    pub(crate) fn fits(self, max: Self) -> bool {
+        self.entries <= max.entries && self.bytes <= max.bytes
+    }
+}
+
+impl Add for Extent {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { entries: self.entries + other.entries, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Sum for Extent {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
 /// A shared access control list; equal lists of different nodes are one allocation.
 #[derive(Clone)]
 pub(crate) struct AclRef(Arc<List>);
 
 struct List {
     entries: Box<[Acl]>,
+    extent: Extent,
+    /// How many nodes have it, if it is the table's copy; otherwise none.
+    nodes: AtomicUsize,
     /// Made when somebody first asks.
     index: OnceLock<Index>,
 }
@@ -33,14 +79,8 @@ struct Index {
     /// One place in the list for each scheme and id, in their order, and what all entries of these
     /// together allow.
     named: Vec<(usize, i32)>,
-    /// Addresses, and what they may do.
-    ranges: Vec<(Range, i32)>,
-}
-
-/// The addresses that begin with the same bits.
-struct Range {
-    network: Vec<u8>,
-    bits: usize,
+    /// Addresses in order, and what those from each on up to the next one may do.
+    addresses: Vec<(Address, i32)>,
 }
 
 /// The list that allows everyone everything, which nearly all nodes have: there is one for all.
@@ -57,24 +97,41 @@ impl AclRef {
         Arc::ptr_eq(&self.0, &OPEN.0) || is_open(self)
     }
 
-    /// Whether anything else has this copy.
-    pub(super) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+    /// How long it is.
+    pub(crate) fn extent(&self) -> Extent {
+        self.0.extent
     }
 
     /// What a list takes of memory, in bytes, with its index; the one that nearly all nodes have weighs
     /// nothing.
     pub(crate) fn weight(&self) -> usize {
-        if self.is_open() {
-            return 0;
+        match self.is_open() {
+            true => 0,
+            false => self.0.extent.bytes + self.len() * ENTRY_WEIGHT,
         }
-        let texts = self.iter().map(|entry| entry.scheme.len() + entry.id.len());
-        texts.sum::<usize>() + self.len() * ENTRY_WEIGHT
     }
 
-    /// Whether nothing but the table of all lists has it beside this.
-    pub(super) fn is_last_but_one(&self) -> bool {
-        Arc::strong_count(&self.0) == 2
+    /// What a list takes in the record of each node that has it, in bytes, about.
+    pub(crate) fn record_len(&self) -> usize {
+        match self.is_open() {
+            true => 0,
+            false => self.0.extent.bytes + self.len() * ENTRY_RECORD,
+        }
+    }
+
+    /// How many nodes have this copy, which is then the one that nodes share.
+    pub(crate) fn nodes(&self) -> usize {
+        self.0.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more node.
+    pub(super) fn gain_node(&self) {
+        self.0.nodes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one node less; whether it was the last one.
+    pub(super) fn lose_node(&self) -> bool {
+        self.0.nodes.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// Whether an entry for one of the identities, or for everyone, has one of the permissions.
@@ -94,21 +151,22 @@ impl AclRef {
 fn names(entry: &Acl, identity: &Identity) -> bool {
     identity.scheme == entry.scheme
         && match identity.scheme {
-            "ip" => parse_address(&identity.id)
+            "ip" => Address::parse(&identity.id)
                 .zip(Range::parse(&entry.id))
-                .is_some_and(|(address, range)| range.contains(&address)),
+                .is_some_and(|(address, range)| range.contains(address)),
             _ => identity.id == entry.id,
         }
 }
 
 impl Index {
     fn of(acl: &[Acl]) -> Self {
-        let mut index = Self { anyone: 0, named: Vec::new(), ranges: Vec::new() };
+        let mut index = Self { anyone: 0, named: Vec::new(), addresses: Vec::new() };
+        let mut ranges = Vec::new();
         for (place, entry) in acl.iter().enumerate() {
             let allowed = entry.permissions.0;
             match entry.scheme.as_str() {
                 _ if is_anyone(entry) => index.anyone |= allowed,
-                "ip" => index.ranges.extend(Range::parse(&entry.id).map(|range| (range, allowed))),
+                "ip" => ranges.extend(Range::parse(&entry.id).map(|range| (range, allowed))),
                 _ => index.named.push((place, allowed)),
             }
         }
@@ -122,6 +180,7 @@ impl Index {
             }
             same
         });
+        index.addresses = divided(ranges);
         index
     }
 
@@ -141,28 +200,57 @@ impl Index {
     }
 
     fn grants_address(&self, wanted: Permissions, address: &str) -> bool {
-        let mut fitting = self.ranges.iter().filter(|(_, allowed)| allowed & wanted.0 != 0);
-        parse_address(address)
-            .is_some_and(|address| fitting.any(|(range, _)| range.contains(&address)))
+        let Some(address) = Address::parse(address) else { return false };
+        let behind = self.addresses.partition_point(|(first, _)| *first <= address);
+        let before = behind.checked_sub(1).map(|at| self.addresses[at].1);
+        before.is_some_and(|allowed| allowed & wanted.0 != 0)
     }
 }
 
-impl Range {
-    fn parse(text: &str) -> Option<Self> {
-        parse_range(text).map(|(network, bits)| Self { network, bits })
+/// The addresses at which what is allowed changes, in order. Of two ranges that meet, one contains the
+/// other.
+fn divided(mut ranges: Vec<(Range, i32)>) -> Vec<(Address, i32)> {
+    ranges.sort_unstable_by_key(|(range, _)| (range.first, Reverse(range.last)));
+    let mut changes: Vec<(Address, i32)> = Vec::new();
+    // Those that contain the present address, with what they and those around them allow.
+    let mut around: Vec<(Range, i32)> = Vec::new();
+    for (range, allowed) in ranges {
+        leave(&mut around, |inner| inner.last < range.first, &mut changes);
+        let allowed = allowed | around.last().map_or(0, |(_, outer)| *outer);
+        around.push((range, allowed));
+        changes.push((range.first, allowed));
     }
+    leave(&mut around, |_| true, &mut changes);
 
-    fn contains(&self, address: &[u8]) -> bool {
-        let (whole, rest) = (self.bits / 8, self.bits % 8);
-        address.len() == self.network.len()
-            && address[..whole] == self.network[..whole]
-            && (rest == 0 || (address[whole] ^ self.network[whole]) >> (8 - rest) == 0)
+    // Where several begin or end, the last change counts.
+    changes.dedup_by(|later, earlier| {
+        let same = later.0 == earlier.0;
+        if same {
+            earlier.1 = later.1;
+        }
+        same
+    });
+    changes
+}
+
+/// Leaves the innermost ranges that are over.
+fn leave(
+    around: &mut Vec<(Range, i32)>,
+    is_over: impl Fn(&Range) -> bool,
+    changes: &mut Vec<(Address, i32)>,
+) {
+    while let Some((range, _)) = around.pop_if(|(range, _)| is_over(range)) {
+        let allowed = around.last().map_or(0, |(_, outer)| *outer);
+        // Behind the last address of all is none.
+        changes.extend(range.last.next().map(|next| (next, allowed)));
     }
 }
 
 impl From<Vec<Acl>> for AclRef {
     fn from(entries: Vec<Acl>) -> Self {
-        Self(Arc::new(List { entries: entries.into(), index: OnceLock::new() }))
+        let extent = Extent::of(&entries);
+        let (nodes, index) = (AtomicUsize::new(0), OnceLock::new());
+        Self(Arc::new(List { entries: entries.into(), extent, nodes, index }))
     }
 }
 
@@ -214,8 +302,8 @@ mod tests {
             ("fec0::1", "fe80::/10", false),
         ] {
             let range = Range::parse(range).unwrap();
-            let address = parse_address(address).unwrap();
-            assert_eq!(range.contains(&address), expected, "{address:?}");
+            let address = Address::parse(address).unwrap();
+            assert_eq!(range.contains(address), expected, "{address:?}");
         }
     }
 
@@ -229,7 +317,12 @@ mod tests {
             Just(("x509", "a:1")),
             Just(("ip", "10.0.0.1")),
             Just(("ip", "10.0.0.0/8")),
+            Just(("ip", "10.0.0.0/31")),
+            Just(("ip", "10.9.0.0/16")),
+            Just(("ip", "0.0.0.0/0")),
+            Just(("ip", "255.255.255.254/31")),
             Just(("ip", "::1")),
+            Just(("ip", "ffff::/16")),
             Just(("ip", "no address")),
             Just(("super", "")),
         ];
@@ -244,6 +337,11 @@ mod tests {
             Just(("x509", "CN=a")),
             Just(("ip", "10.0.0.1")),
             Just(("ip", "10.9.9.9")),
+            Just(("ip", "9.255.255.255")),
+            Just(("ip", "11.0.0.0")),
+            Just(("ip", "255.255.255.255")),
+            Just(("ip", "::1")),
+            Just(("ip", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")),
         ];
         who.prop_map(|(scheme, id)| Identity { scheme, id: id.to_owned() })
     }

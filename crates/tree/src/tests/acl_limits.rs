@@ -3,9 +3,11 @@
 use lockkeeper_wire::Permissions;
 
 use super::*;
-use crate::acl::MAX_ENTRIES;
-use crate::connections::MAX_IDENTITIES;
+use crate::acl::MAX_EXTENT;
+use crate::connections::{MAX_IDENTITIES, MAX_IDENTITY_BYTES};
 use crate::notices::Notice;
+
+const MAX_ENTRIES: usize = MAX_EXTENT.entries;
 
 fn show(user: usize) -> Request {
     let auth = Bytes::from(format!("user-{user}:password"));
@@ -114,4 +116,84 @@ fn equal_lists_of_a_multi_are_one_and_others_are_not() {
         .collect();
     let identities = MAX_IDENTITIES - 1;
     assert_eq!(lengths, [2, 2, 3, 2].map(|entries| entries * identities));
+}
+
+fn show_as(user: &str) -> Request {
+    let auth = Bytes::from(format!("{user}:password"));
+    Request::Auth(AuthRequest { kind: 0, scheme: "digest".to_owned(), auth })
+}
+
+/// 31 identities of a megabyte took 31 MB for each connection, and as much again for each list of a
+/// transaction with `auth` in it: 40 of them 1.3 GB. Seen to fail without the limit.
+#[test]
+fn the_identities_of_a_connection_have_a_limited_length_together() {
+    const DIGEST: usize = ":".len() + 28;
+    let (mut world, [client]) = World::with_clients();
+    let before = world.server.stats().identity_bytes;
+    let left = MAX_IDENTITY_BYTES - "10.0.0.1".len();
+    let half = "u".repeat(left / 2 - DIGEST);
+    world.ask_all(&client, [show_as(&half), show_as(&half), show_as(&half.replace('u', "v"))]);
+    let added = world.server.stats().identity_bytes - before;
+    assert!((left..left + 200).contains(&added), "{added}");
+
+    let (header, _) = world.reply(&client, 1, &show_as("w"));
+    assert_eq!(header.error, ErrorCode::AuthFailed.code());
+    let closed = world.next(client.connection);
+    assert!(
+        matches!(closed, Some(Received::Closed(CloseReason::IdentitiesTooLong { .. }))),
+        "{closed:?}"
+    );
+    assert_eq!(world.server.stats().identity_bytes, 0);
+    let again = world.reconnect(&client);
+    world.ask(&again, &show_as(&half)).unwrap();
+    world.server.disconnected(again.connection);
+    assert_eq!(world.server.stats().identity_bytes, 0);
+}
+
+#[test]
+fn a_certificate_whose_subject_is_too_long_is_refused() {
+    let mut world = World::new();
+    for (len, fits) in [(MAX_IDENTITY_BYTES, true), (MAX_IDENTITY_BYTES + 1, false)] {
+        let (connection, subject) = (ConnectionId(len as u64), "x".repeat(len));
+        world.server.connected_with_certificate(connection, None, subject);
+        let answer = world.try_shake(connection, &hello());
+        let is_welcome = matches!(answer, Some(Received::Welcome(_)));
+        assert_eq!(is_welcome, fits, "{answer:?}");
+    }
+}
+
+/// A list of few entries may be long all the same. Seen to fail without the limit.
+#[test]
+fn the_texts_of_a_list_have_a_limited_length() {
+    let mut world = World::new();
+    let client = world.client();
+    let named = |bytes: usize| {
+        vec![Acl::new(Permissions::ALL, "digest", format!(":{}", "u".repeat(bytes - 1)))]
+    };
+    let most = MAX_EXTENT.bytes - "digest".len();
+    let create = |path: &str, acl| Request::Create(with_acl(path, acl));
+    world.ask(&client, &create("/a", named(most))).unwrap();
+    assert_eq!(world.ask(&client, &create("/b", named(most + 1))), Err(ErrorCode::InvalidAcl));
+    assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLarge { .. }]));
+
+    // Once `auth` is replaced.
+    world.ask(&client, &show_as(&"u".repeat(8_000))).unwrap();
+    world.ask(&client, &create("/c", of_auth(32))).unwrap();
+    assert_eq!(world.ask(&client, &create("/d", of_auth(33))), Err(ErrorCode::InvalidAcl));
+    assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLarge { .. }]));
+}
+
+/// What a `multi` leaves on the disk: each node has its own list there. Seen to fail without the limit.
+#[test]
+fn the_texts_of_the_lists_of_a_multi_have_a_limited_length_together() {
+    let mut world = World::new();
+    let client = world.client();
+    world.ask(&client, &show_as(&"u".repeat(8_000))).unwrap();
+    let creates =
+        |count: usize| (0..count).map(|i| Op::Create(with_acl(&format!("/n{i}"), of_auth(32))));
+    let most = 8 * 1024 * 1024 / (32 * (8_000 + 29 + "digest".len()));
+    let results = world.multi(&client, creates(most + 1));
+    assert_eq!(results[most], OpResult::Error(Some(ErrorCode::InvalidAcl)));
+    let results = world.multi(&client, creates(most));
+    assert!(matches!(results[most - 1], OpResult::Create { .. }));
 }

@@ -77,6 +77,7 @@ fn state(shared: &Shared, all: &mut Vec<Metric>) {
         gauge("global_sessions", stats.sessions, "Sessions"),
         gauge("waiting_bytes", shared.budget.waiting(), "Bytes of replies and requests that wait"),
         gauge("watch_bytes", shared.budget.watches(), "Bytes that watches take"),
+        gauge("identity_bytes", shared.budget.identities(), "Bytes that identities take"),
         gauge("tls_bytes", shared.budget.tls(), "Bytes that TLS may take"),
         gauge("memory_budget", shared.budget.max(), "Limit of what waits and of watches, in bytes"),
         gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),

@@ -1,0 +1,149 @@
+//! A table of paths that finds a path and all that are above it in one pass.
+//!
+//! Quotas and recursive watches hold for everything below their nodes, so each change looks for them at
+//! every level of its path. To hash each of these paths from its beginning takes time that grows with
+//! the length of the path times its levels. Here, the hash of a path is made of that of its parent and
+//! its last segment.
+
+use std::hash::{BuildHasher as _, Hash, Hasher};
+use std::sync::Arc;
+
+use hashbrown::Equivalent;
+
+use crate::gradual::GradualMap;
+use crate::hash::QuickHash;
+
+/// Values for paths, which also hold for what is below these.
+pub(crate) struct AncestorMap<V> {
+    entries: GradualMap<Key, V>,
+    hasher: QuickHash,
+}
+
+/// A path with its hash, so that the table does not hash it anew.
+#[derive(PartialEq, Eq)]
+struct Key {
+    hash: u64,
+    path: Arc<str>,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+/// A path that is looked for.
+#[derive(Clone, Copy)]
+struct Level<'a> {
+    hash: u64,
+    path: &'a str,
+}
+
+impl Hash for Level<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+impl Equivalent<Key> for Level<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.hash == key.hash && *self.path == *key.path
+    }
+}
+
+impl<V> Default for AncestorMap<V> {
+    fn default() -> Self {
+        Self { entries: GradualMap::default(), hasher: QuickHash::default() }
+    }
+}
+
+impl<V> AncestorMap<V> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.len() == 0
+    }
+
+    /// The value of this very path, which is added if there is none.
+    pub(crate) fn or_insert_with(&mut self, path: Arc<str>, value: impl FnOnce() -> V) -> &mut V {
+        let Level { hash, .. } = self.level(&path);
+        self.entries.or_insert_with(Key { hash, path }, value)
+    }
+
+    /// The value of this very path.
+    pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut V> {
+        let level = self.level(path);
+        self.entries.get_mut(&level)
+    }
+
+    pub(crate) fn remove(&mut self, path: &str) -> Option<V> {
+        let level = self.level(path);
+        self.entries.remove(&level)
+    }
+
+    /// What holds for `path`, from `/` down to itself, each with the path that it is from.
+    pub(crate) fn above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a V)> {
+        // The paths of a table that is empty need not be hashed.
+        let levels = (!self.is_empty()).then(|| self.levels(path)).into_iter().flatten();
+        levels.filter_map(|level| Some((level.path, self.entries.get(&level)?)))
+    }
+
+    fn level<'a>(&self, path: &'a str) -> Level<'a> {
+        let whole = Level { hash: 0, path };
+        self.levels(path).last().map_or(whole, |level| Level { path, ..level })
+    }
+
+    /// `/`, and one more segment each time.
+    fn levels<'a>(&'a self, path: &'a str) -> impl Iterator<Item = Level<'a>> {
+        let slashes = path.match_indices('/').map(|(at, _)| at);
+        let (mut hash, mut begin) = (0, 0);
+        let below = slashes.chain([path.len()]).filter(|end| *end > 1).map(move |end| {
+            hash = self.hasher.hash_one((hash, &path[begin..end]));
+            begin = end;
+            Level { hash, path: &path[..end] }
+        });
+        std::iter::once(Level { hash: 0, path: "/" }).chain(below)
+    }
+
+    /// Gives the memory back that is there for many more paths than there are now.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<'a>(map: &'a AncestorMap<i32>, path: &'a str) -> Vec<(&'a str, i32)> {
+        map.above(path).map(|(path, value)| (path, *value)).collect()
+    }
+
+    #[test]
+    fn what_is_above_is_found_from_the_root_down() {
+        let mut map = AncestorMap::default();
+        assert!(found(&map, "/a/b").is_empty());
+        for (value, path) in ["/", "/a", "/a/b", "/a/b/c", "/ab", "/b"].into_iter().enumerate() {
+            *map.or_insert_with(path.into(), || 0) += value as i32;
+        }
+        assert_eq!(found(&map, "/a/b"), [("/", 0), ("/a", 1), ("/a/b", 2)]);
+        assert_eq!(found(&map, "/ab/c"), [("/", 0), ("/ab", 4)]);
+        assert_eq!(found(&map, "/"), [("/", 0)]);
+        assert_eq!(map.remove("/a"), Some(1));
+        assert_eq!(map.get_mut("/a"), None);
+        assert_eq!(found(&map, "/a/b/c/d"), [("/", 0), ("/a/b", 2), ("/a/b/c", 3)]);
+    }
+
+    /// A client may watch what can be no path of a node. It is nothing else's ancestor.
+    #[test]
+    fn what_is_no_path_is_only_itself() {
+        let mut map = AncestorMap::default();
+        const STRANGE: [&str; 9] = ["", "a", "/a/", "//", "//a", "/a//b", "a/b", "aé/ü", "//é"];
+        for (value, path) in STRANGE.into_iter().enumerate() {
+            *map.or_insert_with(path.into(), || 0) += value as i32;
+        }
+        assert!(found(&map, "/a/b").is_empty());
+        for (value, path) in STRANGE.into_iter().enumerate() {
+            assert_eq!(map.remove(path), Some(value as i32), "{path}");
+        }
+        assert!(map.is_empty());
+    }
+}
