@@ -18,7 +18,7 @@ use crate::output::{CloseReason, ConnectionId, Output};
 use crate::rearming::Rearming;
 use crate::records::{self, STATE_KEY};
 use crate::restore::Restoring;
-use crate::room::Growth;
+use crate::room::{Growth, Resource, ResourceGrowth};
 use crate::sessions::{Session, Sessions};
 use crate::storage::{Changes, RestoreError, Restored, Table};
 use crate::txn::TreeEvent;
@@ -46,7 +46,7 @@ pub struct Server {
     /// The longest session timeout that was ever granted or found.
     pub(crate) longest_timeout: Duration,
     /// What the disk has room for.
-    pub(crate) growth: Growth,
+    pub(crate) growth: ResourceGrowth,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
@@ -108,7 +108,7 @@ impl Server {
             reaped: None,
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
-            growth: Growth::default(),
+            growth: ResourceGrowth::default(),
             taken_zxid: None,
             events: Vec::new(),
             restoring: None,
@@ -222,9 +222,9 @@ impl Server {
         }
     }
 
-    /// Sets what may grow from now on, because of what the disk has room for. Everything at first.
-    pub fn set_growth(&mut self, growth: Growth) {
-        self.growth = growth;
+    /// Sets what may grow from now on, because of how much of `resource` is left. Everything at first.
+    pub fn set_growth(&mut self, resource: Resource, growth: Growth) {
+        self.growth.set(resource, growth);
     }
 
     /// Closes all connections, because the server is about to stop. What was written to them before

@@ -172,6 +172,10 @@ fn has_room(shared: &Shared) -> Result<(), String> {
     if weight.saturating_add(ONE_LOCK) > max {
         return Err(format!("the data weighs {weight} bytes, and {max} are its limit"));
     }
+    if shared.memory.is_full() {
+        let (used, limit) = (shared.memory.used(), shared.memory.limit());
+        return Err(format!("the process has nearly all the memory, {used} bytes of {limit}"));
+    }
     if shared.disk.is_full() {
         let free = shared.disk.free();
         return Err(format!("the disk is all but full, with {free} bytes free"));
