@@ -233,7 +233,7 @@ fn start_commits(shared: &Shared) -> Result<(), StartError> {
 }
 
 /// Looks after the memory of the process, of which `used` tells how much it has.
-async fn watch_memory(shared: Arc<Shared>, limit: u64, used: impl Fn() -> Option<u64>) {
+pub(crate) async fn watch_memory(shared: Arc<Shared>, limit: u64, used: impl Fn() -> Option<u64>) {
     let gauge = memory_room::Gauge::new(limit, shared.memory.clone());
     let tell = |measure| {
         let event = match measure {
