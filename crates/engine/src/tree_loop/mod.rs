@@ -298,7 +298,7 @@ impl TreeLoop {
                 self.handle_connected(now, connection, handshake);
             }
             Event::Frames(id, frames) => self.take_frames(now, since, id, frames),
-            Event::Growth(resource, growth) => self.server.set_growth(resource, growth),
+            Event::Growth(resource, growth) => self.handle_growth(resource, growth),
             Event::Recycle => self.recycle_memory(),
             Event::Taken(id) => self.taken(now, id),
             Event::Disconnected(id) => self.handle_disconnected(id),
@@ -329,6 +329,13 @@ impl TreeLoop {
             Event::CommitEnded(result) => {
                 self.ending = Some(result.and(Err(EngineError::Panicked)));
             }
+        }
+    }
+
+    fn handle_growth(&mut self, resource: Resource, growth: Growth) {
+        self.server.set_growth(resource, growth);
+        if resource == Resource::Memory {
+            self.budget.set_short(growth != Growth::All);
         }
     }
 

@@ -106,6 +106,8 @@ async fn c8_memory_that_the_budgets_do_not_see_stops_growth() {
     used.store(LIMIT, Ordering::Relaxed);
     until(lock, false).await;
     assert!(engine.shared.memory.is_full());
+    let waiting = engine.shared.budget.max() / 2;
+    assert_eq!(engine.shared.budget.pressure_of(waiting), Pressure::Full, "it shrinks, too");
     used.store(LIMIT / 2, Ordering::Relaxed);
     until(lock, true).await;
     until(node, true).await;
