@@ -26,6 +26,7 @@
 //! | `data_dir` | the data directory seen from outside: its owner, its room, backup, check, restore, and what an engine must know of those before it |
 //! | `settings` | what an engine is started with: the builder, all limits, and the plan that everyone reads |
 //! | `metrics` | what is counted |
+//! | `memory_room` | the memory that the process really has, and what may grow when that is nearly all |
 //! | `sockets` | TCP and Unix sockets, TLS |
 //! | `spin` | whether threads poll before they sleep, and for how long |
 //! | `storage` | the durable copy of the state: logs of commits, and a database behind them |
@@ -47,6 +48,7 @@ mod connection;
 mod data_dir;
 mod engine;
 mod error;
+mod memory_room;
 mod metrics;
 mod net;
 mod regular_file;

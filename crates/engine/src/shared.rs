@@ -17,6 +17,7 @@ use crate::connection::admission::Admission;
 use crate::connection::budget::Budget;
 use crate::connection::log_limiter::LogLimiter;
 use crate::data_dir::disk_room::DiskRoom;
+use crate::memory_room::MemoryRoom;
 use crate::metrics::Metrics;
 use crate::settings::plan::Plan;
 use crate::sockets::handshakes::Handshakes;
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) disk: Arc<DiskRoom>,
+    pub(crate) memory: Arc<MemoryRoom>,
     pub(crate) log_limiter: Arc<LogLimiter>,
     /// How many connections there have been.
     pub(crate) connections: AtomicU64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use lockkeeper_tree::Server;
+use lockkeeper_tree::{Resource, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -19,14 +19,16 @@ use crate::connection::budget::Budget;
 use crate::data_dir::check::restore;
 use crate::data_dir::claim::Claim;
 use crate::data_dir::control;
-use crate::data_dir::disk_room::Gauge;
+use crate::data_dir::disk_room;
 use crate::data_dir::succession::Succession;
 use crate::engine::{Ending, Engine};
 use crate::error::{EngineError, StartError};
+use crate::memory_room::{self, Measure, resident};
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
 use crate::net::listener::{BoundSockets, accept};
 use crate::settings::builder::Builder;
+use crate::settings::memory::available;
 use crate::settings::plan::Plan;
 use crate::shared::Shared;
 use crate::sockets::handshakes::Handshakes;
@@ -157,6 +159,7 @@ impl Running {
             budget: Budget::new(limits.memory_budget()),
             admission: Admission::new(limits.max_connections, limits.max_connections_per_address()),
             disk: Arc::default(),
+            memory: Arc::default(),
             log_limiter: Arc::default(),
             connections: AtomicU64::new(0),
             next_listing: tokio::sync::Mutex::new(tokio::time::Instant::now()),
@@ -170,6 +173,7 @@ impl Running {
             tasks.spawn(accept(listener, pace.clone(), shared.clone()));
         }
         let control = watch_directory(&shared, &mut tasks);
+        tasks.spawn(watch_memory(shared.clone(), available(), resident));
         tasks.spawn(succession.end_of_quiet());
         if let Some(listener) = sockets.metrics {
             tasks.spawn(http::serve(listener, shared.clone()));
@@ -228,14 +232,29 @@ fn start_commits(shared: &Shared) -> Result<(), StartError> {
     commit::thread::start(shared.pipeline.clone(), Arc::new(tell))
 }
 
+/// Looks after the memory of the process, of which `used` tells how much it has.
+pub(crate) async fn watch_memory(shared: Arc<Shared>, limit: u64, used: impl Fn() -> Option<u64>) {
+    let gauge = memory_room::Gauge::new(limit, shared.memory.clone());
+    let tell = |measure| {
+        let event = match measure {
+            Measure::Grow(growth) => Event::Growth(Resource::Memory, growth),
+            Measure::Recycle => Event::Recycle,
+        };
+        // Without a tree thread nothing grows.
+        let _ = shared.events.send(event);
+    };
+    gauge.watch(used, tell).await;
+}
+
 /// Looks after a data directory that has a disk: backups, its room, and whether it is still there.
 fn watch_directory(shared: &Shared, tasks: &mut JoinSet<()>) -> Option<SocketFile> {
     let (dir, snapshots) = (shared.plan.data_dir.as_ref()?, shared.snapshots.as_ref()?);
     // Without a tree thread nothing grows, and there is nothing left to stop.
     let tell = |events: &UnboundedSender<Event>, event| drop(events.send(event));
-    if let Some(gauge) = Gauge::of(dir, shared.plan.limits.disk_reserve, shared.disk.clone()) {
+    let reserve = shared.plan.limits.disk_reserve;
+    if let Some(gauge) = disk_room::Gauge::of(dir, reserve, shared.disk.clone()) {
         let (events, metrics) = (shared.events.clone(), shared.metrics.clone());
-        let tell = move |growth| tell(&events, Event::Growth(growth));
+        let tell = move |growth| tell(&events, Event::Growth(Resource::Disk, growth));
         tasks.spawn(gauge.watch(move || metrics.stats(), tell));
     }
     if let Some(claim) = Claim::on(dir) {

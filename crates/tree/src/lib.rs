@@ -90,7 +90,7 @@ pub use config::{Config, Entropy, InvalidSuperDigest, Now, SuperDigest};
 pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
 pub use report::WatchSummary;
-pub use room::Growth;
+pub use room::{Growth, Resource};
 pub use server::{Server, SessionInfo, Stats};
 pub use share::{LITTLE, allowance};
 pub use storage::{Change, Changes, RestoreError, Restored, Table};

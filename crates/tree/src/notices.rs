@@ -98,6 +98,14 @@ pub enum Notice {
         /// Who asked.
         connection: ConnectionId,
     },
+    /// A write that would need memory, of which the process has taken nearly all. It was refused.
+    #[error(
+        "the process has too little memory left for a write that makes the data grow, which was refused"
+    )]
+    MemoryShort {
+        /// Who asked.
+        connection: ConnectionId,
+    },
     /// An access control list that is too long, or lists of one request that are too long together, once
     /// `auth` stands for what the client has proven. The request was refused.
     #[error(

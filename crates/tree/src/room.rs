@@ -12,8 +12,8 @@ use crate::output::ConnectionId;
 /// for locks, in bytes.
 const LOCK_BYTES: usize = 1024;
 
-/// Which nodes may be made or grow, as far as the disk is concerned. Whatever does not grow goes on:
-/// reads, sessions, deletes, data that gets no longer.
+/// Which nodes may be made or grow, as far as one [`Resource`] is concerned. Whatever does not grow goes
+/// on: reads, sessions, deletes, data that gets no longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
     /// All.
@@ -60,11 +60,46 @@ impl Neg for Size {
     }
 }
 
+impl Growth {
+    fn allows(self, is_lock: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Locks => is_lock,
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// What the server may run short of, as whoever runs it measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// The disk that keeps the data.
+    Disk,
+    /// The memory of the process, however much of it the nodes weigh.
+    Memory,
+}
+
 /// The limits of growth.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) max_weight: usize,
-    pub(crate) growth: Growth,
+    pub(crate) growth: ResourceGrowth,
+}
+
+/// What each resource lets grow. The scarcest decides.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ResourceGrowth {
+    disk: Growth,
+    memory: Growth,
+}
+
+impl ResourceGrowth {
+    pub(crate) fn set(&mut self, resource: Resource, growth: Growth) {
+        match resource {
+            Resource::Disk => self.disk = growth,
+            Resource::Memory => self.memory = growth,
+        }
+    }
 }
 
 impl Room {
@@ -84,6 +119,9 @@ impl Room {
             let notice = Notice::NoRoom { connection, weight, max };
             return notices.refuse(notice, ErrorCode::QuotaExceeded);
         }
+        if !self.growth.memory.allows(is_lock) {
+            return notices.refuse(Notice::MemoryShort { connection }, ErrorCode::QuotaExceeded);
+        }
         Ok(())
     }
 
@@ -93,15 +131,10 @@ impl Room {
         is_lock: bool,
         (notices, connection): (&Notices, ConnectionId),
     ) -> Result<(), ErrorCode> {
-        let fits = match self.growth {
-            Growth::All => true,
-            Growth::Locks => is_lock,
-            Growth::Nothing => false,
-        };
-        match fits {
-            true => Ok(()),
-            false => notices.refuse(Notice::DiskShort { connection }, ErrorCode::QuotaExceeded),
+        if !self.growth.disk.allows(is_lock) {
+            return notices.refuse(Notice::DiskShort { connection }, ErrorCode::QuotaExceeded);
         }
+        Ok(())
     }
 }
 

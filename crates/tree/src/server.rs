@@ -18,7 +18,7 @@ use crate::output::{CloseReason, ConnectionId, Output};
 use crate::rearming::Rearming;
 use crate::records::{self, STATE_KEY};
 use crate::restore::Restoring;
-use crate::room::Growth;
+use crate::room::{Growth, Resource, ResourceGrowth};
 use crate::sessions::{Session, Sessions};
 use crate::storage::{Changes, RestoreError, Restored, Table};
 #[cfg(any(test, feature = "following"))]
@@ -54,7 +54,7 @@ pub struct Server {
     /// The longest session timeout that was ever granted or found.
     pub(crate) longest_timeout: Duration,
     /// What the disk has room for.
-    pub(crate) growth: Growth,
+    pub(crate) growth: ResourceGrowth,
     /// How many bytes of events there is memory for.
     pub(crate) event_room: usize,
     /// The last transaction that [`take_changes`](Self::take_changes) handed out.
@@ -125,7 +125,7 @@ impl Server {
             closed: (Duration::ZERO, 0),
             quiet_until: Duration::ZERO,
             longest_timeout: Duration::ZERO,
-            growth: Growth::default(),
+            growth: ResourceGrowth::default(),
             event_room: usize::MAX,
             taken_zxid: None,
             events: Vec::new(),
@@ -263,9 +263,9 @@ impl Server {
         }
     }
 
-    /// Sets what may grow from now on, because of what the disk has room for. Everything at first.
-    pub fn set_growth(&mut self, growth: Growth) {
-        self.growth = growth;
+    /// Sets what may grow from now on, because of how much of `resource` is left. Everything at first.
+    pub fn set_growth(&mut self, resource: Resource, growth: Growth) {
+        self.growth.set(resource, growth);
     }
 
     /// Sets how many bytes of watch events there is memory for, until the next call: a transaction has no

@@ -16,11 +16,15 @@ use crate::shared::Shared;
 use crate::sockets::pace::Pace;
 
 /// How many connections there are at once. A monitor needs one.
-const MOST: usize = 64;
+const MOST: usize = 256;
 /// How long a connection keeps its place although others wait for one.
-const GRACE: Duration = Duration::from_millis(250);
-/// How many connections are accepted in a second. The thread that does so owns the tree, too.
-const RATE: u32 = 250;
+const GRACE: Duration = Duration::from_millis(50);
+/// How many connections are accepted in a second: all that the system keeps waiting ([`BACKLOG`] by
+/// default) within 256 ms, so that slow ones before a probe do not make it late. With so many, each has
+/// its place for 64 ms. The thread that accepts owns the tree, too.
+///
+/// [`BACKLOG`]: crate::sockets::listen::BACKLOG
+const RATE: u32 = 4_000;
 /// The longest request, in bytes.
 const MAX_REQUEST: usize = 8 * 1024;
 /// How long a request may take to arrive. Monitors send theirs in one packet.
@@ -171,6 +175,10 @@ fn has_room(shared: &Shared) -> Result<(), String> {
     let (weight, max) = (shared.metrics.stats().weight, shared.plan.config.max_weight);
     if weight.saturating_add(ONE_LOCK) > max {
         return Err(format!("the data weighs {weight} bytes, and {max} are its limit"));
+    }
+    if shared.memory.is_full() {
+        let (used, limit) = (shared.memory.used(), shared.memory.limit());
+        return Err(format!("the process has nearly all the memory, {used} bytes of {limit}"));
     }
     if shared.disk.is_full() {
         let free = shared.disk.free();

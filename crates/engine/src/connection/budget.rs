@@ -8,7 +8,7 @@
 //! at nearly any time, notices nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(crate) use lockkeeper_tree::LITTLE;
@@ -31,7 +31,12 @@ pub(crate) struct Budget {
     identities: AtomicUsize,
     /// What connections with TLS are counted with.
     tls: AtomicUsize,
+    /// Whether the process has most of the memory that there is, whatever is counted here.
+    is_short: AtomicBool,
 }
+
+/// One part in so many of what is left may be taken while the process is short of memory.
+const SHORT: usize = 4;
 
 /// What a connection with TLS may hold beside what is counted for each, in bytes: its state, and what
 /// waits within that. Before the handshake that is a message in parts of up to 64 KiB; later, a record
@@ -69,6 +74,7 @@ impl Budget {
             watches: AtomicUsize::new(0),
             identities: AtomicUsize::new(0),
             tls: AtomicUsize::new(0),
+            is_short: AtomicBool::new(false),
         })
     }
 
@@ -113,9 +119,18 @@ impl Budget {
         self.tls.load(Ordering::Relaxed)
     }
 
-    /// What watches, identities and TLS leave.
+    /// Says whether the process has most of the memory that there is.
+    pub(crate) fn set_short(&self, is_short: bool) {
+        self.is_short.store(is_short, Ordering::Relaxed);
+    }
+
+    /// What watches, identities and TLS leave, as far as the process has so much memory.
     fn left(&self) -> usize {
-        self.max.saturating_sub(self.watches() + self.identities() + self.tls())
+        let left = self.max.saturating_sub(self.watches() + self.identities() + self.tls());
+        match self.is_short.load(Ordering::Relaxed) {
+            true => left / SHORT,
+            false => left,
+        }
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
@@ -245,6 +260,20 @@ mod tests {
         budget.set_watches(MAX);
         assert_eq!(budget.pressure(), Pressure::Full);
         drop(one);
+        assert_eq!(budget.pressure(), Pressure::None);
+    }
+
+    #[test]
+    fn a_process_that_is_short_of_memory_has_less() {
+        let budget = Budget::new(MAX);
+        let one = with(&budget, MAX / 4);
+        assert_eq!(budget.pressure(), Pressure::None);
+        budget.set_short(true);
+        assert_eq!(budget.pressure(), Pressure::Half);
+        one.add(1);
+        assert_eq!(budget.pressure(), Pressure::Full);
+        assert!(with(&budget, LITTLE).may_grow());
+        budget.set_short(false);
         assert_eq!(budget.pressure(), Pressure::None);
     }
 

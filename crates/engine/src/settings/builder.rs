@@ -188,6 +188,10 @@ impl Builder {
     /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an
     /// allocator that has a heap for each thread can be made to give it back to the system here.
     ///
+    /// The same happens while the process has more than 13/16 of the memory of the machine or of its control
+    /// group, at most every 5 s: from 14/16 on, clients may create nothing but locks, and nothing from 15/16
+    /// on.
+    ///
     /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
     /// there; a panic ends the engine with [`EngineError::Panicked`](crate::EngineError::Panicked).
     pub fn at_rest(mut self, action: impl Fn() + Send + Sync + 'static) -> Self {
@@ -341,7 +345,8 @@ impl Builder {
         self
     }
 
-    /// How many bytes of memory the data may take: nodes with their paths, data, access control lists and
+    /// How many bytes the data may weigh, which is about the memory that it takes as it grows (an allocator
+    /// may keep more after many deletes): nodes with their paths, data, access control lists and
     /// what the engine keeps with each node, as counted (`data_weight` in `mntr`). Default: half of the
     /// machine's memory, or of what the control group of the process allows if that is less.
     ///

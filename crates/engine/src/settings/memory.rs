@@ -26,7 +26,7 @@ fn share(bytes: u64) -> usize {
 
 /// The memory of the machine, or of the control group in which the process runs if that is less, in
 /// bytes.
-fn available() -> u64 {
+pub(crate) fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));

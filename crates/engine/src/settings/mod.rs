@@ -3,5 +3,5 @@
 pub(crate) mod builder;
 pub(crate) mod four_letter;
 pub(crate) mod limits;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod plan;

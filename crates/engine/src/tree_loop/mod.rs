@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockkeeper_tree::{CloseReason, ConnectionId, Growth, Notice, Now, Output, Server};
+use lockkeeper_tree::{CloseReason, ConnectionId, Growth, Notice, Now, Output, Resource, Server};
 use lockkeeper_wire::SessionId;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -60,8 +60,10 @@ pub(crate) enum Event {
     Disconnected(ConnectionId),
     /// A client that is held back has taken something of what waits for it.
     Taken(ConnectionId),
-    /// What may grow from now on.
-    Growth(Growth),
+    /// What may grow from now on, as far as there is room for it here.
+    Growth(Resource, Growth),
+    /// The process has much memory, of which some may be free.
+    Recycle,
     /// A test expires a session.
     Expire(SessionId, oneshot::Sender<bool>),
     /// An operator asks for something that only this thread knows.
@@ -117,7 +119,7 @@ pub(crate) struct TreeLoop {
     /// Whether the replies of a part of this round wait for the disk.
     pub(crate) part_waits: bool,
     pub(crate) idle: IdleDetector,
-    /// What the embedding program does when the engine is idle.
+    /// What the embedding program does when the engine gives memory back.
     pub(crate) idle_hook: Option<IdleHook>,
     /// How the engine is to end, once that is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
@@ -149,7 +151,7 @@ impl TreeLoop {
         }
     }
 
-    /// Gives the memory of a load back, now that it is over.
+    /// Gives the memory of a load back: now that it is over, or as there is little left.
     fn recycle_memory(&mut self) {
         self.server.shrink();
         self.connections.shrink_to(2 * self.connections.len());
@@ -297,7 +299,8 @@ impl TreeLoop {
                 self.handle_connected(now, connection, handshake);
             }
             Event::Frames(id, frames) => self.take_frames(now, since, id, frames),
-            Event::Growth(growth) => self.server.set_growth(growth),
+            Event::Growth(resource, growth) => self.handle_growth(resource, growth),
+            Event::Recycle => self.recycle_memory(),
             Event::Taken(id) => self.taken(now, id),
             Event::Disconnected(id) => self.handle_disconnected(id),
 
@@ -327,6 +330,13 @@ impl TreeLoop {
             Event::CommitEnded(result) => {
                 self.ending = Some(result.and(Err(EngineError::Panicked)));
             }
+        }
+    }
+
+    fn handle_growth(&mut self, resource: Resource, growth: Growth) {
+        self.server.set_growth(resource, growth);
+        if resource == Resource::Memory {
+            self.budget.set_short(growth != Growth::All);
         }
     }
 
@@ -497,6 +507,7 @@ fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
         Notice::TooManyEphemerals { connection, .. } => ("ephemerals", Some(*connection)),
         Notice::NoRoom { connection, .. } => ("room", Some(*connection)),
         Notice::DiskShort { connection } => ("disk", Some(*connection)),
+        Notice::MemoryShort { connection } => ("memory", Some(*connection)),
         Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
         Notice::QuotaExceeded { .. } => ("soft quota", None),
         _ => ("other", None),

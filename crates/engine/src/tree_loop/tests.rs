@@ -14,6 +14,7 @@ use lockkeeper_wire::{
 use super::*;
 use crate::engine::Engine;
 use crate::spin::Spin;
+use crate::startup::watch_memory;
 use crate::storage::Durability;
 
 #[cfg(target_os = "linux")]
@@ -51,6 +52,65 @@ async fn when_a_load_is_over_another_commit_thread_goes_on() {
         engine.skip_time(Duration::from_secs(1)).await;
     }
     answer(&come(&engine, None));
+}
+
+/// Sends one create, and waits for its answer: 0, or an error.
+fn try_create(client: &TcpStream, path: &str, mode: CreateMode) -> i32 {
+    let (name, data) = (path.to_owned(), Bytes::new().into());
+    let acl = Acl::world(Permissions::ALL).into();
+    let request = Request::Create(CreateRequest { path: name, data, acl, flags: mode.flags() });
+    let mut out = BytesMut::new();
+    write_frame(&mut out, |out| request.encode(1, out));
+    (&mut &*client).write_all(&out).unwrap();
+    next::<ReplyHeader>(client, &mut BytesMut::new(), 1024).error
+}
+
+/// Nodes of one size, of which most were deleted before those of the next size came, left a heap of ten
+/// times their weight, within the budget for data: the system ended the process. Seen to fail without the
+/// gauge.
+#[tokio::test]
+async fn c8_memory_that_the_budgets_do_not_see_stops_growth() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    let hooked = Arc::new(AtomicU64::new(0));
+    let count = hooked.clone();
+    let builder = Engine::builder().at_rest(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let engine = builder.start().await.unwrap();
+    let client = come(&engine, None);
+    answer(&client);
+
+    const LIMIT: u64 = 64 << 20;
+    let used = Arc::new(AtomicU64::new(0));
+    let reader = used.clone();
+    let reads = move || Some(reader.load(Ordering::Relaxed));
+    tokio::spawn(watch_memory(engine.shared.clone(), LIMIT, reads));
+    let since = Instant::now();
+    let mut names = 0;
+    let mut until = async |mode: CreateMode, allowed: bool| loop {
+        names += 1;
+        if (try_create(&client, &format!("/n{names}"), mode) == 0) == allowed {
+            break;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "in vain");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+
+    let (node, lock) = (CreateMode::Persistent, CreateMode::Ephemeral);
+    until(node, true).await;
+    used.store(LIMIT / 8 * 7, Ordering::Relaxed);
+    until(node, false).await;
+    until(lock, true).await;
+    assert_eq!(hooked.load(Ordering::Relaxed), 1, "some of it might have been free");
+    used.store(LIMIT, Ordering::Relaxed);
+    until(lock, false).await;
+    assert!(engine.shared.memory.is_full());
+    let waiting = engine.shared.budget.max() / 2;
+    assert_eq!(engine.shared.budget.pressure_of(waiting), Pressure::Full, "it shrinks, too");
+    used.store(LIMIT / 2, Ordering::Relaxed);
+    until(lock, true).await;
+    until(node, true).await;
 }
 
 const TICK: Duration = Duration::from_millis(20);

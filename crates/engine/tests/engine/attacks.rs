@@ -58,7 +58,7 @@ type Attack = (&'static str, fn(&Target));
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
-const ATTACKS: [Attack; 27] = [
+const ATTACKS: [Attack; 28] = [
     ("replies that nobody takes", replies_that_nobody_takes),
     ("requests that are never whole", requests_that_are_never_whole),
     ("heavy watches", heavy_watches),

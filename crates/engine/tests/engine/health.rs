@@ -1,11 +1,11 @@
 //! What a monitor is told by HTTP of the engine's health, and that strangers cannot keep it away.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper_engine::{Builder, Engine};
 use lockkeeper_wire::CreateMode;
@@ -128,6 +128,28 @@ fn besiege(address: SocketAddr, count: usize, stop: Arc<AtomicBool>) -> mpsc::Re
         }
     });
     ready
+}
+
+/// As many slow connections as the system lets wait kept a probe waiting for four seconds: they were
+/// accepted at 250 a second, and a liveness probe gives up after one. Seen to fail without the mend.
+#[tokio::test]
+async fn l2_a_probe_does_not_wait_for_slow_connections_before_it() {
+    const SLOW: usize = 1_000;
+    // At 250 a second it would be four; a busy machine and a build for debugging took up to 1.5.
+    const PROBE: Duration = Duration::from_secs(3);
+    let engine = monitored().start().await.unwrap();
+    let address = engine.metrics_addr().unwrap();
+    for _ in 0..3 {
+        let slow: Vec<TcpStream> =
+            (0..SLOW).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for mut stream in &slow {
+            // The engine may have closed it.
+            let _ = stream.write_all(b"GET /");
+        }
+        let since = Instant::now();
+        assert_eq!(probe(&engine, "/healthz").0, 200);
+        assert!(since.elapsed() < PROBE, "it took {:?}", since.elapsed());
+    }
 }
 
 /// F13: eight connections that sent nothing kept the metrics from everyone, for good.

@@ -10,7 +10,7 @@ use crate::multi;
 use crate::nodes::Tree;
 use crate::notices::Notice;
 use crate::prepare::RECORD;
-use crate::room::{Growth, Size};
+use crate::room::{Growth, Resource, Size};
 use crate::share::LITTLE;
 use crate::watchers::Kinds;
 use CreateMode::*;
@@ -116,7 +116,7 @@ fn list(first: &str, count: usize) -> Vec<Acl> {
 fn lists_do_not_grow_on_a_disk_without_room() {
     let (mut world, [client]) = World::with_clients();
     world.ask(&client, &Request::Create(with_acl("/a", list("a:x", 999)))).unwrap();
-    world.server.set_growth(Growth::Nothing);
+    world.server.set_growth(Resource::Disk, Growth::Nothing);
     let before = world.server.stats().weight;
     let long = set_acl("/a", list(&format!("{}:x", "u".repeat(100_000)), 1), -1);
     assert_eq!(world.ask(&client, &long), FULL);
@@ -128,7 +128,7 @@ fn lists_do_not_grow_on_a_disk_without_room() {
         acl: list("c:x", 998).into(),
         ..new_node("/b", Container)
     });
-    world.server.set_growth(Growth::Locks);
+    world.server.set_growth(Resource::Disk, Growth::Locks);
     assert_eq!(world.ask(&client, &create), FULL);
     let few = CreateRequest { acl: list("c:x", 10).into(), ..new_node("/b", Container) };
     assert!(world.ask(&client, &Request::CreateContainer(few)).is_ok());
@@ -214,14 +214,14 @@ fn lists_make_room_when_their_nodes_go() {
 fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     let (mut world, [client]) = World::with_clients();
     world.create(&client, "/a", Persistent);
-    world.server.set_growth(Growth::Locks);
+    world.server.set_growth(Resource::Disk, Growth::Locks);
     assert_eq!(world.ask(&client, &create("/b", Persistent)), FULL);
     assert!(matches!(world.server.take_notices()[..], [Notice::DiskShort { .. }]));
     // A lock that was idle for long has no container any more.
     let container = |path: &str| Request::CreateContainer(new_node(path, Container));
     assert!(world.ask(&client, &container("/locks")).is_ok());
     world.create(&client, "/lock", Ephemeral);
-    world.server.set_growth(Growth::Nothing);
+    world.server.set_growth(Resource::Disk, Growth::Nothing);
     assert_eq!(world.ask(&client, &container("/locks-2")), FULL);
     assert_eq!(world.ask(&client, &create("/lock-2", Ephemeral)), FULL);
     assert_eq!(world.ask(&client, &set_data_to("/a", 5)), FULL);
@@ -229,8 +229,32 @@ fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     world.ask(&client, &delete("/lock", -1)).unwrap();
     let late = world.client();
     world.ask(&late, &Request::CloseSession).unwrap();
-    world.server.set_growth(Growth::All);
+    world.server.set_growth(Resource::Disk, Growth::All);
     world.create(&client, "/b", Persistent);
+}
+
+/// The disk and the memory are looked at apart, and each says who is short of it.
+#[test]
+fn the_scarcest_resource_decides_what_grows() {
+    let (mut world, [client]) = World::with_clients();
+    let refused = |world: &mut World, path: &str, mode| {
+        assert_eq!(world.ask(&client, &create(path, mode)), FULL);
+        world.server.take_notices().pop()
+    };
+    world.server.set_growth(Resource::Memory, Growth::Locks);
+    let notice = refused(&mut world, "/a", Persistent);
+    assert!(matches!(notice, Some(Notice::MemoryShort { .. })), "{notice:?}");
+    world.create(&client, "/lock", Ephemeral);
+
+    // Room on the disk makes none in memory, nor the other way round.
+    world.server.set_growth(Resource::Disk, Growth::Nothing);
+    let notice = refused(&mut world, "/lock-2", Ephemeral);
+    assert!(matches!(notice, Some(Notice::DiskShort { .. })), "{notice:?}");
+    world.server.set_growth(Resource::Disk, Growth::All);
+    let notice = refused(&mut world, "/a", Persistent);
+    assert!(matches!(notice, Some(Notice::MemoryShort { .. })), "{notice:?}");
+    world.server.set_growth(Resource::Memory, Growth::All);
+    world.create(&client, "/a", Persistent);
 }
 
 /// They end in one transaction, for which everyone waits.

@@ -82,6 +82,8 @@ fn state(shared: &Shared, all: &mut Vec<Metric>) {
         gauge("memory_budget", shared.budget.max(), "Limit of what waits and of watches, in bytes"),
         gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),
         gauge("data_budget", shared.plan.config.max_weight, "Limit of that"),
+        gauge("memory_used", shared.memory.used(), "Bytes of memory that the process has"),
+        gauge("memory_limit", shared.memory.limit(), "What the machine or control group has"),
         gauge("disk_free", shared.disk.free(), "Bytes free on the disk of the data directory"),
         gauge("disk_reserve", shared.disk.reserve(), "Bytes free below which nothing grows"),
         gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
