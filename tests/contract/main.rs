@@ -37,6 +37,7 @@ mod rw_lock;
 mod scale;
 mod semaphore;
 mod semaphore_layouts;
+mod set_back;
 mod shared;
 mod shown;
 mod tree_cache;

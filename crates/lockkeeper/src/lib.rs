@@ -55,6 +55,7 @@
 
 mod acquire;
 mod admin;
+mod behind;
 pub mod blocking;
 mod contender;
 mod discovery;

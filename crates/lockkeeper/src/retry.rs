@@ -13,9 +13,6 @@ const ATTEMPTS: u32 = 8;
 /// up to half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The pause before a server that is behind others is asked again.
-pub(crate) const BEHIND_PAUSE: Duration = Duration::from_millis(50);
-
 /// Why an attempt failed, and whether another one may succeed.
 pub(crate) enum Attempt {
     /// A transient failure: another attempt, with another name, may succeed.

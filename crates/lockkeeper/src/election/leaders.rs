@@ -6,11 +6,12 @@ use lockkeeper_client::{
     Client, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
 };
 
+use crate::behind::{BEHIND_PAUSE, Horizon};
 use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::terms::Terms;
 use crate::election::record::Record;
 use crate::error::ObserveError;
-use crate::retry::{BEHIND_PAUSE, reachable, retry_backoff};
+use crate::retry::{reachable, retry_backoff};
 use crate::token::FencingToken;
 
 /// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
@@ -46,13 +47,11 @@ pub struct Leaders {
     record_path: ZnodePath,
     /// The candidates in order, as far as they are known. The first ones may have gone.
     queue: VecDeque<ZnodePath>,
-    /// The last change of the queue, the newest leader's node and the last value that were seen: no
-    /// server may show an older one.
+    /// The last change of the queue, the newest leader's node and the last value that were seen: a server
+    /// that shows an older one is behind, or the servers have another history.
     newest: Zxid,
     newest_leader: Zxid,
     newest_value: Zxid,
-    /// How often servers had lost their data when these were noted.
-    rewinds: u64,
     first: FirstPlace,
     /// What was proclaimed, and the watch on it; `None` if it must be read again.
     record: Option<(Option<Record>, Watcher)>,
@@ -90,7 +89,6 @@ impl Leaders {
         terms: Terms,
         record: &ZnodePath,
     ) -> Result<Self, ObserveError> {
-        let rewinds = client.status().borrow().rewinds;
         let mut leaders = Self {
             client: client.clone(),
             terms,
@@ -99,7 +97,6 @@ impl Leaders {
             newest: Zxid(0),
             newest_leader: Zxid(0),
             newest_value: Zxid(0),
-            rewinds,
             first: FirstPlace::Unknown,
             record: None,
             current: None,
@@ -221,11 +218,10 @@ impl Leaders {
 
     /// Looks at the candidate that is first as far as is known.
     async fn look_at(&mut self, node: ZnodePath) -> Result<(), Interrupted> {
+        let horizon = Horizon::of(&self.client);
         match self.client.data_watched(&node).await {
             Ok(((data, stat), watcher)) => {
-                if stat.czxid < self.newest_leader {
-                    return Err(Interrupted::Behind);
-                }
+                self.follows(horizon, self.newest_leader, stat.czxid)?;
                 if !self.terms.profile.is_contender(&stat) {
                     let path = self.terms.path.clone();
                     return Err(Interrupted::Failed(ObserveError::NotEphemeral { path, node }));
@@ -251,9 +247,10 @@ impl Leaders {
     async fn list(&mut self) -> Result<(), Interrupted> {
         let path = self.terms.path.clone();
         self.queue.clear();
+        let horizon = Horizon::of(&self.client);
         match self.client.children(&path).await {
             Ok(listing) => {
-                if self.remember(listing)? {
+                if self.remember(horizon, listing)? {
                     return Ok(());
                 }
             }
@@ -263,7 +260,7 @@ impl Leaders {
 
         match self.client.children_watched(&path).await {
             Ok((listing, watcher)) => {
-                if !self.remember(listing)? {
+                if !self.remember(horizon, listing)? {
                     self.first = FirstPlace::Vacant(watcher);
                 }
             }
@@ -283,10 +280,8 @@ impl Leaders {
     }
 
     /// Whether there are candidates.
-    fn remember(&mut self, (names, stat): Listing) -> Result<bool, Interrupted> {
-        if stat.pzxid < self.newest {
-            return Err(Interrupted::Behind);
-        }
+    fn remember(&mut self, horizon: Horizon, (names, stat): Listing) -> Result<bool, Interrupted> {
+        self.follows(horizon, self.newest, stat.pzxid)?;
         self.newest = stat.pzxid;
         self.queue = candidates(names, &self.terms).map_err(Interrupted::Failed)?;
         Ok(!self.queue.is_empty())
@@ -294,11 +289,10 @@ impl Leaders {
 
     async fn read_record(&mut self) -> Result<(Option<Record>, Watcher), Interrupted> {
         loop {
+            let horizon = Horizon::of(&self.client);
             match self.client.data_watched(&self.record_path).await {
-                Ok(((_, stat), _)) if stat.mzxid < self.newest_value => {
-                    return Err(Interrupted::Behind);
-                }
                 Ok(((data, stat), watcher)) => {
+                    self.follows(horizon, self.newest_value, stat.mzxid)?;
                     self.newest_value = stat.mzxid;
                     return Ok((Record::read(&data), watcher));
                 }
@@ -317,18 +311,19 @@ impl Leaders {
         }
     }
 
+    /// Refuses what may be older than what was seen.
+    fn follows(&self, horizon: Horizon, seen: Zxid, now: Zxid) -> Result<(), Interrupted> {
+        match now < seen && horizon.is_behind(&self.client, seen) {
+            true => Err(Interrupted::Behind),
+            false => Ok(()),
+        }
+    }
+
     /// The server shows what is older than what was seen: it is asked again when it has caught up, or
     /// another one is.
     async fn catch_up(&mut self) {
         self.queue.clear();
         (self.first, self.record) = (FirstPlace::Unknown, None);
-        let rewinds = self.client.status().borrow().rewinds;
-        if rewinds != self.rewinds {
-            // The servers have lost their data: nothing that was seen is newer than what they show.
-            self.rewinds = rewinds;
-            (self.newest, self.newest_leader, self.newest_value) = (Zxid(0), Zxid(0), Zxid(0));
-            return;
-        }
         // Whatever comes of it shows in what is looked at next.
         let _ = self.client.sync(&self.terms.path).await;
         tokio::time::sleep(BEHIND_PAUSE).await;

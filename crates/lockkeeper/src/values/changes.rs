@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{Contact, Error, SessionId, Watcher, Zxid};
+use lockkeeper_client::{Contact, Error, SessionId, Stat, Watcher, Zxid};
 
+use crate::behind::{BEHIND_PAUSE, Horizon};
 use crate::error::present;
 use crate::retry::reachable;
 use crate::values::codec::{Codec, Json};
@@ -39,8 +40,6 @@ pub struct ValueChanges<T, C = Json> {
     codec: Arc<C>,
     latest: Option<Versioned<T>>,
     told: Told,
-    /// How often servers had lost their data at the last look.
-    rewinds: u64,
     /// The session of the last look.
     session: SessionId,
     /// Of the state that was seen.
@@ -48,21 +47,41 @@ pub struct ValueChanges<T, C = Json> {
     keeping: Keeping,
 }
 
-/// What was told last.
+/// What was told last, if anything was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// The newest state of the node. It stays when the node is deleted: a server that is behind may
-    /// show an older one afterwards. It is forgotten when the servers have lost their data.
-    newest: Option<Zxid>,
-    /// Whether there was no node after it.
-    absent: bool,
+    state: Option<State>,
+    /// The transaction after which it was so: a server that is behind it may show an older state.
+    as_of: Zxid,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Absent,
+    /// The transaction that wrote the node, and when. Servers that were wiped may give its number to
+    /// another one.
+    Written(Zxid, i64),
+}
+
+impl Told {
+    /// Whether the node may have come from this state, on a server that is behind, to what was told.
+    fn may_follow(self, state: State) -> bool {
+        let is_later = matches!(state, State::Written(zxid, _) if zxid > self.as_of);
+        self.state.is_some_and(|told| told != state) && !is_later
+    }
+}
+
+impl State {
+    fn of(stat: &Stat) -> Self {
+        Self::Written(stat.mzxid, stat.mtime)
+    }
 }
 
 impl<T, C: Codec<T>> ValueChanges<T, C> {
     pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
         let (told, session, watcher) = (Told::default(), SessionId::NONE, None);
-        let (latest, keeping, rewinds) = (None, Keeping::default(), place.rewinds());
-        Self { place, codec, latest, told, rewinds, session, watcher, keeping }
+        let (latest, keeping) = (None, Keeping::default());
+        Self { place, codec, latest, told, session, watcher, keeping }
     }
 
     /// The last value that could be read, of those that [`ValueChanges::next`] has told, or the
@@ -110,12 +129,7 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
 
     /// Whether nothing was told yet.
     pub(super) fn is_first(&self) -> bool {
-        self.told == Told::default()
-    }
-
-    /// How often servers had lost their data when what was told last was seen.
-    pub(super) fn rewinds(&self) -> u64 {
-        self.rewinds
+        self.told.state.is_none()
     }
 
     /// Waits until the last good value is [kept](ValueChanges::keep_in); at once if none is to be.
@@ -174,52 +188,55 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
             session = client.session_id();
         }
 
-        let found = present(client.data_watched(path).await)?;
-        match found {
-            // That was another session, in which nothing has been synced.
-            _ if client.session_id() != session => Ok(None),
-            Some(((data, stat), watcher)) => {
-                (self.session, self.watcher) = (session, Some(watcher));
-                self.note_rewinds(self.place.rewinds());
-                Ok(self.found(&data, stat.into()))
-            }
+        let horizon = Horizon::of(client);
+        let (found, watcher) = match present(client.data_watched(path).await)? {
+            Some((found, watcher)) => (Some(found), watcher),
             None => match client.exists_watched(path).await? {
                 // It was created in between.
-                (Some(_), _) => Ok(None),
-                (None, _) if client.session_id() != session => Ok(None),
-                (None, watcher) => {
-                    (self.session, self.watcher) = (session, Some(watcher));
-                    self.keeping.settle(None);
-                    let known = std::mem::replace(&mut self.told.absent, true);
-                    Ok((!known).then_some(ValueChange::Absent))
-                }
+                (Some(_), _) => return Ok(None),
+                (None, watcher) => (None, watcher),
             },
+        };
+        if client.session_id() != session {
+            // That was another session, in which nothing has been synced.
+            return Ok(None);
         }
+
+        let state = found.as_ref().map_or(State::Absent, |(_, stat)| State::of(stat));
+        if self.told.may_follow(state) && horizon.is_behind(client, self.told.as_of) {
+            self.session = SessionId::NONE;
+            tokio::time::sleep(BEHIND_PAUSE).await;
+            return Ok(None);
+        }
+        (self.session, self.watcher) = (session, Some(watcher));
+        Ok(self.found(state, found))
     }
 
-    /// When servers were wiped or set back, nothing that was seen is newer than what they show.
-    fn note_rewinds(&mut self, rewinds: u64) {
-        if std::mem::replace(&mut self.rewinds, rewinds) != rewinds {
-            self.told.newest = None;
-        }
-    }
-
-    fn found(&mut self, data: &[u8], revision: Revision) -> Option<ValueChange<T>>
+    /// Takes what a server shows that is not behind what was told.
+    fn found(&mut self, state: State, found: Option<(Bytes, Stat)>) -> Option<ValueChange<T>>
     where
         T: Clone,
     {
-        if self.told.newest.is_some_and(|newest| revision.mzxid <= newest) {
+        let as_of = match state {
+            State::Absent => self.place.client.last_zxid(),
+            State::Written(zxid, _) => zxid,
+        };
+        let before = std::mem::replace(&mut self.told, Told { state: Some(state), as_of });
+        if before.state == Some(state) {
             return None;
         }
 
-        self.told = Told { newest: Some(revision.mzxid), absent: false };
-        if self.keeping.settle(Some((revision, data))) {
+        let Some((data, stat)) = found else {
+            self.keeping.settle(None);
+            return Some(ValueChange::Absent);
+        };
+        let revision = Revision::from(stat);
+        if self.keeping.settle(Some((revision, &data))) {
             return None;
         }
-
-        Some(match self.codec.decode(data) {
+        Some(match self.codec.decode(&data) {
             Ok(value) => {
-                self.keeping.keep(revision, || Bytes::copy_from_slice(data));
+                self.keeping.keep(revision, || Bytes::copy_from_slice(&data));
                 let now = Versioned { value, revision };
                 self.latest = Some(now.clone());
                 ValueChange::Set(now)
@@ -248,33 +265,53 @@ mod tests {
         ValueChanges::new(Place::new(&client, "/limit").unwrap(), Arc::new(Json))
     }
 
-    fn revision(zxid: i64) -> Revision {
-        Revision { czxid: Zxid(zxid), mzxid: Zxid(zxid), version: 0 }
+    fn state(data: &'static str, zxid: i64, mtime: i64) -> (State, Option<(Bytes, Stat)>) {
+        let stat = Stat { mtime, ..Stat::of_new(Zxid(zxid), SessionId::NONE) };
+        (State::of(&stat), Some((Bytes::from_static(data.as_bytes()), stat)))
     }
 
-    fn set(value: u32, revision: Revision) -> Option<ValueChange<u32>> {
+    fn set(value: u32, zxid: i64) -> Option<ValueChange<u32>> {
+        let revision = Revision { czxid: Zxid(zxid), mzxid: Zxid(zxid), version: 0 };
         Some(ValueChange::Set(Versioned { value, revision }))
     }
 
-    /// But what a server shows that is only behind is told by nobody.
+    fn told(
+        changes: &mut ValueChanges<u32>,
+        (state, found): (State, Option<(Bytes, Stat)>),
+    ) -> Option<ValueChange<u32>> {
+        changes.found(state, found)
+    }
+
+    /// Servers that were wiped, and are set up by the same steps, give the same numbers.
     #[tokio::test]
-    async fn after_servers_have_lost_their_data_a_lower_number_is_told() {
+    async fn a_state_with_the_number_of_another_is_told() {
         let mut changes = changes();
-        assert_eq!(changes.found(b"1", revision(50)), set(1, revision(50)));
-        changes.note_rewinds(0);
-        assert_eq!(changes.found(b"2", revision(3)), None, "it is behind");
-        changes.note_rewinds(1);
-        assert_eq!(changes.found(b"2", revision(3)), set(2, revision(3)));
-        changes.note_rewinds(1);
-        assert_eq!(changes.found(b"1", revision(2)), None, "forgotten once");
+        assert_eq!(told(&mut changes, state("1", 50, 7)), set(1, 50));
+        assert_eq!(told(&mut changes, state("1", 50, 7)), None);
+        assert_eq!(told(&mut changes, state("2", 50, 8)), set(2, 50));
+    }
+
+    #[tokio::test]
+    async fn only_what_may_be_older_than_what_was_told_may_be_behind() {
+        let mut changes = changes();
+        let may_be_behind = |changes: &ValueChanges<u32>, state| changes.told.may_follow(state);
+        assert!(!may_be_behind(&changes, State::Absent), "nothing was told");
+        told(&mut changes, state("1", 50, 7));
+        assert!(!may_be_behind(&changes, State::Written(Zxid(50), 7)), "it was told");
+        assert!(!may_be_behind(&changes, State::Written(Zxid(51), 7)));
+        assert!(may_be_behind(&changes, State::Written(Zxid(49), 6)));
+        assert!(may_be_behind(&changes, State::Absent));
+        assert_eq!(told(&mut changes, (State::Absent, None)), Some(ValueChange::Absent));
+        assert_eq!(told(&mut changes, (State::Absent, None)), None);
     }
 
     #[tokio::test]
     async fn a_restored_value_hides_no_other_with_the_same_revision() {
-        for (data, wanted) in [(b"1", None), (b"2", set(2, revision(3)))] {
+        for (data, wanted) in [("1", None), ("2", set(2, 3))] {
             let mut changes = changes();
-            changes.keeping.restored = Some((revision(3), Bytes::from_static(b"1")));
-            assert_eq!(changes.found(data, revision(3)), wanted);
+            let Some(ValueChange::Set(now)) = set(1, 3) else { unreachable!() };
+            changes.keeping.restored = Some((now.revision, Bytes::from_static(b"1")));
+            assert_eq!(told(&mut changes, state(data, 3, 0)), wanted);
         }
     }
 }

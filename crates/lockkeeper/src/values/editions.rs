@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_client::{ErrorCode, Zxid};
 
-use crate::retry::{BEHIND_PAUSE, reachable};
+use crate::behind::{BEHIND_PAUSE, Horizon};
+use crate::retry::reachable;
 use crate::values::changes::{ValueChange, ValueChanges};
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
@@ -140,7 +141,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
                 },
             };
 
-            let found = content(&self.place, &*self.codec, &news, self.pointer.rewinds()).await?;
+            let found = content(&self.place, &*self.codec, &news).await?;
             self.pending = None;
             if let Some(found) = found {
                 return Ok(found.map(|content| (news.revision, content)));
@@ -150,17 +151,16 @@ impl<T, C: Codec<T>> Editions<T, C> {
 }
 
 /// What the manifest says that there is: an edition, or none. `None` if it was dropped meanwhile, as there
-/// are newer ones, or as servers have lost their data more often than `rewinds`.
+/// are newer ones, or as servers have returned without their data.
 pub(super) async fn content<T>(
     place: &Place,
     codec: &impl Codec<T>,
     news: &Versioned<Manifest>,
-    rewinds: u64,
 ) -> Result<Option<Option<Content<T>>>, ValueError> {
     let Some(last) = news.last() else { return Ok(Some(None)) };
     let found = match &news.inline {
         Some(body) => Body::Whole(body.clone()),
-        None => parts(place, last, news.revision.mzxid, rewinds).await?,
+        None => parts(place, last, news.revision.mzxid).await?,
     };
     Ok(match found {
         Body::Whole(body) => match codec.decode(&body) {
@@ -181,14 +181,8 @@ enum Body {
     Dropped,
 }
 
-/// Reads an edition that the manifest of `told` has told of, when servers had lost their data `rewinds`
-/// times.
-async fn parts(
-    place: &Place,
-    edition: &Edition,
-    told: Zxid,
-    rewinds: u64,
-) -> Result<Body, ValueError> {
+/// Reads an edition that the manifest of `told` has told of.
+async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<Body, ValueError> {
     loop {
         if let Some(body) = fetch(place, edition).await? {
             return Ok(Body::Whole(body));
@@ -198,14 +192,15 @@ async fn parts(
         while let Err(error) = place.client.sync(&place.path).await {
             place.again(error).await?;
         }
-        match place.read().await? {
-            _ if place.rewinds() != rewinds => return Ok(Body::Dropped),
-            // This is still behind, on yet another connection.
-            Some((_, stat)) if stat.mzxid < told => tokio::time::sleep(BEHIND_PAUSE).await,
-            Some((_, stat)) if stat.mzxid == told => {
+        let horizon = Horizon::of(&place.client);
+        match place.read().await?.map(|(_, stat)| stat.mzxid) {
+            Some(now) if now == told => {
                 let body = fetch(place, edition).await?;
                 return Ok(body.map_or(Body::Damaged, Body::Whole));
             }
+            Some(now) if now > told => return Ok(Body::Dropped),
+            // This one is still behind, or the session is yet another one.
+            _ if horizon.is_behind(&place.client, told) => tokio::time::sleep(BEHIND_PAUSE).await,
             _ => return Ok(Body::Dropped),
         }
     }

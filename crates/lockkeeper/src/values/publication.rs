@@ -291,10 +291,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Safe.
     pub async fn current(&self) -> Result<Option<Versioned<T>>, ValueError> {
         loop {
-            let rewinds = self.place.rewinds();
             let Some(news) = self.pointer.get().await? else { return Ok(None) };
             let revision = news.revision;
-            match content(&self.place, &*self.codec, &news, rewinds).await? {
+            match content(&self.place, &*self.codec, &news).await? {
                 None => {}
                 Some(None) => return Ok(None),
                 Some(Some(Ok((value, _)))) => return Ok(Some(Versioned { value, revision })),

@@ -10,6 +10,7 @@ use lockkeeper_client::{
     Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Reply, Stat, ZnodePath, Zxid,
 };
 
+use crate::behind::Horizon;
 use crate::watch::batches::Batches;
 use crate::watch::error::CacheError;
 use crate::watch::published::Published;
@@ -113,9 +114,6 @@ pub(crate) struct Follower {
     reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
-    /// How often the servers were found to be behind what was seen before, when the last snapshot
-    /// was published.
-    rewinds: u64,
     /// How long to wait before the next reads, because a server refused some.
     pause: Option<Duration>,
     /// When to look again at nodes that may not be read, and after which pause.
@@ -135,7 +133,6 @@ impl Follower {
     ) -> Result<(Self, Arc<Published>), CacheError> {
         let root = ZnodePath::new(&scope.root)?;
         let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
-        let rewinds = client.status().borrow().rewinds;
         let batches = Batches::new(scope.max_frame);
         let (view, in_flight, reading) = (View::new(scope), VecDeque::new(), 0);
         let (shared, pause) = (None, None);
@@ -149,7 +146,6 @@ impl Follower {
             in_flight,
             reading,
             shared,
-            rewinds,
             pause,
             next_look: None,
             look_pause: FIRST_LOOK,
@@ -438,9 +434,7 @@ impl Follower {
     /// It tells what it does to catch up; when it has, an answer says so.
     fn is_behind(&mut self, arrival: Arrival, zxid: Zxid) -> bool {
         let Some(shared) = &self.shared else { return false };
-        let rewinds = self.client.status().borrow().rewinds;
-        if zxid >= shared.zxid() || rewinds != self.rewinds {
-            self.rewinds = rewinds;
+        if !Horizon::at(&self.client, zxid).is_behind(&self.client, shared.zxid()) {
             return false;
         }
         // Its answer is of no interest: the reads behind it are answered after it.
