@@ -1,8 +1,10 @@
 //! Notifications: as few events as possible, and none lost.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use bytes::Bytes;
-use lockkeeper::{CreateMode, Notify, ValueError, ZnodePath, Zxid};
+use lockkeeper::{Client, CreateMode, Notify, Outcome, ValueError, ZnodePath, Zxid};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -14,7 +16,10 @@ contract!("notifications":
     none_is_lost_without_a_connection,
     none_is_lost_between_two_sessions,
     a_lost_reply_is_no_error,
+    what_may_have_been_sent_is_not_said_to_be_nothing,
     a_node_with_data_is_refused,
+    data_that_comes_later_is_refused_and_left,
+    those_who_notify_by_turns_and_at_once,
     a_missing_parent_is_made,
 );
 
@@ -99,6 +104,30 @@ async fn a_lost_reply_is_no_error(backend: Backend) -> Result<()> {
     Ok(())
 }
 
+/// An error said that nothing was sent, and the notification was there all the same.
+///
+/// Seen to fail when the outcome was that of the last try alone.
+async fn what_may_have_been_sent_is_not_said_to_be_nothing(backend: Backend) -> Result<()> {
+    let short = Client::builder().session_timeout(Duration::from_secs(2));
+    let (alice, bob) = (backend.participant_with(short).await?, backend.participant().await?);
+    let (ours, theirs) = (news(&alice)?, news(&bob)?);
+    let first = ours.notify().await?;
+    alice.proxy.clear();
+    alice.proxy.hold_replies();
+    let sending = {
+        let ours = ours.clone();
+        tokio::spawn(async move { ours.notify().await })
+    };
+    alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::SetData))).await;
+    assert!(theirs.wait_past(first).await? > first, "it was made");
+    alice.proxy.refuse();
+    let error = sending.await?.expect_err("no server is reached again");
+    assert_eq!((error.outcome(), error.is_retryable()), (Outcome::Unknown, true), "{error}");
+    let unsent = ours.notify().await.expect_err("no server is reached");
+    assert_eq!((unsent.outcome(), unsent.is_retryable()), (Outcome::NotApplied, true), "{unsent}");
+    Ok(())
+}
+
 async fn a_node_with_data_is_refused(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let (path, data) = (ZnodePath::new("/news")?, Bytes::from_static(b"settings"));
@@ -106,6 +135,73 @@ async fn a_node_with_data_is_refused(backend: Backend) -> Result<()> {
     let error = news(&alice)?.notify().await.expect_err("foreign data");
     assert!(error.to_string().contains("settings"), "{error}");
     assert_eq!(alice.client.data(&path).await?.0, data);
+    Ok(())
+}
+
+/// Who waited took the node for one of notifications, and who had notified once wrote over the data.
+///
+/// Seen to fail when the node was looked at before the first write alone.
+async fn data_that_comes_later_is_refused_and_left(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let ours = news(&alice)?;
+    let first = ours.notify().await?;
+    let wait = waiting(&ours, first);
+    alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::Exists))).await;
+    let data = Bytes::from_static(b"settings");
+    bob.client.set_data(ours.path(), data.clone(), None).await?;
+
+    let is_refused = |told: Result<Zxid, ValueError>| {
+        assert!(matches!(&told, Err(ValueError::Foreign { .. })), "{told:?}");
+    };
+    is_refused(wait.await?);
+    is_refused(ours.last().await);
+    is_refused(ours.wait_past(first).await);
+    is_refused(ours.notify().await);
+    is_refused(ours.clone().notify().await);
+    assert_eq!(bob.client.data(ours.path()).await?.0, data);
+
+    // It goes on when the data has gone.
+    bob.client.set_data(ours.path(), "", None).await?;
+    let again = ours.notify().await?;
+    assert!(again > first);
+    assert_eq!(ours.last().await?, again);
+    Ok(())
+}
+
+async fn those_who_notify_by_turns_and_at_once(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (news(&alice)?, news(&bob)?);
+    let mut last = ours.notify().await?;
+    for _ in 0..3 {
+        let (one, other) = (ours.notify().await?, theirs.notify().await?);
+        assert!(last < one && one < other);
+        last = other;
+    }
+    alice.proxy.clear();
+    let one = ours.notify().await?;
+    assert!(last < one);
+    assert_eq!(
+        alice.proxy.requests(),
+        [OpCode::SetData, OpCode::Exists, OpCode::SetData],
+        "another one had notified meanwhile"
+    );
+    alice.proxy.clear();
+    let two = ours.notify().await?;
+    assert_eq!(alice.proxy.requests(), [OpCode::SetData]);
+
+    // Each is told of a notification that came after it had begun.
+    let wait = waiting(&theirs, two);
+    let calls: Vec<_> = (0..20)
+        .map(|turn| if turn % 2 == 0 { ours.clone() } else { theirs.clone() })
+        .map(|handle| tokio::spawn(async move { handle.notify().await }))
+        .collect();
+    let mut numbers = Vec::new();
+    for call in calls {
+        numbers.push(call.await??);
+    }
+    assert!(numbers.iter().all(|number| *number > two), "{numbers:?} after {two}");
+    assert!(wait.await?? > two);
+    assert_eq!(ours.last().await?, *numbers.iter().max().expect("twenty"));
     Ok(())
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{
-    Client, CreateMode, Editions, Election, Leaders, Leadership, Publication, Shared, ValueChange,
-    ValueChanges, ZnodePath, Zxid,
+    Client, CreateMode, Editions, Election, Leaders, Leadership, Notify, Publication, Shared,
+    ValueChange, ValueChanges, ZnodePath, Zxid,
 };
 use lockkeeper_engine::{Engine, Existing, restore};
 use lockkeeper_testkit::peers::{self, Peer};
@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const VALUE: &str = "/value";
 const SHORT: &str = "/short";
 const LONG: &str = "/long";
+const NEWS: &str = "/news";
 const ELECTION: &str = "/election";
 
 /// So long that it is written in parts, with a number in front.
@@ -44,12 +45,13 @@ impl Writer {
         Ok(Self { client: Client::connect(servers).await?, leadership: None })
     }
 
-    /// Gives everything this number.
-    async fn write(&mut self, number: u32) -> Result<()> {
+    /// Gives everything this number. Returns that of the notification.
+    async fn write(&mut self, number: u32) -> Result<Zxid> {
         Shared::<u32>::new(&self.client, VALUE)?.set(&number).await?;
         Publication::<u32>::new(&self.client, SHORT)?.publish(&number).await?;
         Publication::<String>::new(&self.client, LONG)?.publish(&long(number)).await?;
-        self.lead(number).await
+        self.lead(number).await?;
+        Ok(Notify::new(&self.client, NEWS)?.notify().await?)
     }
 
     /// Has this number lead, and proclaim itself.
@@ -88,17 +90,22 @@ struct Follower {
     short: Editions<u32>,
     long: Editions<String>,
     leaders: Leaders,
+    news: Notify,
+    known: Zxid,
 }
 
 impl Follower {
     async fn connect(servers: &str) -> Result<Self> {
         let proxy = Proxy::start(servers).await?;
         let client = Client::connect(&proxy.address().to_string()).await?;
+        let news = Notify::new(&client, NEWS)?;
         Ok(Self {
             value: Shared::new(&client, VALUE)?.changes(),
             short: Publication::new(&client, SHORT)?.follow(),
             long: Publication::new(&client, LONG)?.follow(),
             leaders: Election::new(&client, ELECTION)?.observe().await?,
+            known: news.last().await?,
+            news,
             client,
             proxy,
         })
@@ -147,6 +154,13 @@ impl Follower {
         };
         timeout(PATIENCE, told).await.with_context(|| format!("the leader {number:?}"))?
     }
+
+    /// Waits for a notification after the last one that is known.
+    async fn is_notified(&mut self) -> Result<Zxid> {
+        let waited = self.news.wait_past(self.known);
+        self.known = timeout(PATIENCE, waited).await.context("the notification")??;
+        Ok(self.known)
+    }
 }
 
 #[tokio::test]
@@ -162,7 +176,7 @@ async fn restored() -> Result<()> {
     let engine = start("127.0.0.1:0").start().await?;
     let servers = engine.connect_string();
     let mut writer = Writer::connect(&servers).await?;
-    writer.write(1).await?;
+    let first = writer.write(1).await?;
     engine.backup(&backup).await?;
     writer.write(2).await?;
 
@@ -178,12 +192,14 @@ async fn restored() -> Result<()> {
     follower.proxy.restore();
 
     follower.sees(1).await?;
+    ensure!(follower.is_notified().await? == first);
     ensure!(follower.client.status().borrow().rewinds == 0, "tokens go on");
     follower.sees_leader(None).await?;
     let mut writer = Writer::connect(&servers).await?;
-    writer.write(3).await?;
+    let third = writer.write(3).await?;
     follower.sees(3).await?;
     follower.sees_leader(Some(3)).await?;
+    ensure!(follower.is_notified().await? == third);
     writer.close().await;
     follower.client.close().await;
     engine.stop().await?;
@@ -202,6 +218,8 @@ async fn what_follows_a_server_that_was_wiped_and_written_to_goes_back_with_it()
 async fn wiped_and_written_to() -> Result<()> {
     let mut server = Config::new().standalone().await?;
     let mut writer = Writer::connect(&server.connect_string()).await?;
+    // More than there are before the first notification after the loss.
+    writer.pass(Zxid(200)).await?;
     writer.write(2).await?;
     let mut follower = Follower::connect(&server.connect_string()).await?;
     follower.sees(2).await?;
@@ -212,16 +230,19 @@ async fn wiped_and_written_to() -> Result<()> {
     writer.close().await;
     server.wipe().await?;
     let mut writer = Writer::connect(&server.connect_string()).await?;
-    writer.write(1).await?;
+    let first = writer.write(1).await?;
+    ensure!(first < follower.known, "{first} is not lower than {}", follower.known);
     writer.pass(seen).await?;
     follower.proxy.restore();
 
     follower.sees(1).await?;
     follower.sees_leader(Some(1)).await?;
+    ensure!(follower.is_notified().await? == first);
     ensure!(follower.client.status().borrow().rewinds == 0, "nothing looks lower");
-    writer.write(3).await?;
+    let third = writer.write(3).await?;
     follower.sees(3).await?;
     follower.sees_leader(Some(3)).await?;
+    ensure!(follower.is_notified().await? == third);
     writer.close().await;
     follower.client.close().await;
     Ok(())

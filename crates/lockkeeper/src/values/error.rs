@@ -126,11 +126,11 @@ pub enum ValueError {
         /// What was refused.
         source: TransactionError,
     },
-    /// A write may have been applied: the session ended, or somebody deleted the outcome marker, before
-    /// that was known.
+    /// A write may have been applied: the session ended, no server could be reached for as long as it
+    /// lasts, or somebody deleted the outcome marker, before that was known.
     #[error(
-        "it is unknown whether {path} was changed, as the session ended, or the write's outcome marker \
-         was deleted, before an answer came; look before trying again"
+        "it is unknown whether {path} was changed, as the session ended, no server could be reached, or \
+         the write's outcome marker was deleted, before an answer came; look before trying again"
     )]
     Unknown {
         /// The node.
@@ -149,8 +149,7 @@ pub enum ValueError {
 }
 
 impl ValueError {
-    /// Whether the operation may have had an effect. Only the end of the session leaves that open,
-    /// or somebody who deletes outcome markers.
+    /// Whether the operation may have had an effect. Only [`ValueError::Unknown`] leaves that open.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Unknown { .. } => Outcome::Unknown,

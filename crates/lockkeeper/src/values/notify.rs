@@ -2,12 +2,14 @@
 //!
 //! Guarantees  who waits for a notification after the last one that it knows of is woken by it, also
 //!             when it comes before the wait, while there is no connection, or between two sessions; and
-//!             when servers have lost their data, as numbers begin again then.
+//!             when servers have lost their data, as numbers begin again then. Data of something else
+//!             is refused, and not overwritten.
 //! Not         one wake-up for each notification: several in a row are one, and whoever waits is told
 //!             of the last one. No data comes along; see [`Counter`](crate::Counter) for a number.
 //! Znodes      `<path>`, persistent: its mzxid is the number of the last notification. It holds no
 //!             data; a node that does is refused.
-//! Cost        notify: 1 round trip (1 write), and one more before the first. Waiting: 1 round trip, 1
+//! Cost        notify: 1 round trip (1 write), and one more before the first; up to 3 more if others
+//!             have notified since the last one of this handle and its clones. Waiting: 1 round trip, 1
 //!             event, and 1 more round trip; many notifications while one is being answered cost no more
 //!             than one.
 //!
@@ -27,12 +29,16 @@
 //! # }
 //! ```
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, SessionId, Stat, ZnodePath, Zxid};
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Stat, TransactionError, ZnodePath,
+    Zxid,
+};
 
+use crate::behind::{BEHIND_PAUSE, Horizon};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
 use crate::values::relay::lock;
@@ -45,25 +51,18 @@ use crate::values::shown::shown;
 #[derive(Debug)]
 pub struct Notify {
     place: Place,
-    /// Whether the node is known to be one of notifications.
-    checked: Arc<AtomicBool>,
-    /// When this handle gave a number last.
-    told: Mutex<Moment>,
-}
-
-/// What numbers are compared in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Moment {
-    session: SessionId,
-    /// How often servers had lost their data.
-    rewinds: u64,
+    /// The version of the node when it was seen last, without data.
+    version: Arc<Mutex<Option<i32>>>,
+    /// The number that this handle gave last, and the time of its notification. Servers that were wiped may
+    /// give the number to another one.
+    told: Mutex<Option<(Zxid, i64)>>,
 }
 
 impl Clone for Notify {
     /// With a memory of its own: who waits by one handle may know of numbers that another's is past.
     fn clone(&self) -> Self {
         let told = Mutex::new(*lock(&self.told));
-        Self { place: self.place.clone(), checked: Arc::clone(&self.checked), told }
+        Self { place: self.place.clone(), version: Arc::clone(&self.version), told }
     }
 }
 
@@ -74,8 +73,7 @@ impl Notify {
     /// If the path cannot be that of a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
         let place = Place::new(client, path)?;
-        let told = Mutex::new(Moment::now(&place));
-        Ok(Self { place, checked: Arc::default(), told })
+        Ok(Self { place, version: Arc::default(), told: Mutex::default() })
     }
 
     /// The path.
@@ -83,11 +81,13 @@ impl Notify {
         &self.place.path
     }
 
-    /// Wakes up everyone who waits for more than the last notification. Gives the number of this one.
+    /// Wakes up everyone who waits for more than the last notification. Gives the number of this one, or
+    /// of another one that was made meanwhile.
     ///
     /// # Errors
     /// If the node holds data, a request is refused, or no server can be reached for a whole session
-    /// timeout. What is missing above the node is created, as containers.
+    /// timeout. What is missing above the node is created, as containers. The error is
+    /// [`ValueError::Unknown`] if a notification that was sent may have been made.
     ///
     /// # Session loss
     /// It is sent again in the next session.
@@ -95,49 +95,81 @@ impl Notify {
     /// # Cancel safety
     /// When dropped, it may have been sent or not.
     pub async fn notify(&self) -> Result<Zxid, ValueError> {
-        let Place { client, path } = &self.place;
-        self.check().await?;
-        // Twice is as good as once, so a lost reply needs no marker.
-        loop {
-            match client.set_data(path, Bytes::new(), None).await {
-                Ok(stat) => return Ok(self.tell(stat.mzxid)),
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
-                Err(error) => {
-                    self.place.again_to_write(error).await?;
-                    continue;
-                }
+        let mut doubt = None;
+        self.write(&mut doubt).await.map_err(|error| match doubt {
+            Some(doubt) => {
+                let source = TransactionError::Request(doubt);
+                ValueError::Unknown { path: self.path().clone(), source }
             }
+            None => error,
+        })
+    }
 
-            match client.create(path, Bytes::new(), CreateMode::Persistent).await {
-                Ok(created) => return Ok(self.tell(created.stat.mzxid)),
-                Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    self.place.make_parents().await?;
+    /// Writes the node, if it holds nothing. Twice is as good as once, so a lost reply needs no marker.
+    /// Notes an error after which a write may have been applied.
+    async fn write(&self, doubt: &mut Option<Error>) -> Result<Zxid, ValueError> {
+        let Place { client, path } = &self.place;
+        let known = *lock(&self.version);
+        // Whether this call has looked behind a write, and so at a server that was not behind it.
+        let mut has_looked = false;
+        let mut version = match known {
+            Some(version) => Some(version),
+            None => self.look().await?.map(|stat| stat.version),
+        };
+
+        loop {
+            let written = match version {
+                Some(version) => client.set_data(path, Bytes::new(), Some(version)).await,
+                None => {
+                    let created = client.create(path, Bytes::new(), CreateMode::Persistent);
+                    created.await.map(|created| created.stat)
                 }
-                Err(error) => self.place.again_to_write(error).await?,
+            };
+            let error = match written {
+                Ok(stat) => return Ok(self.wrote(&stat)),
+                Err(error) => error,
+            };
+
+            match error.code() {
+                Some(ErrorCode::NoNode) if version.is_some() => version = None,
+                Some(ErrorCode::NoNode) => self.place.make_parents().await?,
+                Some(ErrorCode::BadVersion | ErrorCode::NodeExists) => match self.look().await? {
+                    // Another one was made since then. It wakes up whom this one would.
+                    Some(stat) if has_looked => return Ok(self.wrote(&stat)),
+                    found => (version, has_looked) = (found.map(|stat| stat.version), true),
+                },
+                _ => {
+                    if error.outcome() == Outcome::Unknown {
+                        *doubt = Some(error.clone());
+                    }
+                    self.place.again_to_write(error).await?;
+                }
             }
         }
+    }
+
+    fn wrote(&self, stat: &Stat) -> Zxid {
+        *lock(&self.version) = Some(stat.version);
+        self.tell(Some(stat))
     }
 
     /// Gives the number of the last notification; 0 before the first one. Costs one round trip.
     ///
     /// # Errors
-    /// If no server can be reached for a whole session timeout, or the node may not be read.
+    /// If the node holds data, no server can be reached for a whole session timeout, or the node may not
+    /// be read.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn last(&self) -> Result<Zxid, ValueError> {
-        loop {
-            match self.place.client.exists(&self.place.path).await {
-                Ok(stat) => return Ok(self.tell(number(stat))),
-                Err(error) => self.place.again(error).await?,
-            }
-        }
+        let found = self.look().await?;
+        Ok(self.tell(found.as_ref()))
     }
 
     /// Waits until there is a notification with a greater number than `known`, and gives the number of
-    /// the last one. Start from [`Notify::last`], and go on from what this returned. When servers have lost
-    /// their data since this handle gave a number, it returns at once, with what may be a lower one.
+    /// the last one. Start from [`Notify::last`], and go on from what this returned. When servers have
+    /// returned without their data, it gives the number of the last notification that they have, which may
+    /// be lower.
     ///
     /// # Errors
     /// As [`Notify::last`].
@@ -149,72 +181,92 @@ impl Notify {
     /// Safe: call it again with the same number.
     pub async fn wait_past(&self, known: Zxid) -> Result<Zxid, ValueError> {
         let Place { client, path } = &self.place;
-        let mut known_in = *lock(&self.told);
+        let mut synced = SessionId::NONE;
         loop {
-            match client.exists_watched(path).await {
-                Ok((Some(stat), _)) if stat.mzxid > known => return Ok(self.tell(stat.mzxid)),
-                Ok((stat, mut watcher)) => {
-                    match self.has_begun_again(&mut known_in).await {
-                        Ok(true) => return Ok(self.tell(number(stat))),
-                        // The end of the session ends the watch too, and the next look is with the next one.
-                        Ok(false) => drop(watcher.changed().await),
-                        Err(error) => self.place.again(error).await?,
+            let horizon = Horizon::of(client);
+            let (found, mut watcher) = match client.exists_watched(path).await {
+                Ok((found, watcher)) => (self.refuse_foreign(found).await?, watcher),
+                Err(error) => {
+                    self.place.again(error).await?;
+                    continue;
+                }
+            };
+
+            let session = client.session_id();
+            match self.compared(found.as_ref(), known) {
+                Ordering::Greater => return Ok(self.tell(found.as_ref())),
+                // The number may be one that another client was told.
+                Ordering::Less if synced != session => synced = self.synced().await?,
+                Ordering::Less if horizon.is_behind(client, known) => {
+                    tokio::time::sleep(BEHIND_PAUSE).await;
+                    synced = SessionId::NONE;
+                }
+                // The servers have another history.
+                Ordering::Less => return Ok(self.tell(found.as_ref())),
+                Ordering::Equal => {
+                    // The end of the session ends the watch too, and the next look is with the next one.
+                    drop(watcher.changed().await);
+                    // The usual case: without another watch.
+                    let found = self.look().await?;
+                    if self.compared(found.as_ref(), known).is_gt() {
+                        return Ok(self.tell(found.as_ref()));
                     }
                 }
-                Err(error) => self.place.again(error).await?,
-            }
-            // The usual case: without another watch.
-            match client.exists(path).await {
-                Ok(Some(stat)) if stat.mzxid > known => return Ok(self.tell(stat.mzxid)),
-                Ok(_) => {}
-                Err(error) => self.place.again(error).await?,
             }
         }
     }
 
-    /// Whether servers have lost their data since then: a notification may have come whose number is no
-    /// greater than one from before.
-    async fn has_begun_again(&self, since: &mut Moment) -> Result<bool, Error> {
+    /// What is there, compared with the notification of this number: another one after it, the same or
+    /// none, or one that came before it, or that is of servers with another history.
+    fn compared(&self, found: Option<&Stat>, known: Zxid) -> Ordering {
+        let Some(stat) = found else { return Ordering::Equal };
+        let is_another = |(number, mtime)| number == stat.mzxid && mtime != stat.mtime;
+        match stat.mzxid.cmp(&known) {
+            Ordering::Equal if lock(&self.told).is_some_and(is_another) => Ordering::Greater,
+            order => order,
+        }
+    }
+
+    /// Gives a number, which is to be compared with later ones; 0 without a notification.
+    fn tell(&self, found: Option<&Stat>) -> Zxid {
+        let Some(stat) = found else { return Zxid(0) };
+        *lock(&self.told) = Some((stat.mzxid, stat.mtime));
+        stat.mzxid
+    }
+
+    /// Has the server catch up with its leader. Gives the session of that.
+    async fn synced(&self) -> Result<SessionId, ValueError> {
         let Place { client, path } = &self.place;
-        let session = client.session_id();
-        if since.session != session {
-            // It shows in the first answer of a session, and is known by the one after it.
-            client.sync(path).await?;
-            since.session = session;
+        loop {
+            let session = client.session_id();
+            match client.sync(path).await {
+                Ok(()) => return Ok(session),
+                Err(error) => self.place.again(error).await?,
+            }
         }
-        Ok(since.rewinds != self.place.rewinds())
     }
 
-    /// Gives a number, which is to be compared with later ones.
-    fn tell(&self, number: Zxid) -> Zxid {
-        *lock(&self.told) = Moment::now(&self.place);
-        number
+    /// Looks at the node, which has to be one of notifications if it is there.
+    async fn look(&self) -> Result<Option<Stat>, ValueError> {
+        loop {
+            match self.place.client.exists(&self.place.path).await {
+                Ok(found) => return self.refuse_foreign(found).await,
+                Err(error) => self.place.again(error).await?,
+            }
+        }
     }
 
-    /// Refuses a node that holds data of something else, before the first write.
-    async fn check(&self) -> Result<(), ValueError> {
-        if self.checked.load(Ordering::Relaxed) {
-            return Ok(());
+    /// Refuses a node that holds data of something else.
+    async fn refuse_foreign(&self, found: Option<Stat>) -> Result<Option<Stat>, ValueError> {
+        if found.is_none_or(|stat| stat.data_length == 0) {
+            return Ok(found);
         }
         match self.place.read().await? {
             Some((data, _)) if !data.is_empty() => {
                 let (path, found) = (self.path().clone(), shown(&data));
                 Err(ValueError::Foreign { path, found })
             }
-            _ => {
-                self.checked.store(true, Ordering::Relaxed);
-                Ok(())
-            }
+            now => Ok(now.map(|(_, stat)| stat)),
         }
     }
-}
-
-impl Moment {
-    fn now(place: &Place) -> Self {
-        Self { session: place.client.session_id(), rewinds: place.rewinds() }
-    }
-}
-
-fn number(stat: Option<Stat>) -> Zxid {
-    stat.map_or(Zxid(0), |stat| stat.mzxid)
 }

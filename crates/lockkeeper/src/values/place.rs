@@ -76,11 +76,6 @@ impl Place {
         ValueError::Undecodable { path: self.path.clone(), revision, reason }
     }
 
-    /// How often servers have lost their data: were wiped, or set back to older data.
-    pub(super) fn rewinds(&self) -> u64 {
-        self.client.status().borrow().rewinds
-    }
-
     /// The path seen from the servers' root.
     pub(super) fn full_path(&self) -> String {
         self.path.below(self.client.chroot()).to_string()
