@@ -59,7 +59,7 @@ impl Writer {
         if let Some(before) = self.leadership.take() {
             before.resign().await?;
         }
-        let election = Election::builder(&self.client, ELECTION).id(&number.to_string()).build()?;
+        let election = Election::builder(&self.client, ELECTION).id(number.to_string()).build()?;
         let leadership = election.campaign().await?;
         leadership.proclaim(number.to_string()).await?;
         self.leadership = Some(leadership);
