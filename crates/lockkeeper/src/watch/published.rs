@@ -93,9 +93,11 @@ impl Published {
         self.state().snapshot.zxid()
     }
 
+    /// Ends it, unless it has ended.
     pub(crate) fn end(&self, reason: CacheError) {
         let mut state = self.state();
-        (state.end, state.is_synced) = (Some(reason), false);
+        state.end.get_or_insert(reason);
+        state.is_synced = false;
         drop(state);
         self.generation.send_modify(|generation| *generation += 1);
     }

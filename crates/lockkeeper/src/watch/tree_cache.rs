@@ -89,7 +89,7 @@ impl TreeCacheBuilder {
     }
 
     /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
-    /// must always say the same of a path.
+    /// must always say the same of a path. If it panics, the cache ends with [`CacheError::Stopped`].
     pub fn filter(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         let wanted: Filter = Arc::new(wanted);
         self.scope.filter = Some(wanted);
@@ -131,8 +131,9 @@ impl TreeCacheBuilder {
     pub async fn open(mut self) -> Result<TreeCache, CacheError> {
         ZnodePath::new(&self.scope.root)?;
         self.scope.max_frame = self.client.max_frame();
+        let runtime = self.client.tokio_runtime().clone();
         let (follower, shared) = Follower::open(self.client, self.scope, self.each_node).await?;
-        let task = tokio::spawn(follower.run()).abort_handle();
+        let task = runtime.spawn(follower.run()).abort_handle();
         Ok(TreeCache { inner: Arc::new(Inner { shared, task }) })
     }
 }
