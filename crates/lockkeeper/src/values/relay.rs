@@ -313,7 +313,9 @@ mod tests {
                         gate.notified().await;
                         assert!(batch.len() == 1, "as it is meant to, with two");
                         let count = left.unwrap_or(0) + 1;
-                        batch.into_iter().for_each(|sender| drop(sender.send(count)));
+                        for sender in batch {
+                            let _ = sender.send(count);
+                        }
                         count
                     }) as Work<u32>)
                 };
