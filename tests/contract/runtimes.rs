@@ -60,7 +60,8 @@ async fn begun<F: Future>(mut future: Pin<&mut F>) {
 /// Two adds in one write, after which the next one waits for tasks to add to it.
 async fn shared_write(counter: &Counter) -> Result<()> {
     let (one, other) = tokio::join!(counter.add(1), counter.add(1));
-    (one?, other?);
+    one?;
+    other?;
     Ok(())
 }
 
