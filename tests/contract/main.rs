@@ -33,6 +33,7 @@ mod reentrant_mutex;
 mod registration;
 mod registry;
 mod revocation;
+mod runtimes;
 mod rw_lock;
 mod scale;
 mod semaphore;

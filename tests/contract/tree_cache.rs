@@ -32,6 +32,7 @@ contract!("tree cache":
     opening_costs_two_round_trips_for_each_level,
     opening_many_nodes_takes_few_requests,
     only_so_many_reads_are_on_their_way,
+    who_looks_late_is_told_the_difference,
     a_change_costs_one_event_and_one_read,
     a_burst_on_one_node_costs_one_read,
     a_reconnect_lists_only_what_changed,
@@ -533,5 +534,42 @@ async fn each_node_is_published_by_itself_if_wanted(backend: Backend) -> Result<
     }
     seen.sort();
     assert_eq!(seen, ["changed /config/a", "changed /config/b"]);
+    Ok(())
+}
+
+/// More has come and gone meanwhile than is kept for it.
+async fn who_looks_late_is_told_the_difference(backend: Backend) -> Result<()> {
+    const NODES: usize = 300;
+    const ROUNDS: usize = 5;
+    let alice = backend.participant().await?;
+    make(&alice.client, &[ROOT, "/config/gone"]).await?;
+    let cache = TreeCache::open(&alice.client, ROOT).await?;
+    let (mut held, mut read) = (cache.changes(), cache.changes());
+
+    for round in 0..ROUNDS {
+        let names: Vec<_> =
+            (0..NODES).map(|number| path(&format!("/config/{round}-{number}"))).collect();
+        let made = |all: Transaction, name| all.create(name, "", CreateMode::Persistent);
+        names.iter().fold(alice.client.transaction(), made).commit().await?;
+        assert_eq!(read.next().await?.changes.len(), NODES);
+        let deleted = |all: Transaction, name| all.delete(name, None);
+        names.iter().fold(alice.client.transaction(), deleted).commit().await?;
+        assert_eq!(read.next().await?.changes.len(), NODES);
+    }
+    let last = alice.client.transaction().delete(&path("/config/gone"), None);
+    last.create(&path("/config/new"), "", CreateMode::Persistent).commit().await?;
+    assert_eq!(read.next().await?.changes.len(), 2);
+
+    let changes = held.next().await?.changes;
+    assert!(
+        matches!(
+            &changes[..],
+            [Change::Deleted { path: gone, .. }, Change::Created { path: new, .. }]
+                if gone == "/config/gone" && new == "/config/new"
+        ),
+        "{changes:?}"
+    );
+    alice.client.create(&path("/config/next"), "", CreateMode::Persistent).await?;
+    assert_eq!(held.next().await?.changes.len(), 1);
     Ok(())
 }

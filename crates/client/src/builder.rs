@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::connect_string::{ConnectString, Host};
 use crate::default_acl::DefaultAcl;
 use crate::dial::{Dialer, Tried};
-use crate::driver::{Failures, drive};
+use crate::driver::{Driven, Failures, drive};
 use crate::error::ConnectError;
 use crate::fault::FaultKind;
 use crate::identity::SessionIdentity;
@@ -144,7 +144,9 @@ impl ClientBuilder {
     }
 
     /// Connects to one of the servers and starts a session. A task of the current tokio runtime
-    /// then keeps the session alive until the last clone of the client has gone.
+    /// then keeps the session alive until the last clone of the client has gone. When that runtime ends
+    /// before, the client is closed: whatever is asked of it fails, and the servers end the session after its
+    /// timeout. Other runtimes may use the client too, and may end.
     ///
     /// # Errors
     /// If the connection string is malformed, no server accepts a session within the connect
@@ -284,7 +286,7 @@ impl ClientBuilder {
         let failed = failures.subscribe();
 
         let client = Client::new(Arc::clone(&shared), servers.chroot, &self.chosen_acl());
-        self.runtime.spawn(Box::pin(drive(shared, dialer, failures)));
+        self.runtime.spawn(Box::pin(drive(Driven(shared), dialer, failures)));
         (client, failed)
     }
 }

@@ -91,6 +91,13 @@ impl Client {
         self.inner.shared.contact()
     }
 
+    /// The tokio runtime in which the client was connected, and which serves its connection. What goes on
+    /// by itself as long as the client does belongs there: another runtime, such as that of a caller, may
+    /// end earlier, or stand still.
+    pub fn tokio_runtime(&self) -> &tokio::runtime::Handle {
+        self.inner.shared.home()
+    }
+
     /// The session, or [`SessionId::NONE`] while there is none.
     pub fn session_id(&self) -> SessionId {
         self.inner.shared.look(|session| session.id())
@@ -201,7 +208,7 @@ impl Client {
     pub async fn close(&self) {
         self.inner.shared.close();
         let mut status = self.status();
-        // The other end goes away only with the driver, when its runtime shuts down.
+        // It is closed too when the driver's runtime has ended.
         let _ = status.wait_for(|status| status.contact == Contact::Closed).await;
     }
 

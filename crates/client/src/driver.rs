@@ -50,20 +50,31 @@ impl From<Ended> for Fault {
 /// The failures of servers so far, for a caller that waits for the first connection.
 pub(crate) type Failures = watch::Sender<Tried>;
 
+/// A session that is driven. Without a driver nothing would ever be answered: when its runtime has ended,
+/// all who wait are told.
+pub(crate) struct Driven(pub(crate) Arc<Shared>);
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.abandoned();
+    }
+}
+
 /// Keeps the session connected until it is closed.
-pub(crate) async fn drive(shared: Arc<Shared>, mut dialer: Dialer, failures: Failures) {
+pub(crate) async fn drive(driven: Driven, mut dialer: Dialer, failures: Failures) {
+    let shared = &*driven.0;
     while shared.look(|session| session.contact()) != Contact::Closed {
         let timing = shared.look(Session::timing);
         let dialed = tokio::select! {
             biased;
             dialed = dialer.dial(timing) => dialed,
-            () = keep_time(&shared) => break,
+            () = keep_time(shared) => break,
         };
 
         let (host, fault) = match dialed {
             Ok((host, transport)) => {
                 tracing::debug!(%host, "connected");
-                let ended = talk(&shared, transport, &mut dialer).await;
+                let ended = talk(shared, transport, &mut dialer).await;
                 match ended {
                     Ended::EofInHandshake => shared.refused(),
                     _ => shared.disconnected(),

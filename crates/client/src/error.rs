@@ -87,7 +87,7 @@ impl Error {
         }
     }
 
-    /// Whether the client was closed by this program.
+    /// Whether the client was closed by this program, or the runtime in which it was connected has ended.
     pub fn is_closed(&self) -> bool {
         self.reason == RequestError::Closed
     }

@@ -11,6 +11,7 @@ use lockkeeper_session::{
     Outcome, RequestError, Session, WatchEvent, WatchId, WatchKind,
 };
 use lockkeeper_wire::{ErrorCode, Outgoing, Request, Response, SessionId, ZnodePath, Zxid};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -61,6 +62,8 @@ struct Core {
 /// What the handles of a client and its driver share.
 pub(crate) struct Shared {
     runtime: Arc<dyn Runtime>,
+    /// The tokio runtime of the driver.
+    home: Handle,
     core: Mutex<Core>,
     /// Tells the driver that there may be something to transmit, or an earlier timeout.
     wake: Notify,
@@ -109,6 +112,7 @@ impl Shared {
 
         Self {
             runtime,
+            home: Handle::current(),
             core: Mutex::new(core),
             wake: Notify::new(),
             status: watch::Sender::new(status),
@@ -128,6 +132,11 @@ impl Shared {
     /// An identifier that nobody else has.
     pub(crate) fn unique_id(&self) -> Uuid {
         self.runtime.unique_id()
+    }
+
+    /// The tokio runtime in which the client was connected.
+    pub(crate) fn home(&self) -> &Handle {
+        &self.home
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -333,6 +342,11 @@ impl Shared {
 
     pub(crate) fn disconnected(&self) {
         self.inform(|core, now| core.session.handle_disconnected(now));
+    }
+
+    /// There is no driver any more.
+    pub(crate) fn abandoned(&self) {
+        self.inform(|core, now| core.session.abandon(now));
     }
 
     pub(crate) fn refused(&self) {

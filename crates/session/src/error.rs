@@ -27,8 +27,8 @@ pub enum RequestError {
     /// The session is over, and with it all its ephemeral nodes and watches.
     #[error("the session expired")]
     SessionExpired(Outcome),
-    /// The session was closed by this program.
-    #[error("the client is closed")]
+    /// The session was closed by this program, or nothing in this program moves it on any more.
+    #[error("the client is closed, or the runtime in which it was connected has ended")]
     Closed,
     /// The server refused the credentials.
     #[error("the server refused the credentials")]

@@ -470,6 +470,16 @@ impl<T> Session<T> {
         self.advance_close(now);
     }
 
+    /// The caller moves the session on no more. What has no answer fails, and so does whatever is
+    /// submitted from now on. Servers that know the session end it when they have not heard of it for its
+    /// timeout.
+    pub fn abandon(&mut self, now: Instant) {
+        self.handle_disconnected(now);
+        if self.phase != Phase::Closed {
+            self.finish(&RequestError::Closed);
+        }
+    }
+
     /// The transport is gone: the server closed it in the place of an answer to the handshake. A server
     /// that is behind the session does so. It will never take the session, and while none does, the
     /// session ends at the others.

@@ -273,11 +273,9 @@ impl Drop for LocalHold {
     }
 }
 
-/// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger, or there is
-/// no runtime for a keeper.
+/// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger.
 fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
     let period = queue.sharing.linger?;
-    let runtime = tokio::runtime::Handle::try_current().ok()?;
     let lingering = Arc::new(Lingering::default());
     let keeper = Keeper {
         client: guard.client().clone(),
@@ -287,7 +285,8 @@ fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
         lingering: Arc::clone(&lingering),
         period,
     };
-    runtime.spawn(keeper.run());
+    // The present runtime, if there is one, may end before the node is given up.
+    guard.client().tokio_runtime().spawn(keeper.run());
     Some(lingering)
 }
 

@@ -38,6 +38,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, OpResult, Stat, ZnodePath};
 use tokio::sync::oneshot;
@@ -48,6 +49,9 @@ use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::relay::{Relay, Work, lock};
+
+/// For how long a write waits for other tasks to add to it, where their runtime does not tell.
+const LONGEST_TURN: Duration = Duration::from_millis(1);
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +98,7 @@ impl CounterBuilder {
     pub fn build(self) -> Result<Counter, ValuePathError> {
         let (place, markers) = self.place.build()?;
         let node = CounterNode { place, layout: self.layout, markers };
-        let relay = Relay::new(node.first_state());
+        let relay = Relay::new(&node.place.client);
         let (waiting, bound) = (Arc::default(), Mutex::default());
         Ok(Counter(Arc::new(Inner { node, waiting, relay, bound })))
     }
@@ -139,10 +143,9 @@ impl Counter {
     ///
     /// # Errors
     /// If the data is no number, the sum has no place in the layout, or a request is refused; nothing
-    /// was added then. [`ValueError::Unknown`], the only error with an unknown
-    /// [outcome](ValueError::outcome), if the session ended, no server could be reached for a whole
-    /// session timeout, or somebody deleted the outcome marker, after it was sent and before an answer
-    /// came.
+    /// was added then. Two errors have an unknown [outcome](ValueError::outcome): [`ValueError::Unknown`],
+    /// if the session ended, no server could be reached for a whole session timeout, or somebody deleted
+    /// the outcome marker, after it was sent and before an answer came; and [`ValueError::Panicked`].
     ///
     /// # Session loss
     /// What was not sent yet goes on in the next session.
@@ -152,21 +155,27 @@ impl Counter {
     /// stands still with the last task that waits for it, and the next call of the handle or of its
     /// clones goes on with it, so that it may be added long after it was dropped. When `add(0)` has
     /// succeeded, nothing that was dropped before is added any more. What other tasks add with the
-    /// same write is as exact as ever. Nor do they wait for one that nobody polls.
+    /// same write is as exact as ever. Nor do they wait for one that nobody polls, in whichever runtime it
+    /// was begun; the one in which the client was connected has to run.
     pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
         if self.is_bound() {
             return self.0.add_alone(delta).await;
         }
         let (sender, answer) = oneshot::channel();
         lock(&self.0.waiting).push(Waiting { delta, sender });
-        self.0.relay.answered(answer, |state| self.0.begin_write(state)).await
+        let answered = self.0.relay.answered(answer, |left| self.0.begin_write(left)).await;
+        answered.unwrap_or_else(|| Err(ValueError::Panicked { path: self.path().clone() }))
     }
 }
 
 impl Counter {
     /// Whether this is asked by work that runs under a lock.
     pub(super) fn is_bound(&self) -> bool {
-        self.0.node.place.client.is_bound()
+        self.client().is_bound()
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.node.place.client
     }
 }
 
@@ -215,14 +224,18 @@ impl Inner {
     }
 
     /// Begins to write what all adds that wait come to.
-    fn begin_write(&self, state: WriteState) -> Result<Work<WriteState>, WriteState> {
+    fn begin_write(
+        &self,
+        left: Option<WriteState>,
+    ) -> Result<Work<WriteState>, Option<WriteState>> {
         let waiting = Arc::clone(&self.waiting);
         let mut batch = std::mem::take(&mut *lock(&waiting));
         batch.retain(|waiting| !waiting.sender.is_closed());
-        match batch.is_empty() {
-            true => Err(state),
-            false => Ok(Box::pin(write_batch(self.node.clone(), state, batch, waiting))),
+        if batch.is_empty() {
+            return Err(left);
         }
+        let state = left.unwrap_or_else(|| self.node.first_state());
+        Ok(Box::pin(write_batch(self.node.clone(), state, batch, waiting)))
     }
 }
 
@@ -261,7 +274,7 @@ async fn write_batch(
     if state.was_shared {
         // Tasks that were answered together add again together. Without this, the first of them would
         // leave alone, and all others would wait for its write.
-        tokio::task::yield_now().await;
+        let_others_run().await;
     }
     let deltas = || {
         batch.append(&mut lock(&waiting));
@@ -278,6 +291,16 @@ async fn write_batch(
         let _ = waiting.sender.send(answer);
     }
     state
+}
+
+/// Waits until the tasks that can run have had their turn.
+async fn let_others_run() {
+    tokio::select! {
+        biased;
+        () = tokio::task::yield_now() => {}
+        // The runtime of whoever polled may stand still right now, and say nothing. This timer is the client's.
+        () = tokio::time::sleep(LONGEST_TURN) => {}
+    }
 }
 
 impl CounterNode {

@@ -138,6 +138,16 @@ pub enum ValueError {
         /// The end.
         source: TransactionError,
     },
+    /// A write may have been applied: calls of one handle had gone into it together, and the one that
+    /// was moving it on panicked.
+    #[error(
+        "it is unknown whether {path} was changed, as the write panicked that this call shared with \
+         others; look before trying again"
+    )]
+    Panicked {
+        /// The node.
+        path: ZnodePath,
+    },
     /// A read failed.
     #[error("cannot read {path}: {source}")]
     Client {
@@ -149,10 +159,11 @@ pub enum ValueError {
 }
 
 impl ValueError {
-    /// Whether the operation may have had an effect. Only [`ValueError::Unknown`] leaves that open.
+    /// Whether the operation may have had an effect. Only [`ValueError::Unknown`] and
+    /// [`ValueError::Panicked`] leave that open.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Unknown { .. } => Outcome::Unknown,
+            Self::Unknown { .. } | Self::Panicked { .. } => Outcome::Unknown,
             _ => Outcome::NotApplied,
         }
     }
@@ -161,7 +172,7 @@ impl ValueError {
     /// [outcome](ValueError::outcome) is unknown, that may be its second effect.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unknown { .. } => true,
+            Self::Unknown { .. } | Self::Panicked { .. } => true,
             Self::Client { source, .. }
             | Self::Refused { source: TransactionError::Request(source), .. } => {
                 source.is_retryable() || source.is_session_expired()

@@ -78,7 +78,8 @@ impl IdBlocks {
     pub fn new(counter: &Counter, size: u32) -> Self {
         let size = NonZeroU32::new(size).unwrap_or(NonZeroU32::MIN);
         let source = Source { counter: counter.clone(), size };
-        let requests = Arc::new(Requests { asking: Mutex::default(), relay: Relay::new(()) });
+        let relay = Relay::new(counter.client());
+        let requests = Arc::new(Requests { asking: Mutex::default(), relay });
         Self { source, stock: Stock::default(), requests }
     }
 
@@ -105,15 +106,18 @@ impl IdBlocks {
         }
         let (sender, answer) = oneshot::channel();
         lock(&self.requests.asking).push(sender);
-        self.requests.relay.answered(answer, |()| self.begin()).await
+        let answered = self.requests.relay.answered(answer, |left| self.begin(left)).await;
+        answered.unwrap_or_else(|| {
+            Err(ValueError::Panicked { path: self.source.counter.path().clone() })
+        })
     }
 
     /// Begins to give numbers to all who wait.
-    fn begin(&self) -> Result<Work<()>, ()> {
+    fn begin(&self, left: Option<()>) -> Result<Work<()>, Option<()>> {
         let mut asking = std::mem::take(&mut *lock(&self.requests.asking));
         asking.retain(|asking| !asking.is_closed());
         match asking.is_empty() {
-            true => Err(()),
+            true => Err(left),
             false => Ok(Box::pin(give(self.source.clone(), self.stock.clone(), asking))),
         }
     }

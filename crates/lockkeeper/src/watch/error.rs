@@ -66,6 +66,16 @@ pub enum CacheError {
         /// How often.
         tries: u32,
     },
+    /// Nothing keeps the cache up to date any more: the runtime in which its client was connected has
+    /// ended, or the closure of a filter has panicked.
+    #[error(
+        "{path} is not followed any more: the runtime in which the client was connected has ended, or a \
+         filter has panicked; open it again, and keep the runtime of its client running"
+    )]
+    Stopped {
+        /// The path of the cache.
+        path: ZnodePath,
+    },
     /// A request failed for good.
     #[error(transparent)]
     Request(#[from] Error),

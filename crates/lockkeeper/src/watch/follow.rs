@@ -121,6 +121,15 @@ pub(crate) struct Follower {
     look_pause: Duration,
 }
 
+/// However it ends, those who follow are told.
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.end(CacheError::Stopped { path: self.root.clone() });
+        }
+    }
+}
+
 impl Follower {
     /// Sets the watch and reads everything.
     ///

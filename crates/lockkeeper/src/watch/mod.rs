@@ -7,11 +7,13 @@
 //!   follow          reads what the view wants to know, and publishes what comes of it
 //!   batches         how many reads go into one request (pure)
 //!   published       the newest snapshot, and who has not seen it
+//!   backlog         where the tree may have changed, for those who have not looked (pure)
 //!   view            what a cache knows, and what it has to read (pure)
 //!   snapshot        a part of the tree at one moment, and what changed since (pure)
 //!   error           why a cache could not be opened, or has ended
 //! ```
 
+mod backlog;
 mod batches;
 mod error;
 mod follow;

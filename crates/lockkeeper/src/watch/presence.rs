@@ -56,7 +56,7 @@ use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
 use crate::watch::presence::reservation::Reservation;
 
-pub(crate) use state::{IsOurs, STUCK_PAUSE, Unanswered};
+pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
 /// An update that was begun, and goes on by itself.
@@ -101,7 +101,8 @@ impl PresenceBuilder {
     /// machine that no other has. Such a node is replaced, and not waited for: at the start, and also
     /// later, when a node that was waited for has gone. A presence that has been there once replaces
     /// nobody any more: if two programs run that take each other for an earlier life, the one that started
-    /// last has the node, and they do not fight over it.
+    /// last has the node, and they do not fight over it. If this panics, the presence ends
+    /// ([`PresenceError::Stopped`]).
     pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         self.terms.is_ours = Some(Arc::new(is_ours));
         self
@@ -148,13 +149,13 @@ impl PresenceBuilder {
         let Some(reservation) = Reservation::take(&client, &path) else {
             return Err(PresenceError::InUse { path });
         };
-        let (state, changes) = watch::channel(PresenceState::Absent);
+        let (state, changes) = StateSender::new(path.clone());
         let (updates, asked) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(self.terms, path.clone(), state, asked);
         let lookout = keeper.begin().await?;
 
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(keeper.run(lookout, stopped));
+        let task = client.tokio_runtime().spawn(keeper.run(lookout, stopped));
         Ok(Presence { client, path, changes, updates, stop, task, _reservation: reservation })
     }
 
@@ -213,7 +214,7 @@ impl Presence {
     }
 
     /// How it stands, now and with every change. States that follow each other quickly may be left
-    /// out, the last one never.
+    /// out, the last one never: that it has ended.
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.changes.clone()
     }
@@ -311,7 +312,7 @@ impl Presence {
     pub async fn end(self) -> Result<(), Error> {
         // It is gone only if it has ended by itself.
         let _ = self.stop.send(());
-        // It fails only if its runtime has ended, which has begun the delete.
+        // It fails only if its runtime has ended, or it has panicked, which has begun the delete.
         let Ok(Some(keeper)) = self.task.await else { return Ok(()) };
         let Some(target) = keeper.leave() else { return Ok(()) };
         match self.client.clean_up_confirmed(target).await {

@@ -1,14 +1,19 @@
 //! The newest snapshot, and who has not seen it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{Client, Instant, PathsProbe, Zxid};
 use tokio::sync::watch;
 
+use crate::watch::backlog::Backlog;
 use crate::watch::error::CacheError;
 use crate::watch::snapshot::Snapshot;
+
+/// How many paths are kept for subscribers that do not look, at least. There are more in a tree of more
+/// nodes: to compare two snapshots takes as long as to look at each node.
+const FEW_PATHS: usize = 1_024;
 
 /// What the readers of a cache share with the task that keeps it up to date.
 #[derive(Debug)]
@@ -29,9 +34,8 @@ pub(crate) struct State {
     pub(crate) is_synced: bool,
     pub(crate) probe: PathsProbe,
     pub(crate) end: Option<CacheError>,
-    /// For each subscriber, where the tree may have changed since its last update.
-    pub(crate) touched: BTreeMap<u64, BTreeSet<String>>,
-    pub(crate) next_subscriber: u64,
+    /// Where the tree may have changed since the last update of each subscriber.
+    pub(crate) touched: Backlog,
 }
 
 impl Published {
@@ -41,9 +45,8 @@ impl Published {
         as_of: Instant,
         probe: PathsProbe,
     ) -> Self {
-        let touched = BTreeMap::new();
-        let (is_synced, end, next_subscriber) = (true, None, 0);
-        let state = State { snapshot, as_of, is_synced, probe, end, touched, next_subscriber };
+        let (is_synced, end, touched) = (true, None, Backlog::default());
+        let state = State { snapshot, as_of, is_synced, probe, end, touched };
         let (generation, edition) = (watch::Sender::new(0), AtomicU64::new(0));
         Self { client, state: Mutex::new(state), generation, edition }
     }
@@ -79,9 +82,8 @@ impl Published {
     ) {
         let mut state = self.state();
         (state.snapshot, state.as_of, state.is_synced) = (Arc::new(snapshot), as_of, is_synced);
-        for theirs in state.touched.values_mut() {
-            theirs.extend(touched.iter().cloned());
-        }
+        let most = state.snapshot.len().max(FEW_PATHS);
+        state.touched.publish(touched, most);
         self.edition.fetch_add(1, Ordering::Release);
         drop(state);
         if !touched.is_empty() {
@@ -93,9 +95,11 @@ impl Published {
         self.state().snapshot.zxid()
     }
 
+    /// Ends it, unless it has ended.
     pub(crate) fn end(&self, reason: CacheError) {
         let mut state = self.state();
-        (state.end, state.is_synced) = (Some(reason), false);
+        state.end.get_or_insert(reason);
+        state.is_synced = false;
         drop(state);
         self.generation.send_modify(|generation| *generation += 1);
     }

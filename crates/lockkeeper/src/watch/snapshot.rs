@@ -260,12 +260,19 @@ impl Snapshot {
     }
 
     /// What has changed at these paths since an earlier snapshot.
-    pub(crate) fn changes_since(&self, earlier: &Self, paths: &BTreeSet<String>) -> Vec<Change> {
+    pub(crate) fn changes_since(&self, earlier: &Self, paths: &BTreeSet<&str>) -> Vec<Change> {
         let changes = paths.iter().filter_map(|path| {
             let (before, after) = (earlier.get(path), self.get(path));
             Change::between(path, before, after)
         });
         changes.collect()
+    }
+
+    /// What has changed anywhere since an earlier snapshot.
+    pub(crate) fn all_changes_since(&self, earlier: &Self) -> Vec<Change> {
+        let (old, new) = (earlier.nodes(), self.nodes());
+        let paths = old.iter().chain(&new).map(|(path, _)| &**path).collect();
+        self.changes_since(earlier, &paths)
     }
 }
 

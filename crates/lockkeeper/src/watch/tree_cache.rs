@@ -38,13 +38,13 @@
 //! # }
 //! ```
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lockkeeper_client::{Client, Contact, Instant, ZnodePath};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::watch::backlog::{ReaderId, Unread};
 use crate::watch::error::CacheError;
 use crate::watch::follow::Follower;
 use crate::watch::published::Published;
@@ -89,7 +89,7 @@ impl TreeCacheBuilder {
     }
 
     /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
-    /// must always say the same of a path.
+    /// must always say the same of a path. If it panics, the cache ends with [`CacheError::Stopped`].
     pub fn filter(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         let wanted: Filter = Arc::new(wanted);
         self.scope.filter = Some(wanted);
@@ -131,8 +131,9 @@ impl TreeCacheBuilder {
     pub async fn open(mut self) -> Result<TreeCache, CacheError> {
         ZnodePath::new(&self.scope.root)?;
         self.scope.max_frame = self.client.max_frame();
+        let runtime = self.client.tokio_runtime().clone();
         let (follower, shared) = Follower::open(self.client, self.scope, self.each_node).await?;
-        let task = tokio::spawn(follower.run()).abort_handle();
+        let task = runtime.spawn(follower.run()).abort_handle();
         Ok(TreeCache { inner: Arc::new(Inner { shared, task }) })
     }
 }
@@ -221,9 +222,7 @@ impl TreeCache {
     /// What changes from now on. Each caller has changes of its own.
     pub fn changes(&self) -> CacheChanges {
         let mut state = self.inner.shared.state();
-        let id = state.next_subscriber;
-        state.next_subscriber += 1;
-        state.touched.insert(id, BTreeSet::new());
+        let id = state.touched.subscribe();
         let last = Arc::clone(&state.snapshot);
         drop(state);
         let generation = self.inner.shared.generation.subscribe();
@@ -242,11 +241,11 @@ pub struct CacheUpdate {
 }
 
 /// What changes in a [`TreeCache`]. A slow reader misses no difference: what happened meanwhile comes
-/// as one update. Keeps the cache alive.
+/// as one update. One that is not read costs no more memory than the tree has. Keeps the cache alive.
 #[derive(Debug)]
 pub struct CacheChanges {
     cache: TreeCache,
-    id: u64,
+    id: ReaderId,
     last: Arc<Snapshot>,
     generation: watch::Receiver<u64>,
 }
@@ -280,11 +279,17 @@ impl CacheChanges {
 
     fn take(&mut self) -> Result<Option<CacheUpdate>, CacheError> {
         let mut state = self.cache.inner.shared.state();
-        let touched = state.touched.get_mut(&self.id).map(std::mem::take).unwrap_or_default();
+        let unread = state.touched.read(self.id);
         let (snapshot, end) = (Arc::clone(&state.snapshot), state.end.clone());
         drop(state);
 
-        let changes = snapshot.changes_since(&self.last, &touched);
+        let changes = match unread {
+            Unread::Batches(batches) => {
+                let paths = batches.iter().flat_map(|paths| paths.iter().map(String::as_str));
+                snapshot.changes_since(&self.last, &paths.collect())
+            }
+            Unread::TooMuch => snapshot.all_changes_since(&self.last),
+        };
         let is_same = changes.is_empty() && snapshot.lacks_the_same(&self.last);
         self.last = Arc::clone(&snapshot);
         match (is_same, end) {
@@ -297,6 +302,6 @@ impl CacheChanges {
 
 impl Drop for CacheChanges {
     fn drop(&mut self) {
-        self.cache.inner.shared.state().touched.remove(&self.id);
+        self.cache.inner.shared.state().touched.unsubscribe(self.id);
     }
 }

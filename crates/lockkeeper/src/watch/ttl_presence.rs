@@ -53,7 +53,7 @@ use tokio::task::JoinHandle;
 use crate::error::present;
 use crate::retry::retry_backoff;
 use crate::watch::presence::{
-    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, Unanswered, WhenTaken,
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, Unanswered, WhenTaken,
 };
 
 /// The name of the child that keeps the node alive.
@@ -117,13 +117,14 @@ impl TtlPresenceBuilder {
     pub async fn start(self) -> Result<TtlPresence, PresenceError> {
         let path = ZnodePath::new(&self.path)?;
         let touch = path.child(TOUCH)?;
-        let (state, changes) = watch::channel(PresenceState::Absent);
+        let (state, changes) = StateSender::new(path.clone());
+        let runtime = self.client.tokio_runtime().clone();
         let id = Bytes::from(self.client.unique_id().to_string());
         let unanswered = Unanswered::default();
         let mut keeper = Keeper { options: self, path, touch, id, state, life: None, unanswered };
         let seen = keeper.enter().await?;
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(keeper.run(seen, stopped));
+        let task = runtime.spawn(keeper.run(seen, stopped));
         Ok(TtlPresence { changes, stop, task })
     }
 }
@@ -161,7 +162,7 @@ impl TtlPresence {
     }
 
     /// How it stands, now and with every change. States that follow each other quickly may be left
-    /// out, the last one never.
+    /// out, the last one never: that it has ended.
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.changes.clone()
     }
@@ -178,7 +179,7 @@ impl TtlPresence {
     pub async fn end(self) -> Result<(), Error> {
         // It is gone only if it has ended by itself.
         let _ = self.stop.send(());
-        // It fails only if its runtime has ended, which ends what keeps the node alive.
+        // It fails only if its runtime has ended, or it has panicked, which ends what keeps the node alive.
         self.task.await.unwrap_or(Ok(()))
     }
 }
@@ -205,7 +206,7 @@ struct Keeper {
     touch: ZnodePath,
     /// What the child says while it is ours.
     id: Bytes,
-    state: watch::Sender<PresenceState>,
+    state: StateSender,
     /// The node that was ours last. Before there was one, a node may be of an earlier life.
     life: Option<Zxid>,
     unanswered: Unanswered,
@@ -235,12 +236,12 @@ impl Keeper {
             match next {
                 Ok(next) => seen = next,
                 Err(too_long @ PresenceError::TooLong { .. }) => {
-                    self.state.send_replace(PresenceState::Stuck(too_long));
+                    self.state.tell(PresenceState::Stuck(too_long));
                     pause = touching.max(STUCK_PAUSE);
                 }
                 Err(PresenceError::Request(error)) if error.is_unreachable() => {}
                 Err(error) => {
-                    self.state.send_replace(PresenceState::Ended(error));
+                    self.state.tell(PresenceState::Ended(error));
                     return Ok(());
                 }
             }
@@ -341,7 +342,7 @@ impl Keeper {
         if self.options.when_taken == WhenTaken::Fail {
             return Err(PresenceError::Taken { path: self.path.to_string(), by });
         }
-        self.tell(PresenceState::Taken { by });
+        self.state.tell(PresenceState::Taken { by });
         Ok(Some(Seen::Other))
     }
 
@@ -386,17 +387,8 @@ impl Keeper {
 
     fn present(&mut self, czxid: Zxid) -> Seen {
         (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
-        self.tell(PresenceState::Present { czxid });
+        self.state.tell(PresenceState::Present { czxid });
         Seen::Own
-    }
-
-    /// Tells a state, unless it was told last.
-    fn tell(&self, now: PresenceState) {
-        self.state.send_if_modified(|state| {
-            let is_new = *state != now;
-            *state = now;
-            is_new
-        });
     }
 
     async fn make_parents(&self) -> Result<(), PresenceError> {

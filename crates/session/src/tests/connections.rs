@@ -113,6 +113,28 @@ fn closing_without_a_server_ends_when_the_session_is_unreachable() {
     assert_eq!(world.session.contact(), Contact::Closed);
 }
 
+/// Nobody moves it on any more: what was sent may be applied, and nothing waits for an answer.
+#[test]
+fn an_abandoned_session_answers_everything() {
+    let mut world = World::connected();
+    world.submit(create("/a"), 1);
+    world.requests();
+    world.session.abandon(world.now);
+    assert_eq!(world.results(), [(1, Err(RequestError::ConnectionLost(Outcome::Unknown)))]);
+    assert_eq!(world.session.contact(), Contact::Closed);
+    world.submit(create("/b"), 2);
+    assert_eq!(world.results(), [(2, Err(RequestError::Closed))]);
+
+    // One without a connection, and one that was closed.
+    let mut world = World::connected();
+    world.lose_connection();
+    world.submit(create("/a"), 1);
+    for _ in 0..2 {
+        world.session.abandon(world.now);
+    }
+    assert_eq!(world.results(), [(1, Err(RequestError::Closed))]);
+}
+
 #[test]
 fn refused_credentials_end_the_session() {
     let mut config = config(LeaseMode::Quorum);

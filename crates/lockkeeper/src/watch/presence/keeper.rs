@@ -8,10 +8,10 @@ use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
     Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::watch::presence::state::{
-    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, Unanswered, WhenTaken,
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, Unanswered, WhenTaken,
 };
 
 /// The pauses between attempts that servers refuse, or that find no server.
@@ -93,7 +93,7 @@ pub(super) struct Own {
 pub(super) struct Keeper {
     terms: Terms,
     path: ZnodePath,
-    state: watch::Sender<PresenceState>,
+    state: StateSender,
     updates: mpsc::UnboundedReceiver<Update>,
     own_node: OwnNode,
     /// Whether it was there at any time. Before that, a node may be of an earlier life.
@@ -119,7 +119,7 @@ impl Keeper {
     pub(super) fn new(
         terms: Terms,
         path: ZnodePath,
-        state: watch::Sender<PresenceState>,
+        state: StateSender,
         updates: mpsc::UnboundedReceiver<Update>,
     ) -> Self {
         let unanswered = Unanswered::default();
@@ -160,7 +160,7 @@ impl Keeper {
             biased;
             asked = stopped => asked.is_ok(),
             error = self.keep(first) => {
-                self.state.send_replace(PresenceState::Ended(error));
+                self.state.tell(PresenceState::Ended(error));
                 return None;
             }
         };
@@ -181,7 +181,7 @@ impl Keeper {
                 Watching::Own(own) => {
                     self.stay(own).await;
                     self.own_node = OwnNode::None;
-                    self.state.send_replace(PresenceState::Absent);
+                    self.state.tell(PresenceState::Absent);
                 }
                 // Whatever ends it, the next look says how it is.
                 Watching::Other(mut watcher) => loop {
@@ -199,7 +199,7 @@ impl Keeper {
                 match self.enter().await {
                     Entered::Done(next) => break next,
                     Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
-                        self.state.send_replace(PresenceState::Stuck(too_long));
+                        self.state.tell(PresenceState::Stuck(too_long));
                         tokio::select! {
                             biased;
                             Some(update) = self.updates.recv() => self.note(update),
@@ -469,13 +469,13 @@ impl Keeper {
             let path = self.path.to_string();
             return Entered::Failed(PresenceError::Taken { path, by: owner });
         }
-        self.state.send_replace(PresenceState::Taken { by: owner });
+        self.state.tell(PresenceState::Taken { by: owner });
         Entered::Done(Watching::Other(watcher))
     }
 
     fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered {
         self.has_been = true;
-        self.state.send_replace(PresenceState::Present { czxid: stat.czxid });
+        self.state.tell(PresenceState::Present { czxid: stat.czxid });
         Entered::Done(Watching::Own(Own { stat, watcher }))
     }
 

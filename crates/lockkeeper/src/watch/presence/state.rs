@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockkeeper_client::{
     Client, Error, Instant, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid,
 };
+use tokio::sync::watch;
 
 /// How a [`Presence`](crate::Presence) stands, as far as is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,9 +79,12 @@ pub enum PresenceError {
     /// A server refused the node for good.
     #[error(transparent)]
     Refused(#[from] TransactionError),
-    /// The runtime that kept the node there has ended.
+    /// Nothing keeps the node there any more: the presence was ended or dropped, the runtime in which its
+    /// client was connected has ended, or the closure of `replaces` has panicked.
     #[error(
-        "the runtime that kept {path} there has ended; keep it running as long as the presence"
+        "nothing keeps {path} there any more: its presence was ended or dropped, the runtime in which the \
+         client was connected has ended, or `replaces` has panicked; start another one, and keep the \
+         runtime of its client running"
     )]
     Stopped {
         /// The node.
@@ -98,6 +102,41 @@ fn owner_of(session: SessionId) -> String {
                 .into()
         }
         session => format!("the session {session}; wait for its end, or choose another name"),
+    }
+}
+
+/// Tells how a presence stands, for the task that keeps it. However that ends, the last state says so.
+#[derive(Debug)]
+pub(crate) struct StateSender {
+    path: ZnodePath,
+    state: watch::Sender<PresenceState>,
+}
+
+impl StateSender {
+    pub(crate) fn new(path: ZnodePath) -> (Self, watch::Receiver<PresenceState>) {
+        let (state, changes) = watch::channel(PresenceState::Absent);
+        (Self { path, state }, changes)
+    }
+
+    /// Tells a state, unless it was told last.
+    pub(crate) fn tell(&self, now: PresenceState) {
+        self.state.send_if_modified(|state| {
+            let is_new = *state != now;
+            *state = now;
+            is_new
+        });
+    }
+}
+
+impl Drop for StateSender {
+    fn drop(&mut self) {
+        self.state.send_if_modified(|state| {
+            let is_silent = !matches!(state, PresenceState::Ended(_));
+            if is_silent {
+                *state = PresenceState::Ended(PresenceError::Stopped { path: self.path.clone() });
+            }
+            is_silent
+        });
     }
 }
 

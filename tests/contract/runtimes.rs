@@ -1,0 +1,259 @@
+//! Handles that are used in more than one tokio runtime, and runtimes that stand still or end; and closures
+//! of the user that panic where no caller is.
+
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockkeeper::{
+    CacheError, Change, Client, Counter, CreateMode, Election, Group, IdBlocks, Mutex, Presence,
+    PresenceError, PresenceState, ServiceDirectory, TreeCache, ZnodePath, blocking,
+};
+use lockkeeper_testkit::backend::Backend;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use crate::contract;
+
+contract!("several runtimes":
+    an_add_in_a_runtime_that_stands_still_stalls_no_other,
+    an_add_in_a_runtime_that_has_ended_stalls_no_other,
+    a_blocking_add_in_async_code_goes_on,
+    what_was_begun_in_a_runtime_that_has_ended_goes_on,
+    a_lingering_node_does_not_stay_when_a_runtime_has_ended,
+    the_end_of_the_clients_runtime_is_told,
+    a_filter_that_panics_ends_its_cache,
+    a_closure_of_a_presence_that_panics_ends_it,
+);
+
+/// What nothing here takes unless it hangs.
+const HANGS: Duration = Duration::from_secs(20);
+
+fn path(text: &str) -> ZnodePath {
+    ZnodePath::new(text).expect("a path")
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Runs something on a thread without a runtime. It is left alone if it hangs.
+async fn elsewhere<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, is_done) = oneshot::channel();
+    std::thread::spawn(move || done.send(work()).ok());
+    in_time(is_done).await?.context("it panicked")?
+}
+
+async fn in_time<F: Future>(call: F) -> Result<F::Output> {
+    tokio::time::timeout(HANGS, call).await.context("it hangs")
+}
+
+/// Polls it once; it is not done by then.
+async fn begun<F: Future>(mut future: Pin<&mut F>) {
+    let once = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));
+    assert!(once.await.is_pending(), "nothing has been answered yet");
+}
+
+/// Two adds in one write, after which the next one waits for tasks to add to it.
+async fn shared_write(counter: &Counter) -> Result<()> {
+    let (one, other) = tokio::join!(counter.add(1), counter.add(1));
+    one?;
+    other?;
+    Ok(())
+}
+
+/// An add in a runtime that is kept for the next call of its thread, and does not run meanwhile.
+///
+/// Seen to fail with wake-ups that were left to the runtime of whoever polled: the second add hung.
+async fn an_add_in_a_runtime_that_stands_still_stalls_no_other(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let counter = Counter::new(&alice.client, "/orders")?;
+    let ids = IdBlocks::new(&counter, 1);
+    elsewhere(move || {
+        let (first, second) = (runtime(), runtime());
+        first.block_on(shared_write(&counter))?;
+        let mut held = pin!(counter.add(10));
+        first.block_on(begun(held.as_mut()));
+        assert_eq!(second.block_on(in_time(counter.add(100)))??.after, 112);
+        assert_eq!(first.block_on(held)?.after, 12);
+
+        first.block_on(shared_write(&counter))?;
+        let mut held = pin!(ids.next());
+        first.block_on(begun(held.as_mut()));
+        let other = second.block_on(in_time(ids.next()))??;
+        assert_ne!(first.block_on(held)?, other);
+        Ok(())
+    })
+    .await
+}
+
+/// Seen to fail with wake-ups that were left to the runtime of whoever polled: the second add hung.
+async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let counter = Counter::new(&alice.client, "/orders")?;
+    elsewhere(move || {
+        let (first, second) = (runtime(), runtime());
+        first.block_on(shared_write(&counter))?;
+        let mut held = Box::pin(counter.add(10));
+        first.block_on(begun(held.as_mut()));
+        drop((held, first));
+        let after = second.block_on(in_time(counter.add(100)))??.after;
+        assert!(matches!(after, 102 | 112), "{after}");
+        Ok(())
+    })
+    .await
+}
+
+/// The thread that waits is the one that would run the task whose add was begun.
+///
+/// Seen to fail with wake-ups that were left to the runtime of whoever polled: it hung.
+async fn a_blocking_add_in_async_code_goes_on(backend: Backend) -> Result<()> {
+    let servers = backend.connect_string();
+    elsewhere(move || {
+        let client = blocking::Client::connect(&servers)?;
+        let counter = blocking::Counter::new(&client, "/orders")?;
+        runtime().block_on(async {
+            let adds = counter.as_async();
+            shared_write(adds).await?;
+            let mut held = pin!(adds.add(10));
+            begun(held.as_mut()).await;
+            assert_eq!(counter.add(100)?.after, 112);
+            assert_eq!(held.await?.after, 12);
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// The client lives on in another one.
+///
+/// Seen to fail with tasks in the runtime of the caller: the cache was not told to have ended, its changes
+/// hung, and the presence was said to be there while its node was not.
+async fn what_was_begun_in_a_runtime_that_has_ended_goes_on(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    bob.create(&path("/config"), "", CreateMode::Persistent).await?;
+    let client = alice.client.clone();
+    let (cache, presence, members) = elsewhere(move || {
+        runtime().block_on(async {
+            let cache = TreeCache::open(&client, "/config").await?;
+            let presence = Presence::builder(&client, "/workers/7").start().await?;
+            let members = Group::new(&client, "/group")?.watch().await?;
+            Ok((cache, presence, members))
+        })
+    })
+    .await?;
+
+    let mut changes = cache.changes();
+    bob.create(&path("/config/color"), "red", CreateMode::Persistent).await?;
+    let update = in_time(changes.next()).await??;
+    assert!(matches!(&update.changes[..], [Change::Created { .. }]), "{update:?}");
+    let _member = Group::new(&bob, "/group")?.join("bob", "").await?;
+    assert_eq!(in_time(members.wait_for(1)).await??.len(), 1);
+
+    in_time(presence.update("new")).await??;
+    assert_eq!(bob.data(presence.path()).await?.0, "new");
+    in_time(presence.end()).await??;
+    assert!(bob.exists(&path("/workers/7")).await?.is_none());
+    Ok(())
+}
+
+/// Seen to fail with the node's keeper in the runtime of whoever released: bob waited for ever.
+async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let ours = Mutex::builder(&alice.client, "/lock").linger(Duration::from_secs(600)).build()?;
+    let lock = ours.clone();
+    elsewhere(move || {
+        runtime().block_on(async {
+            lock.acquire().await?.release().await?;
+            Ok(())
+        })
+    })
+    .await?;
+    let theirs = Mutex::new(&bob, "/lock")?;
+    in_time(theirs.acquire()).await??.release().await?;
+    drop(ours);
+    Ok(())
+}
+
+/// Seen to fail without a word at the end of the tasks: requests, changes and views were waited for for ever,
+/// the presences were as they had been, and `taken` did not return and took a whole processor.
+async fn the_end_of_the_clients_runtime_is_told(backend: Backend) -> Result<()> {
+    let bob = backend.observer().await?;
+    let others = Presence::builder(&bob, "/taken").start().await?;
+    let servers = backend.connect_string();
+    let (client, cache, members, directory, leaders, presence, taken) = elsewhere(move || {
+        let short = runtime();
+        short.block_on(async {
+            let client = Client::connect(&servers).await?;
+            let cache = TreeCache::open(&client, "/config").await?;
+            let members = Group::new(&client, "/group")?.watch().await?;
+            let directory = ServiceDirectory::open(&client, "/services", "web").await?;
+            let leaders = Election::new(&client, "/election")?.observe().await?;
+            let presence = Presence::builder(&client, "/workers/7").start().await?;
+            let taken = Presence::builder(&client, "/taken").start().await?;
+            assert!(matches!(taken.state(), PresenceState::Taken { .. }));
+            Ok((client, cache, members, directory, leaders, presence, taken))
+        })
+    })
+    .await?;
+
+    let answer = in_time(client.exists(&path("/config"))).await?;
+    assert!(answer.expect_err("nobody asks").is_closed());
+    let stopped = CacheError::Stopped { path: path("/config") };
+    assert_eq!((cache.ended(), cache.is_current()), (Some(stopped.clone()), false));
+    assert_eq!(in_time(cache.changes().next()).await?.expect_err("ended"), stopped);
+    assert!(members.ended().is_some() && in_time(members.wait_for(1)).await?.is_err());
+    assert!(directory.ended().is_some());
+    assert!(in_time(directory.changes().next()).await?.is_err());
+    let mut leaders = leaders;
+    assert!(in_time(leaders.next()).await?.is_err());
+
+    let stopped = PresenceError::Stopped { path: path("/workers/7") };
+    assert_eq!(presence.state(), PresenceState::Ended(stopped.clone()));
+    assert_eq!(in_time(presence.update("new")).await?, Err(stopped));
+    in_time(presence.end()).await??;
+    assert_eq!(in_time(taken.taken()).await?, PresenceError::Stopped { path: path("/taken") });
+    others.end().await?;
+    Ok(())
+}
+
+/// Seen to fail without a word at the end of the task: the changes were waited for for ever.
+async fn a_filter_that_panics_ends_its_cache(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    alice.client.create(&path("/config"), "", CreateMode::Persistent).await?;
+    let wanted = |path: &str| {
+        assert!(!path.ends_with("bad"), "as it is meant to");
+        true
+    };
+    let cache = TreeCache::builder(&alice.client, "/config").filter(wanted).open().await?;
+    let mut changes = cache.changes();
+    alice.client.create(&path("/config/bad"), "", CreateMode::Persistent).await?;
+    let stopped = CacheError::Stopped { path: path("/config") };
+    assert_eq!(in_time(changes.next()).await?.expect_err("ended"), stopped);
+    assert_eq!((cache.ended(), cache.is_current()), (Some(stopped), false));
+    Ok(())
+}
+
+/// Seen to fail without a word at the end of the task: it was taken by a session that was over.
+async fn a_closure_of_a_presence_that_panics_ends_it(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let others = Presence::builder(&bob, "/workers/7").data("good").start().await?;
+    let replaces = |data: &[u8]| {
+        assert!(data == b"good", "as it is meant to");
+        false
+    };
+    let presence =
+        Presence::builder(&alice.client, "/workers/7").replaces(replaces).start().await?;
+    let mut changes = presence.changes();
+    others.update("bad").await?;
+    let has_ended = |state: &PresenceState| matches!(state, PresenceState::Ended(_));
+    let ended = in_time(changes.wait_for(has_ended)).await??.clone();
+    let stopped = PresenceError::Stopped { path: path("/workers/7") };
+    assert_eq!(ended, PresenceState::Ended(stopped.clone()));
+    assert_eq!(in_time(presence.taken()).await?, stopped);
+    others.end().await?;
+    Ok(())
+}
