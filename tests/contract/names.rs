@@ -20,10 +20,14 @@ contract!("names":
     the_first_name_that_is_free_is_claimed,
     any_text_is_a_name,
     a_node_that_does_not_go_by_itself_is_no_claim,
+    a_name_that_becomes_such_a_node_is_not_waited_for,
     a_thread_can_claim_names,
 );
 
 const NAMES: &str = "/workers";
+
+/// What no wait comes near unless it hangs.
+const LONG: Duration = Duration::from_secs(20);
 
 fn node(name: &str) -> ZnodePath {
     ZnodePath::new(NAMES).and_then(|path| path.child(name)).expect("a path")
@@ -58,11 +62,7 @@ async fn who_waits_for_a_name_gets_it(backend: Backend) -> Result<()> {
 
     participant.proxy.clear();
     let waiting = tokio::spawn(async move { theirs.claim("7").await });
-    // A look at who has it, and then the watch.
-    let watches = |passed: &[Passed]| {
-        passed.iter().filter(|one| **one == Passed::Reply(OpCode::GetData)).count() == 2
-    };
-    participant.proxy.passes(watches).await;
+    participant.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
     let token = first.token();
     first.release().await?;
     let second = waiting.await??;
@@ -194,6 +194,25 @@ async fn a_node_that_does_not_go_by_itself_is_no_claim(backend: Backend) -> Resu
     assert_eq!(names.holder("7").await.err(), Some(foreign));
     assert!(names.try_claim("7").await?.is_none());
     assert_eq!(other.data(&node("7")).await?, before, "nothing is touched");
+    Ok(())
+}
+
+/// Only the first look at who has the name could find it.
+///
+/// Seen to fail with one look, before the wait: it waited on.
+async fn a_name_that_becomes_such_a_node_is_not_waited_for(backend: Backend) -> Result<()> {
+    let (one, participant) = (backend.observer().await?, backend.participant().await?);
+    let (ours, theirs) = (Names::new(&one, NAMES)?, Names::new(&participant.client, NAMES)?);
+    let first = ours.claim("7").await?;
+    participant.proxy.clear();
+    let waiting = tokio::spawn(async move { theirs.claim("7").await });
+    participant.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+
+    let replaced = one.transaction().delete(&node("7"), None);
+    replaced.create(&node("7"), "", CreateMode::Persistent).commit().await?;
+    let ended = tokio::time::timeout(LONG, waiting).await.context("it waits on")??;
+    assert_eq!(ended.err(), Some(ClaimError::Foreign { node: node("7") }));
+    drop(first);
     Ok(())
 }
 
