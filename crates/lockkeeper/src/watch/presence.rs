@@ -54,7 +54,7 @@ use tokio::task::JoinHandle;
 
 use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
-use crate::watch::presence::reservation::Reservation;
+use crate::watch::presence::reservation::{InUse, Reservation};
 
 pub(crate) use state::{IsOurs, STUCK_PAUSE, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
@@ -130,12 +130,14 @@ impl PresenceBuilder {
     }
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
-    /// there, or is found to be somebody else's that is waited for.
+    /// there, or is found to be somebody else's that is waited for. If this client had a presence there that
+    /// was dropped, or whose end nobody waited for, the node of that is waited for first.
     ///
     /// # Errors
-    /// If the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
-    /// reached for a session timeout; [`PresenceError::TooLong`] if servers close the
-    /// connection at it; [`PresenceError::InUse`] if this client has a presence there.
+    /// If the node is refused for good, or taken under
+    /// [`WhenTaken::Fail`], or no server can be reached for a session timeout;
+    /// [`PresenceError::TooLong`] if servers close the connection at it; [`PresenceError::InUse`] if this
+    /// client has a presence there.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -145,17 +147,17 @@ impl PresenceBuilder {
     pub async fn start(self) -> Result<Presence, PresenceError> {
         let path = self.node()?;
         let client = self.terms.client.clone();
-        let Some(reservation) = Reservation::take(&client, &path) else {
+        let Some((in_use, reservation)) = Reservation::take(&client, &path).await else {
             return Err(PresenceError::InUse { path });
         };
         let (state, changes) = watch::channel(PresenceState::Absent);
         let (updates, asked) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(self.terms, path.clone(), state, asked);
+        let mut keeper = Keeper::new(self.terms, path.clone(), state, asked, reservation);
         let lookout = keeper.begin().await?;
 
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(keeper.run(lookout, stopped));
-        Ok(Presence { client, path, changes, updates, stop, task, _reservation: reservation })
+        Ok(Presence { client, path, changes, updates, stop, task, in_use })
     }
 
     /// The path of the node.
@@ -185,7 +187,7 @@ pub struct Presence {
     /// Dropping it stops the task.
     stop: oneshot::Sender<()>,
     task: JoinHandle<Option<Keeper>>,
-    _reservation: Reservation,
+    in_use: InUse,
 }
 
 impl Presence {
@@ -309,12 +311,13 @@ impl Presence {
     /// # Cancel safety
     /// The node is deleted in the background.
     pub async fn end(self) -> Result<(), Error> {
+        // Who starts the next one waits from now on.
+        drop(self.in_use);
         // It is gone only if it has ended by itself.
         let _ = self.stop.send(());
         // It fails only if its runtime has ended, which has begun the delete.
         let Ok(Some(keeper)) = self.task.await else { return Ok(()) };
-        let Some(target) = keeper.leave() else { return Ok(()) };
-        match self.client.clean_up_confirmed(target).await {
+        match keeper.end().await {
             Err(error) if error.is_session_expired() => Ok(()),
             result => result,
         }
