@@ -29,6 +29,7 @@ contract!("presence":
     starting_costs_one_round_trip,
     a_client_has_one_presence_at_a_node,
     one_that_was_given_up_makes_room_for_the_next,
+    the_servers_own_has_no_presence,
     a_lost_reply_does_not_make_an_own_node_a_presence,
     those_who_take_each_other_for_an_earlier_life_do_not_fight,
     data_may_be_as_long_as_that_of_any_node,
@@ -273,6 +274,23 @@ async fn one_that_was_given_up_makes_room_for_the_next(backend: Backend) -> Resu
     assert!(starting.await.is_err(), "its create has no answer");
     participant.proxy.restore();
     options().start().await?.end().await?;
+    Ok(())
+}
+
+/// Seen to fail without a look at the path: a presence at `/` was taken for good, and there were nodes
+/// among the servers' own.
+async fn the_servers_own_has_no_presence(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    for reserved in ["/", "/zookeeper", "/zookeeper/mine"] {
+        let refused = PresenceError::Reserved(ZnodePath::new(reserved)?);
+        let presence = Presence::builder(&client, reserved).start().await;
+        assert_eq!(presence.err(), Some(refused.clone()));
+        let presence = Presence::builder(&client, reserved).protected().start().await;
+        assert_eq!(presence.err(), Some(refused.clone()));
+        let presence = TtlPresence::builder(&client, reserved, LONG).start().await;
+        assert_eq!(presence.err(), Some(refused));
+    }
+    Presence::builder(&client, "/zookeepers").start().await?.end().await?;
     Ok(())
 }
 

@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Contact, CreateMode, Error, PathError, ZnodePath};
+use lockkeeper_client::{Client, Contact, CreateMode, Error, ZnodePath};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -134,7 +134,7 @@ impl PresenceBuilder {
     /// was dropped, or whose end nobody waited for, the node of that is waited for first.
     ///
     /// # Errors
-    /// If the node is refused for good, or taken under
+    /// If the path cannot be that of a presence; if the node is refused for good, or taken under
     /// [`WhenTaken::Fail`], or no server can be reached for a session timeout;
     /// [`PresenceError::TooLong`] if servers close the connection at it; [`PresenceError::InUse`] if this
     /// client has a presence there.
@@ -161,11 +161,12 @@ impl PresenceBuilder {
     }
 
     /// The path of the node.
-    fn node(&self) -> Result<ZnodePath, PathError> {
-        let path = ZnodePath::new(&self.path)?;
+    fn node(&self) -> Result<ZnodePath, PresenceError> {
+        let path = PresenceError::check(&self.path)?;
         match (self.is_protected, path.parent()) {
             (true, Some(parent)) => {
-                parent.child(&protected_name(self.terms.client.unique_id(), path.name()))
+                let name = protected_name(self.terms.client.unique_id(), path.name());
+                Ok(parent.child(&name)?)
             }
             _ => Ok(path),
         }
@@ -306,7 +307,8 @@ impl Presence {
     /// Deletes the node, and waits until that is certain. Another's is not touched.
     ///
     /// # Errors
-    /// If the delete is refused, or the client is closed. If the session is over, so is the node.
+    /// If the delete is refused, or the client is closed; or if no server could be reached for a session
+    /// timeout: it goes on in the background then. If the session is over, so is the node.
     ///
     /// # Cancel safety
     /// The node is deleted in the background.
