@@ -512,3 +512,25 @@ impl Next {
         self.gone.iter().fold(steps, |steps, entry| steps.delete(&node(path, &entry.id), None))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of the refused one took the room for good: each later one in parts was refused, too.
+    #[tokio::test]
+    async fn an_edition_for_which_there_is_no_room_takes_none_from_the_next_one() {
+        let engine = lockkeeper_engine::Engine::builder().data_budget(12 << 20);
+        let engine = engine.start().await.unwrap();
+        let client = Client::connect(&engine.connect_string()).await.unwrap();
+        let routes = Publication::<String>::builder(&client, "/routes").keep(1).build().unwrap();
+        routes.publish(&"a".repeat(3 << 20)).await.unwrap();
+
+        for _ in 0..3 {
+            let refused = routes.publish(&"b".repeat(11 << 20)).await.unwrap_err();
+            assert!(matches!(refused, ValueError::Refused { .. }), "{refused}");
+        }
+        assert_eq!(routes.publish(&"c".repeat(6 << 20)).await.unwrap(), 2);
+        client.close().await;
+    }
+}
