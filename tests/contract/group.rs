@@ -285,6 +285,11 @@ async fn an_id_that_is_taken_is_waited_for_or_an_error(backend: Backend) -> Resu
     states.wait_for(|state| matches!(state, PresenceState::Present { .. })).await?;
     assert_eq!(&bob.data(waits.node()).await?.0[..], b"ours");
 
+    // One of this client that was dropped makes room for the next one.
+    drop(waits);
+    let next = group(&bob)?.member("node").when_taken(WhenTaken::Fail).join().await?;
+    assert!(next.token().is_some(), "{:?}", next.state());
+
     // Two in one party may have one id.
     let party = Group::builder(&bob, "/party").layout(GroupLayout::KazooParty).build()?;
     let both = (party.join("node", "").await?, party.join("node", "").await?);

@@ -28,6 +28,8 @@ contract!("presence":
     a_node_that_no_presence_made_is_not_replaced,
     starting_costs_one_round_trip,
     a_client_has_one_presence_at_a_node,
+    one_that_was_given_up_makes_room_for_the_next,
+    the_servers_own_has_no_presence,
     a_lost_reply_does_not_make_an_own_node_a_presence,
     those_who_take_each_other_for_an_earlier_life_do_not_fight,
     data_may_be_as_long_as_that_of_any_node,
@@ -95,14 +97,7 @@ async fn an_end_that_is_not_waited_for_deletes_the_node(backend: Backend) -> Res
     let (client, other) = (backend.observer().await?, backend.observer().await?);
     let presence = Presence::builder(&client, NODE).start().await?;
     let (_, mut gone) = other.exists_watched(&node()).await?;
-    {
-        let mut end = std::pin::pin!(presence.end());
-        tokio::select! {
-            biased;
-            _ = &mut end => bail!("ended at once"),
-            () = std::future::ready(()) => {}
-        }
-    }
+    assert!(poll_immediately(presence.end()).await.is_none(), "it ended at once");
     tokio::time::timeout(LONG, gone.changed()).await.context("it stays")??;
     assert_eq!(stat(&other).await?, None);
     Ok(())
@@ -243,6 +238,70 @@ async fn a_client_has_one_presence_at_a_node(backend: Backend) -> Result<()> {
     present(&presence, first).await?;
     assert_eq!(&other.data(&node()).await?.0[..], b"fourth");
     Ok(())
+}
+
+/// The node of the one before is there for a moment more, and belongs to the session of both.
+///
+/// Seen to fail with the right to the node given back at once: taken by the own session.
+async fn one_that_was_given_up_makes_room_for_the_next(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let client = &participant.client;
+    let options = || Presence::builder(client, NODE).when_taken(WhenTaken::Fail);
+    for _ in 0..5 {
+        drop(options().start().await?);
+        let presence = options().start().await?;
+        // One whose end nobody waits for.
+        let polled = poll_immediately(presence.end()).await;
+        assert!(polled.is_none(), "it ended at once");
+    }
+
+    // One whose start nobody waits for.
+    drop(options().start().await?);
+    participant.proxy.clear();
+    participant.proxy.hold_replies();
+    let starting = tokio::spawn(options().start());
+    participant.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Sync))).await;
+    starting.abort();
+    assert!(starting.await.is_err(), "it waits for the one before");
+    participant.proxy.restore();
+
+    options().start().await?.end().await?;
+    participant.proxy.clear();
+    participant.proxy.hold_replies();
+    let starting = tokio::spawn(options().start());
+    participant.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Multi))).await;
+    starting.abort();
+    assert!(starting.await.is_err(), "its create has no answer");
+    participant.proxy.restore();
+    options().start().await?.end().await?;
+    Ok(())
+}
+
+/// Seen to fail without a look at the path: a presence at `/` was taken for good, and there were nodes
+/// among the servers' own.
+async fn the_servers_own_has_no_presence(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    for reserved in ["/", "/zookeeper", "/zookeeper/mine"] {
+        let refused = PresenceError::Reserved(ZnodePath::new(reserved)?);
+        let presence = Presence::builder(&client, reserved).start().await;
+        assert_eq!(presence.err(), Some(refused.clone()));
+        let presence = Presence::builder(&client, reserved).protected().start().await;
+        assert_eq!(presence.err(), Some(refused.clone()));
+        let presence = TtlPresence::builder(&client, reserved, LONG).start().await;
+        assert_eq!(presence.err(), Some(refused));
+    }
+    Presence::builder(&client, "/zookeepers").start().await?.end().await?;
+    Ok(())
+}
+
+/// What comes of a future that is polled once, and then dropped.
+async fn poll_immediately<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    tokio::select! {
+        biased;
+        output = &mut future => Some(output),
+        () = std::future::ready(()) => None,
+    }
 }
 
 async fn a_lost_reply_does_not_make_an_own_node_a_presence(backend: Backend) -> Result<()> {

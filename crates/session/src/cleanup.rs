@@ -37,7 +37,7 @@ pub enum Cleanup {
         expected: ExpectedNode,
     },
     /// Deletes nodes in one transaction. It is done when the first one is gone; when another one is
-    /// missing, the first one is deleted alone.
+    /// missing, or all of them are more than fit into a request, the first one is deleted alone.
     Transaction {
         /// A node of which the rule of [`Cleanup::Node`] holds.
         first: ZnodePath,
@@ -150,6 +150,9 @@ impl Cleanup {
                     true => Remainder::Nothing,
                     false => Remainder::Nodes(vec![first.clone()]),
                 }
+            }
+            (Self::Transaction { first, .. }, Err(RequestError::TooLarge { .. })) => {
+                Remainder::Nodes(vec![first.clone()])
             }
 
             // Changed since it was read: it may be another one by now.

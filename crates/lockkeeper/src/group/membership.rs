@@ -56,7 +56,8 @@ impl Membership {
     /// Leaves, and waits until that is certain: everybody else is told at once. Costs 2 round trips.
     ///
     /// # Errors
-    /// If the delete is refused, or the client is closed.
+    /// If the delete is refused, or the client is closed; or if no server could be reached for a session
+    /// timeout: it goes on in the background then.
     ///
     /// # Cancel safety
     /// It leaves in the background.

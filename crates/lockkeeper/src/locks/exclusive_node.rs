@@ -38,7 +38,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode, NameUse,
-    Outcome, Watcher, ZnodePath,
+    Outcome, SessionId, Watcher, ZnodePath,
 };
 use serde::Serialize;
 
@@ -63,7 +63,18 @@ pub struct ExclusiveNode {
     path: ZnodePath,
     owner: Owner,
     label: Option<String>,
+    waits_for: WaitsFor,
     warned: Warned,
+}
+
+/// Which nodes are waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// All: other programs may delete theirs.
+    #[default]
+    Any,
+    /// Those that go with a session. Another one is an error, [`AcquireError::NotEphemeral`].
+    Ephemeral,
 }
 
 /// What is in the node.
@@ -84,6 +95,7 @@ pub struct ExclusiveNodeBuilder {
     setup: Setup,
     path: String,
     owner: Option<Owner>,
+    waits_for: WaitsFor,
 }
 
 setup_options!(ExclusiveNodeBuilder: acl, label);
@@ -96,6 +108,11 @@ impl ExclusiveNodeBuilder {
         self
     }
 
+    pub(crate) fn waits_for(mut self, nodes: WaitsFor) -> Self {
+        self.waits_for = nodes;
+        self
+    }
+
     /// Makes the lock. No I/O.
     ///
     /// # Errors
@@ -104,7 +121,8 @@ impl ExclusiveNodeBuilder {
         let path = BuildError::check(&self.path)?;
         let Setup { client, label, .. } = self.setup;
         let owner = self.owner.unwrap_or_default();
-        Ok(ExclusiveNode { client, path, owner, label, warned: Warned::default() })
+        let (waits_for, warned) = (self.waits_for, Warned::default());
+        Ok(ExclusiveNode { client, path, owner, label, waits_for, warned })
     }
 }
 
@@ -119,7 +137,8 @@ impl ExclusiveNode {
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> ExclusiveNodeBuilder {
-        ExclusiveNodeBuilder { setup: Setup::new(client), path: path.to_owned(), owner: None }
+        let (setup, path) = (Setup::new(client), path.to_owned());
+        ExclusiveNodeBuilder { setup, path, owner: None, waits_for: WaitsFor::default() }
     }
 
     /// The lock's path, which is also that of its node.
@@ -246,6 +265,13 @@ impl ExclusiveNode {
         loop {
             // By getData and not by exists: it leaves no watch on a node that is gone already.
             let mut watcher: Watcher = match self.client.data_watched(&self.path).await {
+                Ok(((_, stat), _))
+                    if stat.ephemeral_owner == SessionId::NONE
+                        && self.waits_for == WaitsFor::Ephemeral =>
+                {
+                    let (path, node) = (self.path.clone(), self.path.clone());
+                    return Err(AcquireError::NotEphemeral { path, node });
+                }
                 Ok((_, watcher)) => watcher,
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
                 Err(error) if error.is_session_expired() => continue,

@@ -20,6 +20,7 @@ mod registry;
 mod rw_lock;
 mod semaphore;
 
+pub(crate) use exclusive_node::WaitsFor;
 pub use exclusive_node::{ExclusiveGuard, ExclusiveNode, ExclusiveNodeBuilder};
 pub use multi_lock::{MultiGuard, MultiLock, MultiLockBuilder};
 pub use mutex::{Mutex, MutexBuilder, MutexGuard};

@@ -18,9 +18,9 @@
 //! Znodes      `<path>/<name>`, as an [`ExclusiveNode`]: ephemeral; data: who has it, as
 //!             [`OwnerInfo`]. So the children of `<path>` are the names that are taken. The name is
 //!             written as [`Locks`](crate::Locks) writes a key. `<path>` is a container node.
-//! Cost        claim: 1 round trip; while another has the name: 3 more, 1 event, and 1 round trip with
-//!             each release. Held: 1 read with each heartbeat. Release: 2 round trips. A look at who
-//!             has a name, or at all names: 1.
+//! Cost        claim: 1 round trip; while another has the name: 1 more, and with each release 1 event and
+//!             1 round trip, or 2 for those who were too late. Held: 1 read with each heartbeat. Release: 2
+//!             round trips. A look at who has a name, or at all names: 1.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -53,7 +53,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
 
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::offers_guard;
-use crate::locks::{ExclusiveGuard, ExclusiveNode, keys_below, node_of};
+use crate::locks::{ExclusiveGuard, ExclusiveNode, WaitsFor, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::retry::retry_acquire;
 use crate::token::FencingToken;
@@ -127,8 +127,8 @@ impl Names {
     /// Claims a name, and waits while another has it.
     ///
     /// # Errors
-    /// [`ClaimError::Foreign`] if there is a node that does not go by itself; if no server can be
-    /// reached for a whole session timeout, or a request is refused.
+    /// [`ClaimError::Foreign`] if there is a node that does not go by itself, now or later while it waits;
+    /// if no server can be reached for a whole session timeout, or a request is refused.
     ///
     /// # Session loss
     /// A waiter has no node to lose, so it goes on with the next session.
@@ -136,12 +136,11 @@ impl Names {
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
     pub async fn claim(&self, name: &str) -> Result<NameClaim, ClaimError> {
-        let lock = self.lock(name)?;
-        match lock.try_acquire().await? {
-            Some(guard) => return Ok(NameClaim::new(name, guard)),
-            None => self.look_at(lock.path()).await?,
-        };
-        Ok(NameClaim::new(name, lock.acquire().await?))
+        match self.lock(name)?.acquire().await {
+            Ok(guard) => Ok(NameClaim::new(name, guard)),
+            Err(AcquireError::NotEphemeral { node, .. }) => Err(ClaimError::Foreign { node }),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The same, but not for longer than `timeout`, which covers everything.
@@ -259,6 +258,7 @@ impl Names {
     fn lock(&self, name: &str) -> Result<ExclusiveNode, BuildError> {
         let node = node_of(&self.path, name)?;
         let options = ExclusiveNode::builder(&self.client, node.as_str());
+        let options = options.waits_for(WaitsFor::Ephemeral);
         match &self.label {
             Some(label) => options.label(label).build(),
             None => options.build(),

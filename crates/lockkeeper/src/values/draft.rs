@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, ErrorCode, OpCode, Transaction, TransactionError, ZnodePath,
+    Cleanup, Client, CreateMode, ErrorCode, OpCode, Transaction, TransactionError, ZnodePath,
 };
 
 use crate::exact::WriteError;
@@ -150,14 +150,17 @@ impl Draft {
         }
     }
 
-    /// Writes the parts, if there are any, as long as the session lasts in which it began.
-    pub(super) async fn write(&self, place: &Place) -> Result<(), Turn> {
-        let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(()) };
+    /// Writes the parts, if there are any, as long as the session lasts in which it began. What it gives
+    /// is to be kept until the draft is an edition.
+    pub(super) async fn write(&self, place: &Place) -> Result<Option<Unfinished>, Turn> {
+        let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(None) };
         if self.parts == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let (directory, empty) = (node(path, &self.id), Bytes::new());
         let writing = node(&directory, WRITING);
+        // It exists before the request is sent, so that whatever may come of it is deleted.
+        let mut unfinished = Unfinished::new(client, &directory);
 
         let begin = || {
             let steps = client.transaction();
@@ -173,9 +176,50 @@ impl Draft {
                 let steps = client.transaction().check(&writing, None);
                 steps.create(&name, part.clone(), CreateMode::Persistent)
             };
-            place.once(write).await?;
+            unfinished.parts = number + 1;
+            if let Err(refused) = place.once(write).await {
+                unfinished.parts = number;
+                return Err(refused);
+            }
         }
-        Ok(())
+        Ok(Some(unfinished))
+    }
+}
+
+/// The nodes of a draft in parts. Dropping it deletes them, unless the draft is an edition by then: the
+/// node [`WRITING`] goes with the write that makes it one, and the others are deleted only together with
+/// that node. If others are there than it knows of, as a reply was lost just before, that node goes alone,
+/// and a publisher sweeps the rest.
+#[must_use = "the nodes of the draft are deleted when this is dropped"]
+pub(super) struct Unfinished {
+    client: Client,
+    directory: ZnodePath,
+    /// How many parts are there, the last one perhaps.
+    parts: u32,
+    is_finished: bool,
+}
+
+impl Unfinished {
+    fn new(client: &Client, directory: &ZnodePath) -> Self {
+        let (client, directory) = (client.clone(), directory.clone());
+        Self { client, directory, parts: 0, is_finished: false }
+    }
+
+    /// The draft is an edition.
+    pub(super) fn finish(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let parts = (0..self.parts).map(|part| node(&self.directory, &part_name(part)));
+        let others = parts.chain([self.directory.clone()]).collect();
+        let first = node(&self.directory, WRITING);
+        self.client.clean_up(Cleanup::Transaction { first, others });
     }
 }
 

@@ -200,8 +200,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// What was not sent yet goes on in the next session; parts are written again.
     ///
     /// # Cancel safety
-    /// When dropped, it is published once or not at all. Parts that are left of it are deleted when the
-    /// next edition in parts is published.
+    /// When dropped, it is published once or not at all, and its parts are deleted in the background. What
+    /// is left of them when the session ends, or a connection is lost just then, is deleted when the next
+    /// edition in parts is published, before its first part is written.
     pub async fn publish(&self, value: &T) -> Result<u64, ValueError> {
         let body = self.place.encode(&*self.codec, value)?;
 
@@ -212,14 +213,17 @@ impl<T, C: Codec<T>> Publication<T, C> {
             tries -= 1;
             let mut known = self.known();
             if draft.parts > 0 {
-                // Parts are not written below something else.
-                let old = self.pointed().await?;
-                old.version(&self.place.path)?;
-                known = Some(old);
+                known = Some(self.make_room().await?);
             }
 
             let written = match draft.write(&self.place).await {
-                Ok(()) => self.turn(&mut writer, known, &draft).await,
+                Ok(unfinished) => {
+                    let turn = self.turn(&mut writer, known, &draft).await;
+                    if let (Ok(_), Some(unfinished)) = (&turn, unfinished) {
+                        unfinished.finish();
+                    }
+                    turn
+                }
                 Err(error) => Err(error),
             };
             match written {
@@ -227,7 +231,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 Err(error) => return Err(error.told(&self.place)),
                 Ok((number, now)) => {
                     if draft.parts > 0 {
-                        self.sweep(&now).await;
+                        self.sweep(&now, self.below().await).await;
                     }
                     return Ok(number);
                 }
@@ -400,12 +404,28 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
-    /// Deletes what is no edition and is not being written: what is left of long editions. Only while
-    /// the manifest is the known one, so that nothing which has become an edition is deleted.
-    async fn sweep(&self, now: &Pointed) {
+    /// What the pointer says before parts are written, which is not done below something else. What is left
+    /// of earlier ones is deleted first: servers may have no room for both.
+    async fn make_room(&self) -> Result<Pointed, ValueError> {
+        let (old, below) = tokio::join! { biased; self.pointed(), self.below() };
+        let old = old?;
+        old.version(&self.place.path)?;
+        self.sweep(&old, below).await;
+        Ok(old)
+    }
+
+    /// The names of the nodes below the pointer; none if they cannot be had now.
+    async fn below(&self) -> Vec<String> {
+        let listed = self.place.client.children(&self.place.path).await;
+        listed.map(|(names, _)| names).unwrap_or_default()
+    }
+
+    /// Deletes those of these nodes that are no edition and are not being written: what is left of long
+    /// editions. Only while the manifest is the known one, so that nothing which has become an edition is
+    /// deleted.
+    async fn sweep(&self, now: &Pointed, names: Vec<String>) {
         let (Place { client, path }, manifest) = (&self.place, &now.manifest);
         let Ok(Some(version)) = now.version(path) else { return };
-        let Ok((names, _)) = client.children(path).await else { return };
 
         for name in names {
             // Other names are somebody else's nodes.
@@ -489,5 +509,27 @@ impl Next {
         };
         let steps = draft.finish(steps, place);
         self.gone.iter().fold(steps, |steps, entry| steps.delete(&node(path, &entry.id), None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of the refused one took the room for good: each later one in parts was refused, too.
+    #[tokio::test]
+    async fn an_edition_for_which_there_is_no_room_takes_none_from_the_next_one() {
+        let engine = lockkeeper_engine::Engine::builder().data_budget(12 << 20);
+        let engine = engine.start().await.unwrap();
+        let client = Client::connect(&engine.connect_string()).await.unwrap();
+        let routes = Publication::<String>::builder(&client, "/routes").keep(1).build().unwrap();
+        routes.publish(&"a".repeat(3 << 20)).await.unwrap();
+
+        for _ in 0..3 {
+            let refused = routes.publish(&"b".repeat(11 << 20)).await.unwrap_err();
+            assert!(matches!(refused, ValueError::Refused { .. }), "{refused}");
+        }
+        assert_eq!(routes.publish(&"c".repeat(6 << 20)).await.unwrap(), 2);
+        client.close().await;
     }
 }

@@ -48,13 +48,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Contact, CreateMode, Error, PathError, ZnodePath};
+use lockkeeper_client::{Client, Contact, CreateMode, Error, ZnodePath};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
-use crate::watch::presence::reservation::Reservation;
+use crate::watch::presence::reservation::{InUse, Reservation};
 
 pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender, Unanswered};
 pub use state::{PresenceError, PresenceState, WhenTaken};
@@ -131,12 +131,14 @@ impl PresenceBuilder {
     }
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
-    /// there, or is found to be somebody else's that is waited for.
+    /// there, or is found to be somebody else's that is waited for. If this client had a presence there that
+    /// was dropped, or whose end nobody waited for, the node of that is waited for first.
     ///
     /// # Errors
-    /// If the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
-    /// reached for a session timeout; [`PresenceError::TooLong`] if servers close the
-    /// connection at it; [`PresenceError::InUse`] if this client has a presence there.
+    /// If the path cannot be that of a presence; if the node is refused for good, or taken under
+    /// [`WhenTaken::Fail`], or no server can be reached for a session timeout;
+    /// [`PresenceError::TooLong`] if servers close the connection at it; [`PresenceError::InUse`] if this
+    /// client has a presence there.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
@@ -146,25 +148,26 @@ impl PresenceBuilder {
     pub async fn start(self) -> Result<Presence, PresenceError> {
         let path = self.node()?;
         let client = self.terms.client.clone();
-        let Some(reservation) = Reservation::take(&client, &path) else {
+        let Some((in_use, reservation)) = Reservation::take(&client, &path).await else {
             return Err(PresenceError::InUse { path });
         };
         let (state, changes) = StateSender::new(path.clone());
         let (updates, asked) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(self.terms, path.clone(), state, asked);
+        let mut keeper = Keeper::new(self.terms, path.clone(), state, asked, reservation);
         let lookout = keeper.begin().await?;
 
         let (stop, stopped) = oneshot::channel();
         let task = client.tokio_runtime().spawn(keeper.run(lookout, stopped));
-        Ok(Presence { client, path, changes, updates, stop, task, _reservation: reservation })
+        Ok(Presence { client, path, changes, updates, stop, task, in_use })
     }
 
     /// The path of the node.
-    fn node(&self) -> Result<ZnodePath, PathError> {
-        let path = ZnodePath::new(&self.path)?;
+    fn node(&self) -> Result<ZnodePath, PresenceError> {
+        let path = PresenceError::check(&self.path)?;
         match (self.is_protected, path.parent()) {
             (true, Some(parent)) => {
-                parent.child(&protected_name(self.terms.client.unique_id(), path.name()))
+                let name = protected_name(self.terms.client.unique_id(), path.name());
+                Ok(parent.child(&name)?)
             }
             _ => Ok(path),
         }
@@ -186,7 +189,7 @@ pub struct Presence {
     /// Dropping it stops the task.
     stop: oneshot::Sender<()>,
     task: JoinHandle<Option<Keeper>>,
-    _reservation: Reservation,
+    in_use: InUse,
 }
 
 impl Presence {
@@ -305,17 +308,19 @@ impl Presence {
     /// Deletes the node, and waits until that is certain. Another's is not touched.
     ///
     /// # Errors
-    /// If the delete is refused, or the client is closed. If the session is over, so is the node.
+    /// If the delete is refused, or the client is closed; or if no server could be reached for a session
+    /// timeout: it goes on in the background then. If the session is over, so is the node.
     ///
     /// # Cancel safety
     /// The node is deleted in the background.
     pub async fn end(self) -> Result<(), Error> {
+        // Who starts the next one waits from now on.
+        drop(self.in_use);
         // It is gone only if it has ended by itself.
         let _ = self.stop.send(());
         // It fails only if its runtime has ended, or it has panicked, which has begun the delete.
         let Ok(Some(keeper)) = self.task.await else { return Ok(()) };
-        let Some(target) = keeper.leave() else { return Ok(()) };
-        match self.client.clean_up_confirmed(target).await {
+        match keeper.end().await {
             Err(error) if error.is_session_expired() => Ok(()),
             result => result,
         }

@@ -106,8 +106,9 @@ impl TtlPresenceBuilder {
     /// there, or is found to be somebody else's that is waited for.
     ///
     /// # Errors
-    /// [`PresenceError::NoTtlNodes`] if the servers keep no such nodes; if the node is refused for good,
-    /// or taken under [`WhenTaken::Fail`], or no server can be reached for a session timeout.
+    /// If the path cannot be that of a presence; [`PresenceError::NoTtlNodes`] if the servers keep no such
+    /// nodes; if the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
+    /// reached for a session timeout.
     ///
     /// # Cancel safety
     /// A node that was made goes when its time to live is over.
@@ -115,7 +116,7 @@ impl TtlPresenceBuilder {
     /// # Session loss
     /// Has no effect.
     pub async fn start(self) -> Result<TtlPresence, PresenceError> {
-        let path = ZnodePath::new(&self.path)?;
+        let path = PresenceError::check(&self.path)?;
         let touch = path.child(TOUCH)?;
         let (state, changes) = StateSender::new(path.clone());
         let runtime = self.client.tokio_runtime().clone();

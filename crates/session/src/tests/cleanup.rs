@@ -183,3 +183,14 @@ fn a_transaction_of_deletes_is_done_when_its_first_node_is_gone() {
         assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
     }
 }
+
+/// Its nodes would have stayed: a request that is too long is refused before it is sent, each time.
+#[test]
+fn a_transaction_of_more_deletes_than_fit_into_a_request_deletes_the_first_node_alone() {
+    let mut world = World::with_short_frames();
+    let others = (0..100).map(|part| path(&format!("/edition/{part:05}"))).collect();
+    world.clean_up(Cleanup::Transaction { first: path("/edition/writing"), others }, Some(1));
+    let alone = world.answer(Ok(Response::Empty));
+    assert_eq!(alone, delete("/edition/writing"));
+    assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
+}

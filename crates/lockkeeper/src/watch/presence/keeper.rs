@@ -8,8 +8,10 @@ use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
     Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
 };
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, Unanswered, WhenTaken,
 };
@@ -99,6 +101,8 @@ pub(super) struct Keeper {
     /// Whether it was there at any time. Before that, a node may be of an earlier life.
     has_been: bool,
     unanswered: Unanswered,
+    /// Given back when the node is gone.
+    reservation: Option<Reservation>,
 }
 
 impl fmt::Debug for Keeper {
@@ -109,8 +113,17 @@ impl fmt::Debug for Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        if let Some(target) = self.target() {
-            self.terms.client.clean_up(target);
+        let Some(target) = self.target() else { return };
+        let deleted = self.terms.client.clean_up_confirmed(target);
+        // Without a runtime nobody can wait for it, and it goes on all the same.
+        if let Ok(runtime) = Handle::try_current() {
+            let reservation = self.reservation.take();
+            runtime.spawn(async move {
+                // One that fails for good, or when no server could be reached for a whole session timeout,
+                // keeps nobody waiting.
+                drop(deleted.await);
+                drop(reservation);
+            });
         }
     }
 }
@@ -121,9 +134,11 @@ impl Keeper {
         path: ZnodePath,
         state: StateSender,
         updates: mpsc::UnboundedReceiver<Update>,
+        reservation: Reservation,
     ) -> Self {
-        let unanswered = Unanswered::default();
-        Self { terms, path, state, updates, own_node: OwnNode::None, has_been: false, unanswered }
+        let (own_node, unanswered) = (OwnNode::None, Unanswered::default());
+        let (has_been, reservation) = (false, Some(reservation));
+        Self { terms, path, state, updates, own_node, has_been, unanswered, reservation }
     }
 
     /// Until the node is there, or is somebody else's.
@@ -148,8 +163,8 @@ impl Keeper {
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
 
-    /// Until it is stopped: gives itself to whoever asked for that and is to delete what is left. If nobody
-    /// takes it, it is dropped, and deletes that by itself.
+    /// Until it is stopped: gives itself to whoever asked for that and is to [end](Keeper::end) it. If nobody
+    /// takes it, it is dropped, and deletes by itself what is left.
     pub(super) async fn run(
         mut self,
         first: Watching,
@@ -167,11 +182,15 @@ impl Keeper {
         is_asked_for.then_some(self)
     }
 
-    /// What is left to delete, by whoever asks.
-    pub(super) fn leave(mut self) -> Option<Cleanup> {
-        let target = self.target();
+    /// Deletes what is left, and waits until that is certain.
+    ///
+    /// # Cancel safety
+    /// It is deleted in the background.
+    pub(super) async fn end(mut self) -> Result<(), Error> {
+        let Some(target) = self.target() else { return Ok(()) };
+        let deleted = self.terms.client.clean_up_confirmed(target).await;
         self.own_node = OwnNode::None;
-        target
+        deleted
     }
 
     async fn keep(&mut self, first: Watching) -> PresenceError {

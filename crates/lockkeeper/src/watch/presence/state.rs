@@ -38,6 +38,9 @@ pub enum PresenceError {
     /// The path is not one.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
+    #[error("{0} cannot have a presence; name a path of its own for it, like /workers/7")]
+    Reserved(ZnodePath),
     /// Somebody else's node is there, and it was not to be waited for.
     #[error("{path} is taken by {}", owner_of(*by))]
     Taken {
@@ -93,6 +96,17 @@ pub enum PresenceError {
     /// A request failed for good.
     #[error(transparent)]
     Request(#[from] Error),
+}
+
+impl PresenceError {
+    /// The path, if a presence can be there.
+    pub(crate) fn check(path: &str) -> Result<ZnodePath, Self> {
+        let path = ZnodePath::new(path)?;
+        match path.is_root() || path.is_reserved() {
+            true => Err(Self::Reserved(path)),
+            false => Ok(path),
+        }
+    }
 }
 
 fn owner_of(session: SessionId) -> String {
