@@ -5,8 +5,8 @@
 //! to the leader what only the leader can decide, and gives back an answer when it has itself done what the
 //! leader had done before it. What a connection asks for is answered in order, so a read behind a write
 //! waits for the answer to the write. As in ZooKeeper, a session that is taken up again waits for nothing:
-//! its client may then not see its own writes until a `sync`. In some runs a new session waits for nothing
-//! either, as with `localSessionsEnabled`: it may be behind what the client saw in the one before.
+//! its client may then not see its own writes until a `sync`. A new session is a transaction of the leader's,
+//! so its client is told of it when the follower has applied that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,16 +42,15 @@ pub(crate) struct Control {
     link: Mutex<Link>,
     /// How far it is behind, as a share of what it may be.
     share: f64,
-    has_local_sessions: bool,
     /// Whether it applies nothing.
     lags: AtomicBool,
     woken: Arc<Notify>,
 }
 
 impl Control {
-    pub(crate) fn new(share: f64, has_local_sessions: bool, woken: Arc<Notify>) -> Self {
+    pub(crate) fn new(share: f64, woken: Arc<Notify>) -> Self {
         let (link, lags) = (Mutex::default(), AtomicBool::new(false));
-        Self { link, share, has_local_sessions, lags, woken }
+        Self { link, share, lags, woken }
     }
 
     pub(crate) fn set_link(&self, link: Link) {
@@ -224,7 +223,7 @@ impl Follower {
         }
         let request = ConnectRequest::decode(&mut Decoder::new(frame.clone()));
         let begins = request.is_ok_and(|request| request.session_id == SessionId::NONE);
-        self.forward(match begins && !self.control.has_local_sessions {
+        self.forward(match begins {
             true => Forwarded::Asks(id, frame),
             false => Forwarded::Resumes(id, frame),
         });

@@ -91,10 +91,9 @@ impl Host {
 
     /// The same, as the leader of so many followers.
     pub(crate) fn with_followers(mut self, count: usize, mut random: fastrand::Rng) -> Self {
-        let has_local_sessions = random.bool();
         let mut follower = || {
             let woken = Arc::clone(&self.woken);
-            Arc::new(Control::new(random.f64(), has_local_sessions, woken))
+            Arc::new(Control::new(random.f64(), woken))
         };
         self.followers = (0..count).map(|_| follower()).collect();
         self.of_followers = Mutex::new(random);
