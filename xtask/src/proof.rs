@@ -226,9 +226,8 @@ pub(crate) fn histories(minutes: u64) -> Result<()> {
 /// `cargo xtask simulate`
 #[derive(clap::Args)]
 pub(crate) struct Simulate {
-    /// How many seeds to run. By default those before the first one that fails: see
-    /// `docs/bugs-found.md`, "Open".
-    #[arg(long, default_value_t = 7_000)]
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 8_000)]
     seeds: u64,
     /// Only this one, with its timeline.
     #[arg(long)]

@@ -52,7 +52,8 @@ impl<T> Session<T> {
         if is_new {
             self.lease.committed(sent, now);
         } else {
-            self.lease.answered(sent, now);
+            // A hold may ride out an outage that began before it did, without a heartbeat that is due.
+            self.note_life(now, |lease| lease.answered(sent, now));
         }
 
         self.events.push_back(Event::Connected { session: self.identity.id, is_new });
