@@ -293,20 +293,26 @@ public final class CuratorRecipes {
         check(waiting.get(LIMIT, TimeUnit.SECONDS), "open");
     }
 
+    /**
+     * Both wait inside for each other before they leave: Curator's {@code leave} takes the event of
+     * {@code ready}, which its {@code enter} watches, for one of its own, and may then return while
+     * the other has not noticed yet that it may enter (GH-1290).
+     */
     private void doubleBarrier() throws Exception {
-        AtomicInteger inside = new AtomicInteger();
+        CountDownLatch inside = new CountDownLatch(2);
         List<Future<Boolean>> visits = new ArrayList<>();
         for (CuratorFramework client : Arrays.asList(a, b)) {
             visits.add(THREADS.submit(() -> {
                 DistributedDoubleBarrier gate =
                         new DistributedDoubleBarrier(client, "/double-barrier", 2);
                 boolean entered = gate.enter(LIMIT, TimeUnit.SECONDS);
-                inside.incrementAndGet();
-                return entered && gate.leave(LIMIT, TimeUnit.SECONDS) && inside.get() == 2;
+                inside.countDown();
+                return entered && inside.await(LIMIT, TimeUnit.SECONDS)
+                        && gate.leave(LIMIT, TimeUnit.SECONDS);
             }));
         }
         for (Future<Boolean> visit : visits) {
-            check(visit.get(LIMIT, TimeUnit.SECONDS), "entered and left together");
+            check(visit.get(LIMIT, TimeUnit.SECONDS), "entered and left");
         }
     }
 
