@@ -227,7 +227,7 @@ pub(crate) fn histories(minutes: u64) -> Result<()> {
 #[derive(clap::Args)]
 pub(crate) struct Simulate {
     /// How many seeds to run.
-    #[arg(long, default_value_t = 8_000)]
+    #[arg(long, default_value_t = 10_000)]
     seeds: u64,
     /// Only this one, with its timeline.
     #[arg(long)]

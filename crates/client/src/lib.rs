@@ -79,7 +79,7 @@ pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError};
 pub use hold::{Hold, bound_to, unbound};
 pub use identity::SessionIdentity;
-pub use path_sink::{DirtyPath, DirtySet, PathsProbe};
+pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
 pub use reply::{Arrived, Reply, WatchedReply};
 pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]

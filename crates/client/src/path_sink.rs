@@ -22,20 +22,37 @@ pub struct DirtyPath {
     pub kind: EventKind,
 }
 
+/// When a watch was set again on new connections. What happened to any node between two connections is not
+/// known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rearms {
+    /// The first time. What arrived before is of the connection before.
+    pub first: Arrival,
+    /// The last time.
+    pub last: Arrival,
+}
+
+impl Rearms {
+    /// The watch was set once.
+    #[must_use]
+    pub fn once(arrival: Arrival) -> Self {
+        Self { first: arrival, last: arrival }
+    }
+}
+
 /// What a watch was told of since it was asked last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirtySet {
     /// The nodes that something happened to, sorted.
     pub paths: Vec<DirtyPath>,
-    /// When the watch was set again on a new connection, the last time: what happened to any node
-    /// before is not known.
-    pub rearmed: Option<Arrival>,
+    /// When the watch was set again, if it was.
+    pub rearmed: Option<Rearms>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) paths: BTreeMap<String, (Arrival, Arrival, EventKind)>,
-    pub(crate) rearmed: Option<Arrival>,
+    pub(crate) rearmed: Option<Rearms>,
     pub(crate) end: Option<WatchLost>,
 }
 
@@ -77,7 +94,10 @@ impl PathsSender {
     }
 
     pub(crate) fn rearmed(&self, arrival: Arrival) {
-        self.0.change(|state| state.rearmed = Some(arrival));
+        self.0.change(|state| {
+            let first = state.rearmed.map_or(arrival, |rearms| rearms.first);
+            state.rearmed = Some(Rearms { first, last: arrival });
+        });
     }
 
     pub(crate) fn end(&self, reason: WatchLost) {

@@ -149,7 +149,7 @@ impl Batches {
 mod tests {
     use std::time::Duration;
 
-    use lockkeeper_client::{Arrival, Stat, Zxid};
+    use lockkeeper_client::{Arrival, Rearms, Stat, Zxid};
 
     use super::*;
     use crate::watch::snapshot::CachedNode;
@@ -202,7 +202,7 @@ mod tests {
             let found = Found::Data(CachedNode::new(b"not all of it", stat));
             view.answer(&read, found, Arrival::START, Zxid(1)).unwrap();
         }
-        view.watched(Arrival::START.next());
+        view.watched(Rearms::once(Arrival::START.next()));
         let mut batches = Batches::new(1 << 20);
         assert_eq!(sizes(&mut batches, &mut view), [3, 2], "root, 10, long; long, 10");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
-    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Reply, Stat, ZnodePath, Zxid,
+    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath, Zxid,
 };
 
 use crate::behind::Horizon;
@@ -182,7 +182,7 @@ impl Follower {
             let arrived = reply.arrived().await;
             match arrived.result {
                 Ok(()) => {
-                    self.view.watched(arrived.arrival);
+                    self.view.watched(Rearms::once(arrived.arrival));
                     return Ok(());
                 }
                 Err(error) if error.is_unreachable() || !may_succeed_later(&error) => {
@@ -316,8 +316,8 @@ impl Follower {
             self.view.event(&dirty.path, dirty.kind, dirty.first, dirty.last);
         }
 
-        if let Some(arrival) = told.rearmed {
-            self.view.watched(arrival);
+        if let Some(rearms) = told.rearmed {
+            self.view.watched(rearms);
         }
         if let Some(shared) = &self.shared
             && self.view.is_clean()
@@ -472,7 +472,7 @@ impl Follower {
                         shared.unsynced(Some(paths.probe()));
                     }
                     self.paths = paths;
-                    self.view.watched(arrived.arrival);
+                    self.view.watched(Rearms::once(arrived.arrival));
                     return Ok(());
                 }
                 Err(error) if may_succeed_later(&error) => {

@@ -23,7 +23,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lockkeeper_client::{Arrival, EventKind, Stat, Zxid};
+use lockkeeper_client::{Arrival, EventKind, Rearms, Stat, Zxid};
 
 use crate::watch::error::CacheError;
 use crate::watch::snapshot::{CachedNode, Tree};
@@ -116,8 +116,8 @@ struct Mark {
     /// An answer must come after this to be new enough.
     last: Arrival,
     in_flight: bool,
-    /// The children may be others than those known, without an event: since this reconnect.
-    suspect: Option<Arrival>,
+    /// The children may be others than those known, without an event: since these reconnects.
+    suspect: Option<Rearms>,
     /// The last event says that the node is gone, and the root is read in its place.
     is_gone: bool,
 }
@@ -202,23 +202,26 @@ impl View {
 
     // ----- what happened ----------------------------------------------------------------------
 
-    /// The watch was set; all that was known before is suspect.
-    pub(crate) fn watched(&mut self, arrival: Arrival) {
-        (self.watched_since, self.told_from) = (arrival, None);
+    /// The watch was set, perhaps several times; all that was known before is suspect.
+    pub(crate) fn watched(&mut self, rearms: Rearms) {
+        let Rearms { first, last } = rearms;
+        (self.watched_since, self.told_from) = (last, None);
 
         let mut paths = vec![self.root()];
         self.tree.walk(|path, _| paths.push(path.into()));
         paths.extend(self.unreadable.iter().cloned());
         for path in paths {
-            self.mark(path.clone(), Question::Data, arrival, arrival);
-            if let Some(mark) = self.marks.get_mut(&Read { path, question: Question::Data }) {
-                mark.suspect = Some(arrival);
-            }
+            self.mark(path, Question::Data, first, last);
         }
 
-        // Lists that were on their way are of the time before.
-        for mark in self.marks.values_mut() {
-            mark.last = mark.last.max(arrival);
+        // Answers that were on their way are of the time before, also those about nodes that are not
+        // known yet.
+        for (read, mark) in &mut self.marks {
+            mark.last = mark.last.max(last);
+            if read.question == Question::Data {
+                let first = mark.suspect.map_or(first, |earlier| earlier.first);
+                mark.suspect = Some(Rearms { first, last });
+            }
         }
     }
 
@@ -297,7 +300,12 @@ impl View {
         if is_answered && *read.path == *self.scope.root {
             self.remove_gone(arrival);
         }
-        let suspect = is_answered && mark.suspect.take_if(|since| arrival > *since).is_some();
+        // An answer from between two reconnects shows what was missed at the first one. What is noted of it
+        // is what the answer after the last one is compared with.
+        let suspect = is_answered && mark.suspect.is_some_and(|rearms| arrival > rearms.first);
+        if is_answered {
+            mark.suspect.take_if(|rearms| arrival > rearms.last);
+        }
         let is_known = match found {
             Found::NoAnswer => false,
             Found::Data(node) => self.insert(&read.path, node, arrival, suspect, mark.first)?,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use lockkeeper_client::{Arrival, EventKind, Stat, Zxid};
+use lockkeeper_client::{Arrival, EventKind, Rearms, Stat, Zxid};
 
 use super::error::CacheError;
 use super::snapshot::CachedNode;
@@ -16,6 +16,9 @@ enum Told {
     Event(String, EventKind),
     Answer(Vec<(Read, Found)>, Zxid),
 }
+
+/// What has come of a request.
+type Answer = (Vec<(Read, Found)>, Arrival, Zxid);
 
 /// A server, one client's watch on it, and the connection between them.
 struct World {
@@ -35,6 +38,10 @@ struct World {
     /// What has been sent, and is not answered.
     requests: VecDeque<Vec<Read>>,
     arrival: Arrival,
+    /// What the session has, and the view has not taken: paths, reconnects, and answers.
+    paths: BTreeMap<String, (Arrival, Arrival, EventKind)>,
+    rearmed: Option<Rearms>,
+    answers: VecDeque<Answer>,
     view: View,
     last_cut: Zxid,
     cuts: usize,
@@ -65,6 +72,9 @@ impl World {
             connection: VecDeque::new(),
             requests: VecDeque::new(),
             arrival: Arrival::START,
+            paths: BTreeMap::new(),
+            rearmed: None,
+            answers: VecDeque::new(),
             view: View::new(scope),
             last_cut: Zxid(0),
             cuts: 0,
@@ -139,6 +149,9 @@ impl World {
 
     /// The server answers the oldest request.
     fn serve(&mut self) {
+        if !self.is_connected {
+            return;
+        }
         let Some(reads) = self.requests.pop_front() else { return };
         self.reads += reads.len();
         let found: Vec<_> = reads
@@ -153,6 +166,9 @@ impl World {
 
     /// The server is throttled, and refuses the oldest request on a connection that stays.
     fn refuse(&mut self) {
+        if !self.is_connected {
+            return;
+        }
         let Some(reads) = self.requests.pop_front() else { return };
         let refused = reads.into_iter().map(|read| (read, Found::NoAnswer)).collect();
         self.connection.push_back(Told::Answer(refused, Zxid(self.zxid)));
@@ -177,28 +193,38 @@ impl World {
         }
     }
 
-    /// The client takes what came first: events before answers, as it knows where each belongs.
-    fn take(&mut self) -> Result<(), CacheError> {
-        let batch = self.random.usize(1..6).min(self.connection.len());
-        let batch: Vec<_> = self.connection.drain(..batch).collect();
-        let (mut events, mut answers) = (BTreeMap::new(), Vec::new());
-        for told in batch {
+    /// The session receives what came first, and keeps it in as few words as the real one.
+    fn receive(&mut self) {
+        let some = self.random.usize(1..6).min(self.connection.len());
+        let some: Vec<_> = self.connection.drain(..some).collect();
+        for told in some {
             let arrival = self.arrival();
             match told {
                 Told::Event(path, kind) => {
-                    let told = events.entry(path).or_insert((arrival, arrival, kind));
+                    let told = self.paths.entry(path).or_insert((arrival, arrival, kind));
                     (told.1, told.2) = (arrival, kind);
                 }
-                Told::Answer(found, zxid) => answers.push((found, arrival, zxid)),
+                Told::Answer(found, zxid) => self.answers.push_back((found, arrival, zxid)),
             }
         }
-        for (path, (first, last, kind)) in events {
+    }
+
+    /// The view takes an answer, and before it all that the session has, as that may be older.
+    fn take(&mut self) -> Result<(), CacheError> {
+        let answer = self.answers.pop_front();
+        for (path, (first, last, kind)) in std::mem::take(&mut self.paths) {
             self.view.event(&path, kind, first, last);
         }
-        for (all_found, arrival, zxid) in answers {
-            for (read, found) in all_found {
-                self.view.answer(&read, found, arrival, zxid)?;
-            }
+        if let Some(rearms) = self.rearmed.take() {
+            self.view.watched(rearms);
+        }
+
+        let Some((all_found, arrival, zxid)) = answer else { return Ok(()) };
+        let is_lost = all_found.iter().all(|(_, found)| *found == Found::NoAnswer);
+        for (read, found) in all_found {
+            self.view.answer(&read, found, arrival, zxid)?;
+        }
+        if !is_lost {
             self.check(arrival, zxid);
         }
         Ok(())
@@ -254,7 +280,7 @@ impl World {
 
     /// Requests of one read, and of some.
     fn send(&mut self, window: usize) {
-        while self.is_connected && self.requests.len() < window {
+        while self.requests.len() < window {
             let most = self.random.usize(1..4);
             let reads: Vec<_> = std::iter::from_fn(|| self.view.next_read()).take(most).collect();
             if reads.is_empty() {
@@ -270,32 +296,42 @@ impl World {
         let lost = std::mem::take(&mut self.connection).into_iter();
         let mut unanswered: Vec<_> = lost
             .filter_map(|told| match told {
-                Told::Answer(all_found, _) => Some(all_found.into_iter().map(|(read, _)| read)),
+                Told::Answer(all_found, _) => {
+                    Some(all_found.into_iter().map(|(read, _)| read).collect())
+                }
                 Told::Event(..) => None,
             })
-            .flatten()
             .collect();
-        unanswered.extend(std::mem::take(&mut self.requests).into_iter().flatten());
-        for read in unanswered {
+        unanswered.extend(std::mem::take(&mut self.requests));
+        for reads in unanswered {
             let arrival = self.arrival();
-            self.view.answer(&read, Found::NoAnswer, arrival, Zxid(0)).unwrap();
+            let reads = reads.into_iter().map(|read| (read, Found::NoAnswer));
+            self.answers.push_back((reads.collect(), arrival, Zxid(0)));
         }
     }
 
+    /// What was sent meanwhile is sent behind the watch.
     fn reconnect(&mut self) {
         self.is_connected = true;
-        let arrival = self.arrival();
-        self.view.watched(arrival);
+        let last = self.arrival();
+        let first = self.rearmed.map_or(last, |rearms| rearms.first);
+        self.rearmed = Some(Rearms { first, last });
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_silent = self.requests.is_empty() && self.connection.is_empty();
+        is_silent && self.paths.is_empty() && self.rearmed.is_none() && self.answers.is_empty()
     }
 
     /// Everything that is left to do, without another write.
     fn settle(&mut self) {
         for _ in 0..100_000 {
             self.send(4);
-            if self.requests.is_empty() && self.connection.is_empty() {
+            if self.is_idle() {
                 return;
             }
             self.serve();
+            self.receive();
             self.take().unwrap();
         }
         panic!("it reads for ever");
@@ -303,7 +339,10 @@ impl World {
 }
 
 /// CURATOR-391, 724 and the others of section "caches": over any number of gaps, nothing is missed
-/// and nothing invented.
+/// and nothing invented, however late the view hears of what its session knows.
+///
+/// Seen to fail with several reconnects taken for the last one, and with answers from before the last one
+/// not compared with what was known.
 #[test]
 fn every_cut_is_the_tree_at_its_transaction() {
     assert!(cuts_of_worlds(&scope()) > 15_000);
@@ -329,7 +368,7 @@ fn every_cut_is_the_tree_without_what_may_not_be_read() {
 
 fn cuts_of_worlds(scope: &Scope) -> usize {
     let mut cuts = 0;
-    for seed in 0..2000 {
+    for seed in 0..4000 {
         let mut world = World::new(seed, scope.clone());
         world.reconnect();
         for _ in 0..400 {
@@ -339,9 +378,10 @@ fn cuts_of_worlds(scope: &Scope) -> usize {
             }
             match world.random.u8(0..60) {
                 0..4 => world.write(),
-                4..30 => world.serve(),
-                30..32 => world.refuse(),
-                32..58 => world.take().unwrap(),
+                4..20 => world.serve(),
+                20..22 => world.refuse(),
+                22..38 => world.receive(),
+                38..58 => world.take().unwrap(),
                 58 if world.is_connected => world.lose_connection(),
                 _ if !world.is_connected => world.reconnect(),
                 _ => {}
@@ -392,7 +432,8 @@ fn a_burst_on_one_node_is_read_once() {
         let changed = EventKind::NodeDataChanged;
         world.connection.push_back(Told::Event("/r/3".into(), changed));
     }
-    while !world.connection.is_empty() {
+    while !world.is_idle() {
+        world.receive();
         world.take().unwrap();
     }
     world.settle();
@@ -420,8 +461,9 @@ fn what_is_over_a_bound_is_an_error() {
         world.reconnect();
         loop {
             world.send(4);
-            assert!(!world.requests.is_empty() || !world.connection.is_empty(), "within bounds");
+            assert!(!world.is_idle(), "within bounds");
             world.serve();
+            world.receive();
             if let Err(error) = world.take() {
                 return error;
             }
