@@ -48,3 +48,43 @@ impl<T> Drop for AbortOnDrop<T> {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// The handshake does not let go of its thread before the caller's one has gone on. On one thread, neither
+    /// would.
+    ///
+    /// Seen to fail with handshakes on the caller's thread.
+    #[tokio::test]
+    async fn a_handshake_keeps_its_callers_thread_free() {
+        let handshakes = Handshakes::start().unwrap();
+        let (has_gone_on, wait) = mpsc::channel();
+        let handshake = handshakes.run(async move { wait.recv_timeout(LONG) });
+        let caller = async { has_gone_on.send(()) };
+        let (handshake, caller) = tokio::join!(biased; handshake, caller);
+        assert_eq!((handshake, caller), (Some(Ok(())), Ok(())));
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_ends_the_handshake() {
+        let handshakes = Handshakes::start().unwrap();
+        let (still_there, ended) = oneshot::channel::<()>();
+        let endless = handshakes.run(async move {
+            let _still_there = still_there;
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            biased;
+            _ = endless => panic!("it has ended"),
+            () = std::future::ready(()) => {}
+        }
+        assert!(ended.await.is_err(), "it is dropped");
+    }
+}
