@@ -38,6 +38,12 @@ impl Rearms {
     pub fn once(arrival: Arrival) -> Self {
         Self { first: arrival, last: arrival }
     }
+
+    /// Together with those before it that have not been seen to yet.
+    #[must_use]
+    pub fn after(self, earlier: Option<Self>) -> Self {
+        Self { first: earlier.map_or(self.first, |earlier| earlier.first), ..self }
+    }
 }
 
 /// What a watch was told of since it was asked last.
@@ -95,8 +101,7 @@ impl PathsSender {
 
     pub(crate) fn rearmed(&self, arrival: Arrival) {
         self.0.change(|state| {
-            let first = state.rearmed.map_or(arrival, |rearms| rearms.first);
-            state.rearmed = Some(Rearms { first, last: arrival });
+            state.rearmed = Some(Rearms::once(arrival).after(state.rearmed));
         });
     }
 

@@ -219,8 +219,7 @@ impl View {
         for (read, mark) in &mut self.marks {
             mark.last = mark.last.max(last);
             if read.question == Question::Data {
-                let first = mark.suspect.map_or(first, |earlier| earlier.first);
-                mark.suspect = Some(Rearms { first, last });
+                mark.suspect = Some(rearms.after(mark.suspect));
             }
         }
     }

@@ -147,12 +147,14 @@ impl World {
         names.filter(|name| !name.contains('/')).map(str::to_owned).collect()
     }
 
+    /// The oldest request, if it reaches the server.
+    fn next_request(&mut self) -> Option<Vec<Read>> {
+        self.is_connected.then(|| self.requests.pop_front())?
+    }
+
     /// The server answers the oldest request.
     fn serve(&mut self) {
-        if !self.is_connected {
-            return;
-        }
-        let Some(reads) = self.requests.pop_front() else { return };
+        let Some(reads) = self.next_request() else { return };
         self.reads += reads.len();
         let found: Vec<_> = reads
             .into_iter()
@@ -166,10 +168,7 @@ impl World {
 
     /// The server is throttled, and refuses the oldest request on a connection that stays.
     fn refuse(&mut self) {
-        if !self.is_connected {
-            return;
-        }
-        let Some(reads) = self.requests.pop_front() else { return };
+        let Some(reads) = self.next_request() else { return };
         let refused = reads.into_iter().map(|read| (read, Found::NoAnswer)).collect();
         self.connection.push_back(Told::Answer(refused, Zxid(self.zxid)));
     }
@@ -313,9 +312,7 @@ impl World {
     /// What was sent meanwhile is sent behind the watch.
     fn reconnect(&mut self) {
         self.is_connected = true;
-        let last = self.arrival();
-        let first = self.rearmed.map_or(last, |rearms| rearms.first);
-        self.rearmed = Some(Rearms { first, last });
+        self.rearmed = Some(Rearms::once(self.arrival()).after(self.rearmed));
     }
 
     fn is_idle(&self) -> bool {
