@@ -39,7 +39,9 @@ impl<T> Session<T> {
             self.floor = self.floor.max(self.last_zxid);
         }
         self.last_zxid = Zxid(0);
+        // Who tells it is a server that was reached: what is asked for now waits for the next session.
         self.contact_lost = now;
+        self.unreachable = false;
     }
 
     /// Drops what only this session could have done or seen.

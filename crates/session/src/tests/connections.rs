@@ -77,6 +77,31 @@ fn an_expired_session_fails_everything_and_the_next_connection_is_a_new_one() {
     assert_eq!(world.events(), [Event::Connected { session: SessionId(8), is_new: true }]);
 }
 
+/// N19: whoever had been told of the end, and asked for something else at once, was told that no server
+/// could be reached.
+#[test]
+fn n19_an_expiry_that_is_told_after_a_long_outage_is_contact() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.pass(TIMEOUT).unwrap();
+    assert_eq!(world.session.contact(), Contact::Unreachable);
+    world.expire();
+    assert_eq!(world.session.contact(), Contact::Disconnected);
+    world.submit(create("/a"), 1);
+    world.clean_up_node("/b", Some(2));
+    assert_eq!(world.results(), [], "they wait for the next session");
+
+    world.connect(8);
+    let sent: Vec<_> = world.requests().into_iter().map(|(_, request)| request).collect();
+    assert_eq!(sent, [create("/a"), delete("/b")]);
+
+    // It is unreachable again when that one is long in coming.
+    let mut world = World::connected();
+    world.expire();
+    world.pass(TIMEOUT).unwrap();
+    assert_eq!(world.session.contact(), Contact::Unreachable);
+}
+
 /// R8: a resume that silently swapped the session.
 #[test]
 fn r8_a_resume_that_answers_with_another_session_is_an_expiry() {
