@@ -132,6 +132,30 @@ mod tests {
         assert_eq!(found(&map, "/a/b/c/d"), [("/", 0), ("/a/b", 2), ("/a/b/c", 3)]);
     }
 
+    /// E25: each level was hashed from the beginning of the path, which took a hundred times as long. Seen
+    /// to fail with that.
+    #[test]
+    fn the_levels_of_a_path_are_hashed_in_one_pass() {
+        const LEVELS: usize = 250;
+        const LEN: usize = 1 << 20;
+        let deep = format!("/{}", "n".repeat(LEN / LEVELS - 1)).repeat(LEVELS);
+        let flat = format!("/{}", "n".repeat(deep.len() - 1));
+        let mut map = AncestorMap::default();
+        map.or_insert_with("/".into(), || 0);
+
+        // The quickest of some, so that what else runs counts little.
+        let quickest = |path: &str| {
+            let time = || {
+                let began = std::time::Instant::now();
+                assert_eq!(map.above(path).count(), 1);
+                began.elapsed()
+            };
+            (0..10).map(|_| time()).min().unwrap()
+        };
+        let (deep, flat) = (quickest(&deep), quickest(&flat));
+        assert!(deep < 20 * flat, "{deep:?} for {LEVELS} levels, {flat:?} for one as long");
+    }
+
     /// A client may watch what can be no path of a node. It is nothing else's ancestor.
     #[test]
     fn what_is_no_path_is_only_itself() {

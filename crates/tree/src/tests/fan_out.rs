@@ -157,6 +157,36 @@ fn sessions_with_many_watchers_expire_in_smaller_portions() {
     assert!(portions.iter().all(|ended| *ended < 90), "{portions:?}");
 }
 
+/// The same for nodes that are reaped. Seen to fail with a limit on nodes alone.
+#[test]
+fn nodes_with_many_watchers_are_reaped_in_smaller_portions() {
+    const NODES: usize = 100;
+    let (mut world, crowd, writer, _) = crowded(200);
+    for n in 0..NODES {
+        let container = new_node(&format!("/t/used-{n}"), Container);
+        world.ask(&writer, &Request::CreateContainer(container)).unwrap();
+        world.create(&writer, &format!("/t/used-{n}/a"), Persistent);
+        world.ask(&writer, &delete(&format!("/t/used-{n}/a"), -1)).unwrap();
+    }
+    for _ in 0..12 {
+        world.now.monotonic += Duration::from_secs(5);
+        for client in crowd.iter().chain([&writer]) {
+            world.send(client, xid::PING, &Request::Ping);
+        }
+        world.collect();
+    }
+
+    let before = world.server.stats().nodes;
+    let mut left = vec![before];
+    while world.server.reap_at.is_some_and(|at| at <= world.now.monotonic) {
+        world.server.handle_timeout(world.now);
+        world.collect();
+        left.push(world.server.stats().nodes);
+    }
+    assert_eq!(left.last(), Some(&(before - NODES)));
+    assert!(left.windows(2).all(|two| two[0] - two[1] < 90), "{left:?}");
+}
+
 /// The memory for events is what the engine says: beside a hundred megabytes that wait already, the
 /// next transaction may have fewer.
 #[test]
