@@ -71,11 +71,11 @@ impl Permits {
         match client.data(node).await {
             Ok((data, stat)) if data.is_empty() => {
                 let number = self.format.write(self.initial);
-                match client.set_data(node, number, Some(stat.version)).await {
-                    Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
-                        Err(Attempt::Again)
-                    }
-                    result => result.map(|_| self.initial).map_err(failed),
+                let written = client.set_data(node, number, Some(stat.version)).await;
+                match written.as_ref().err().and_then(Error::code) {
+                    // Another program was quicker, or has deleted the node.
+                    Some(ErrorCode::BadVersion | ErrorCode::NoNode) => Err(Attempt::Again),
+                    _ => written.map(|_| self.initial).map_err(failed),
                 }
             }
             Ok((data, _)) => self.parse(node, &data).map_err(Attempt::Failed),
