@@ -99,6 +99,7 @@ impl World {
         for _ in 0..self.random.usize(1..4) {
             let paths: Vec<_> = nodes.keys().cloned().collect();
             let some = paths.get(self.random.usize(0..paths.len().max(1))).cloned();
+
             let zxid = self.zxid;
             match (self.random.u8(0..8), some) {
                 (0..3, Some(path)) => {
@@ -132,6 +133,7 @@ impl World {
                 _ => unreachable!(),
             }
         }
+
         let made = nodes.get("/r").map_or(0, |root| root.0);
         self.pzxids.push(made.max(self.parents.get("/r").copied().unwrap_or(0)));
         self.history.push(nodes);
@@ -241,11 +243,13 @@ impl World {
         if !self.view.is_cut(arrival) {
             return;
         }
+
         let mut seen = Nodes::new();
         self.view.tree().walk(|path, node| {
             let data = String::from_utf8(node.data().to_vec()).unwrap();
             seen.insert(path.to_owned(), (node.stat().czxid.0, node.stat().mzxid.0, data));
         });
+
         let mut there = self.in_scope(zxid);
         for hidden in self.view.unreadable().iter() {
             assert!(there.contains_key(&**hidden), "{hidden} is gone at {zxid}");
@@ -256,6 +260,7 @@ impl World {
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
         });
+
         assert_eq!(seen, there, "at {zxid}, with {:?} dirty", self.view.is_clean());
         if self.knows_pzxid && !seen.is_empty() && self.view.tree().get("/r").is_some() {
             let root = self.view.tree().get("/r").unwrap().stat().pzxid.0;
@@ -263,6 +268,7 @@ impl World {
             let pzxids = &self.pzxids[..=usize::try_from(zxid.0).unwrap()];
             assert_eq!(newest.fold(root, i64::max), *pzxids.last().unwrap(), "the last change");
         }
+
         assert!(zxid >= self.last_cut);
         (self.last_cut, self.cuts) = (zxid, self.cuts + 1);
     }
@@ -384,6 +390,7 @@ fn cuts_of_worlds(scope: &Scope) -> usize {
                 _ => {}
             }
         }
+
         if !world.is_connected {
             world.reconnect();
         }
@@ -466,6 +473,7 @@ fn what_is_over_a_bound_is_an_error() {
             }
         }
     };
+
     let nodes = over(|scope| scope.max_nodes = 10);
     assert!(matches!(nodes, CacheError::TooManyNodes { max: 10, .. }), "{nodes}");
     let bytes = over(|scope| scope.max_bytes = 49);
@@ -481,6 +489,7 @@ fn what_is_not_wanted_is_not_read() {
     world.view = View::new(Scope { filter: Some(std::sync::Arc::new(filter)), ..scope() });
     world.reconnect();
     world.reads = 0;
+
     world.history.last_mut().unwrap().insert("/r/3/below".into(), (1, 1, "data".into()));
     let created = EventKind::NodeCreated;
     world.connection.push_back(Told::Event("/r/3/below".into(), created));
@@ -503,6 +512,7 @@ fn what_is_not_wanted_is_not_read() {
             }
         }
     }
+
     assert_eq!((world.reads, world.view.tree().nodes()), (1 + 1 + 9, 10));
     assert!(world.view.tree().get("/r/3").is_none());
 }

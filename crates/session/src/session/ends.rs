@@ -30,6 +30,7 @@ impl<T> Session<T> {
         let error = RequestError::SessionExpired(Outcome::NotApplied);
         self.fail_queued(&error);
         self.forget_session(&error);
+
         self.identity = Identity::none(self.config.session_timeout);
         self.set_timing();
         self.lease.restart(SessionId::NONE);
@@ -39,6 +40,7 @@ impl<T> Session<T> {
             self.floor = self.floor.max(self.last_zxid);
         }
         self.last_zxid = Zxid(0);
+
         // Who tells it is a server that was reached: what is asked for now waits for the next session.
         self.contact_lost = now;
         self.unreachable = false;

@@ -100,6 +100,7 @@ pub async fn publish(
 ) {
     make(&client).await;
     let publication = publication(&client);
+
     let pause = |random: &mut fastrand::Rng| sleep(scene.pace().mul_f64(random.f64()));
     let tell = |told| scene.note(&name, What::Told(told));
     loop {
@@ -107,11 +108,13 @@ pub async fn publish(
         if !scene.goes_on() {
             return;
         }
+
         let last = match random.u8(0..4) {
             0 => publication.current().await.ok().flatten(),
             _ => None,
         };
         let (attempt, session) = (client.unique_id().as_u64_pair().0, client.session_id());
+
         let published = match last {
             Some(last) => {
                 // Others publish meanwhile.
@@ -128,6 +131,7 @@ pub async fn publish(
                 publication.publish(&Edition { id, len }).await.map(Some)
             }
         };
+
         match published {
             Ok(Some(number)) => tell(Told::Published { attempt, number }),
             // Dropped meanwhile, so there is nothing to go back to.

@@ -94,10 +94,12 @@ fn change(
         let parents: Vec<_> = parents.filter(|path| path.matches('/').count() < 4).collect();
         let parent = &parents[random.usize(0..parents.len())];
         let node = format!("{parent}/{}", ["a", "b", "c"][random.usize(0..3)]);
+
         let inside = format!("{node}/");
         let is_leaf = !nodes.keys().any(|other| other.starts_with(&inside));
         let data = random.u16(..).to_string();
         let exists = nodes.contains_key(&node);
+
         transaction = match random.u8(0..4) {
             0 if exists && is_leaf => {
                 nodes.remove(&node);
