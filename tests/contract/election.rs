@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, CreateMode, Election, ElectionLayout, Leader, Leaders, LossReason, ObserveError,
-    ProclaimError, ZnodePath,
+    AcquireError, Client, CreateMode, Election, ElectionLayout, Leader, Leaders, LossReason,
+    ObserveError, ProclaimError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -26,6 +26,7 @@ contract!("election":
     an_observer_does_not_look_for_each_that_has_gone,
     a_deposed_leader_proclaims_nothing,
     a_lost_reply_to_a_proclamation_is_sent_again,
+    a_proclamation_at_which_servers_close_the_connection_is_given_up,
     foreign_data_is_not_overwritten,
     foreign_candidates_are_named,
     a_first_node_that_is_not_ephemeral_is_no_leader,
@@ -298,6 +299,31 @@ async fn a_lost_reply_to_a_proclamation_is_sent_again(backend: Backend) -> Resul
         let leaders = election.observe().await?;
         assert_eq!(leaders.current().and_then(|leader| leader.value.as_deref()), Some(value));
     }
+    Ok(())
+}
+
+/// A client that may send more at once than its server takes: each try cost it the connection, and there
+/// was no end of them.
+async fn a_proclamation_at_which_servers_close_the_connection_is_given_up(
+    backend: Backend,
+) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(60)).max_frame(8 << 20);
+    let alice = backend.participant_with(builder).await?;
+    let election = election(&alice, "alice")?;
+    let leadership = election.campaign().await?;
+    for before in [None, Some("short")] {
+        if let Some(value) = before {
+            leadership.proclaim(value).await?;
+        }
+        match leadership.proclaim("x".repeat(2_000_000)).await {
+            Err(ProclaimError::TooLong { bytes, tries: 3, .. }) if bytes > 2_000_000 => {}
+            other => panic!("{other:?}"),
+        }
+        let leaders = election.observe().await?;
+        assert_eq!(leaders.current().and_then(|leader| leader.value.as_deref()), before);
+    }
+    leadership.proclaim("another").await?;
+    assert!(leadership.is_held());
     Ok(())
 }
 

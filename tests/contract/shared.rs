@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use bytes::Bytes;
 use lockkeeper::{
-    Client, Contact, CreateMode, Raw, Revision, Shared, Swap, ValueChange, ValueChanges,
+    Client, Contact, CreateMode, Outcome, Raw, Revision, Shared, Swap, ValueChange, ValueChanges,
     ValueError, Zxid, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
@@ -20,6 +20,7 @@ contract!("a shared value":
     a_compare_and_set_tells_what_is_there,
     an_update_is_made_on_what_it_replaces,
     a_lost_reply_changes_it_once,
+    a_value_at_which_servers_close_the_connection_is_given_up,
     what_cannot_be_read_is_kept_and_told,
     what_cannot_be_written_changes_nothing,
     a_missing_parent_is_made,
@@ -144,6 +145,42 @@ async fn a_lost_reply_changes_it_once(backend: Backend) -> Result<()> {
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
     let set = limits.set(&vec![7]).await?;
     assert_eq!(limits.get().await?.expect("it is set").revision.mzxid, set);
+    Ok(())
+}
+
+/// A client that may send more at once than its server takes: it was tried for as long as the session
+/// lasted, and each try cost all of the client's locks their connection.
+async fn a_value_at_which_servers_close_the_connection_is_given_up(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(60)).max_frame(8 << 20);
+    let alice = backend.participant_with(builder).await?;
+    let raw: Shared<Bytes, Raw> = Shared::builder(&alice.client, "/raw").codec(Raw).build()?;
+    let session = alice.client.session_id();
+    let data = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
+    let given_up = |bytes| {
+        let path = raw.path().clone();
+        Err(ValueError::TooLong { path, bytes, tries: 3 })
+    };
+    for first in [None, Some(raw.set(&data(3)).await?)] {
+        let set = raw.set(&data(2_000_000)).await;
+        assert_eq!(set, given_up(2_000_000));
+        let error = set.expect_err("it is too long");
+        assert_eq!((error.outcome(), error.is_retryable()), (Outcome::NotApplied, false));
+        if let Some(first) = first {
+            assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(first));
+        }
+    }
+
+    // What may be too long is not, if only the answers were lost; and nobody writes it later.
+    let lose = |loss| (0..3).for_each(|_| alice.proxy.lose_next(OpCode::Multi, loss));
+    lose(Loss::BeforeReply);
+    let set = raw.set(&data(600_000)).await?;
+    assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(set));
+    lose(Loss::BeforeRequest);
+    assert_eq!(raw.set(&data(600_001)).await, given_up(600_001));
+    assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(set));
+    let last = raw.set(&data(600_002)).await?;
+    assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(last));
+    assert_eq!(alice.client.session_id(), session);
     Ok(())
 }
 

@@ -103,6 +103,11 @@ impl Transaction {
         self
     }
 
+    /// How long the data is that it brings, in bytes: that of all its operations together.
+    pub fn data_len(&self) -> usize {
+        self.ops.iter().map(data_of).sum()
+    }
+
     /// Sends it. Costs one round trip.
     ///
     /// # Errors

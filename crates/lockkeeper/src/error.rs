@@ -130,6 +130,18 @@ pub enum AcquireError {
         /// The lock.
         path: ZnodePath,
     },
+    /// Attempt after attempt met a lost connection, the end of the session, a server that refused it for
+    /// now, or the deletion of the lock's znode.
+    #[error(
+        "gave up after {attempts} attempts to queue for {path}, in each of which the connection or the \
+         session was lost, a server was busy, or somebody deleted the lock's znode; acquire again"
+    )]
+    GaveUp {
+        /// The lock.
+        path: ZnodePath,
+        /// How many attempts there were.
+        attempts: u32,
+    },
     /// More permits were asked for than the semaphore has.
     #[error("{path} has {permits} permits, so {wanted} of them can never be had at once")]
     TooMany {
@@ -210,6 +222,7 @@ impl AcquireError {
             | Self::NodeDeleted { .. }
             | Self::SessionExpired { .. }
             | Self::Unreachable { .. }
+            | Self::GaveUp { .. }
             | Self::Lost { .. }
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
@@ -442,6 +455,21 @@ pub enum ProclaimError {
     Foreign {
         /// The node for the value.
         node: ZnodePath,
+    },
+    /// Servers close the connection whenever the value comes. It was given up, and is not told, unless all
+    /// that was lost are the answers.
+    #[error(
+        "the connection was lost {tries} times in a row when {node} was written with {bytes} bytes; servers \
+         close it if that is more than they take at once: make the value shorter, or raise jute.maxbuffer on \
+         all of them"
+    )]
+    TooLong {
+        /// The node for the value.
+        node: ZnodePath,
+        /// How long the data is, in bytes.
+        bytes: usize,
+        /// How often it was tried.
+        tries: u32,
     },
     /// A request failed, or was refused.
     #[error("cannot proclaim: {0}")]

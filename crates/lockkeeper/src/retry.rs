@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Contact, Error, ErrorCode, ZnodePath};
+use lockkeeper_client::{Client, Contact, Error, ErrorCode, Instant, Outcome, ZnodePath};
 
 use crate::error::AcquireError;
 
@@ -12,6 +12,13 @@ const ATTEMPTS: u32 = 8;
 /// The pause before the second attempt. It doubles with each attempt, and is shortened at random by
 /// up to half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long data is that may be too long for a server, at least. By default they take 1 MiB, and a part of an
+/// edition is half of that.
+const LONG: usize = 256 << 10;
+
+/// How often in a row a connection may be lost with long data on it.
+const LONG_TRIES: u32 = 3;
 
 /// Why an attempt failed, and whether another one may succeed.
 pub(crate) enum Attempt {
@@ -73,6 +80,45 @@ pub(crate) async fn retry_acquire(lock: &ZnodePath, error: Error) -> Result<(), 
     retry_backoff(error).await.map_err(|error| AcquireError::from_client(lock, error))
 }
 
+/// Counts the connections that were lost before a write was answered. A server that takes less at once
+/// than the client closes the connection at each, which costs everybody who uses it.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered {
+    in_a_row: u32,
+}
+
+/// The connection was lost each time with so many bytes of data on it, so servers seem to close it at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong {
+    pub(crate) bytes: usize,
+    /// How often in a row.
+    pub(crate) tries: u32,
+}
+
+impl Unanswered {
+    /// A write with so many bytes of data, which was begun then, failed. Says that these are why, if that
+    /// is likely.
+    pub(crate) fn one_more(
+        &mut self,
+        client: &Client,
+        error: &Error,
+        (bytes, begun): (usize, Instant),
+    ) -> Option<TooLong> {
+        let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
+        if !is_lost || error.is_session_expired() || bytes < LONG {
+            return None;
+        }
+        if client.now().since(begun) >= client.timing().silence_limit() {
+            // The client has hung up by itself, on a server that was silent.
+            self.in_a_row = 0;
+            return None;
+        }
+        self.in_a_row += 1;
+        let tries = self.in_a_row;
+        (tries >= LONG_TRIES).then_some(TooLong { bytes, tries })
+    }
+}
+
 /// Returns when requests do not fail at once because no server could be reached for a session timeout;
 /// or because the client is closed, which the next request tells.
 pub(crate) async fn reachable(client: &Client) {
@@ -110,6 +156,29 @@ where
 
     attempt().await.map_err(|attempt| match attempt {
         Attempt::Failed(error) => error,
-        Attempt::Again | Attempt::Prepared => AcquireError::Unreachable { path: path.clone() },
+        Attempt::Again | Attempt::Prepared => {
+            AcquireError::GaveUp { path: path.clone(), attempts: ATTEMPTS }
+        }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It said that no server could be reached for a whole session timeout, after two seconds in which one
+    /// had answered each time.
+    #[tokio::test]
+    async fn what_is_given_up_after_some_attempts_says_so() {
+        let path = ZnodePath::new("/locks/a").unwrap();
+        let attempts = std::cell::Cell::new(0);
+        let attempt = async || -> Result<(), Attempt> {
+            attempts.set(attempts.get() + 1);
+            Err(Attempt::Prepared)
+        };
+        let given_up = retried(&path, attempt).await;
+        assert_eq!(given_up, Err(AcquireError::GaveUp { path: path.clone(), attempts: ATTEMPTS }));
+        assert_eq!(attempts.get(), ATTEMPTS);
+        assert!(given_up.is_err_and(|error| error.is_retryable()));
+    }
 }

@@ -61,7 +61,7 @@ use crate::guard::offers_guard;
 use crate::guard::state::State;
 use crate::locks::{Mutex, MutexGuard};
 use crate::owner_info::OwnerInfo;
-use crate::retry::retry_backoff;
+use crate::retry::{TooLong, Unanswered, retry_backoff};
 
 pub use layout::ElectionLayout;
 pub use leaders::{Leader, Leaders};
@@ -394,7 +394,8 @@ impl Leadership {
     /// about 1,000,000 bytes, and best a few.
     ///
     /// # Errors
-    /// If leadership is lost, the node for the value has something else in it, or a request is refused.
+    /// If leadership is lost, the node for the value has something else in it, or a request is refused;
+    /// [`ProclaimError::TooLong`] if servers close the connection at it.
     ///
     /// # Session loss
     /// [`ProclaimError::Lost`].
@@ -404,6 +405,7 @@ impl Leadership {
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
         let record = Record::new(self.node().name(), value.into());
         self.known_record().last = record.to_data();
+        let mut unanswered = Unanswered::default();
         loop {
             if let State::Lost(reason) = self.state() {
                 return Err(ProclaimError::Lost(reason));
@@ -417,6 +419,7 @@ impl Leadership {
                 },
             };
 
+            let size = (self.known_record().last.len(), self.guard.client().now());
             match self.write_last(exists).await {
                 Ok(_) => {
                     self.known_record().is_made = Some(true);
@@ -430,6 +433,9 @@ impl Leadership {
                     ..
                 }) => self.known_record().is_made = None,
                 Err(TransactionError::Request(error)) => {
+                    if let Some(why) = unanswered.one_more(self.guard.client(), &error, size) {
+                        return Err(self.too_long(why));
+                    }
                     retry_backoff(error).await.map_err(|error| self.failed(error))?;
                 }
                 Err(refused) => return Err(ProclaimError::Refused(refused)),
@@ -486,6 +492,10 @@ impl Leadership {
             _ if error.is_session_expired() => ProclaimError::Lost(LossReason::SessionExpired),
             _ => ProclaimError::Refused(TransactionError::Request(error)),
         }
+    }
+
+    fn too_long(&self, TooLong { bytes, tries }: TooLong) -> ProclaimError {
+        ProclaimError::TooLong { node: self.record.clone(), bytes, tries }
     }
 
     /// Gives leadership up, and waits until a server has confirmed it. Costs one round trip.

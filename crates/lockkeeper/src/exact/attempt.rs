@@ -2,7 +2,7 @@
 
 use lockkeeper_client::{Error, ErrorCode, OpResult, Outcome, Stat, TransactionError, Zxid};
 
-use crate::retry::is_transient;
+use crate::retry::{TooLong, is_transient};
 
 /// What the transaction has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct Applied {
 pub(crate) enum WriteError {
     /// None of it was.
     NotApplied(TransactionError),
+    /// None of it was, and it was given up: the connection was lost each time that it was sent.
+    TooLong(TooLong),
     /// The session ended before that was known, or no server could be reached for as long as it lasts.
     Unknown(TransactionError),
 }
@@ -52,11 +54,23 @@ pub(super) struct Attempt {
     marker: i32,
     /// Whether one that was sent before may have been applied.
     doubted: bool,
+    /// Why it is sent no more.
+    given_up: Option<TooLong>,
 }
 
 impl Attempt {
     pub(super) fn new(marker: i32) -> Self {
-        Self { marker, doubted: false }
+        Self { marker, doubted: false, given_up: None }
+    }
+
+    /// Lets only the step on the marker be sent from now on. It tells whether the transaction was applied
+    /// before, and keeps one that is still on its way from being applied later.
+    pub(super) fn give_up(&mut self, why: TooLong) {
+        self.given_up.get_or_insert(why);
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up.is_some()
     }
 
     /// Whether the marker is to be looked at, too, behind the next one that is sent.
@@ -64,7 +78,7 @@ impl Attempt {
         self.doubted
     }
 
-    /// The version of the marker when this transaction has been applied.
+    /// The version of the marker when this transaction has been applied, or the step on the marker alone.
     pub(super) fn raised(&self) -> i32 {
         self.marker.wrapping_add(1)
     }
@@ -76,6 +90,7 @@ impl Attempt {
         look: Option<Result<Option<Stat>, Error>>,
     ) -> Next {
         match answer {
+            Ok(_) if let Some(why) = self.given_up => Next::Done(Err(WriteError::TooLong(why))),
             Ok((mut results, zxid)) => {
                 results.remove(0);
                 Next::Done(Ok(Applied { results: Some(results), zxid }))
@@ -153,7 +168,7 @@ mod tests {
     }
 
     fn doubted(marker: i32) -> Attempt {
-        Attempt { marker, doubted: true }
+        Attempt { doubted: true, ..Attempt::new(marker) }
     }
 
     #[test]
@@ -168,6 +183,27 @@ mod tests {
             let unknown = WriteError::Unknown(refused.clone().expect_err("failed"));
             assert_eq!(doubted(4).answered(refused.clone(), look), Next::Done(Err(unknown)));
         }
+    }
+
+    #[test]
+    fn one_that_is_given_up_was_applied_if_the_marker_says_so() {
+        let why = TooLong { bytes: 1 << 20, tries: 3 };
+        let given_up = || {
+            let mut attempt = doubted(4);
+            attempt.give_up(why);
+            attempt.give_up(TooLong { tries: 9, ..why });
+            attempt
+        };
+        let marked = Ok((vec![OpResult::Check], Zxid(9)));
+        let not_applied = Next::Done(Err(WriteError::TooLong(why)));
+        assert_eq!(given_up().answered(marked, marker(5)), not_applied);
+
+        let refused = failed(0, ErrorCode::BadVersion);
+        let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
+        assert_eq!(given_up().answered(refused, marker(5)), by_marker);
+        let gone = failed(0, ErrorCode::NoNode);
+        let unknown = WriteError::Unknown(gone.clone().expect_err("failed"));
+        assert_eq!(given_up().answered(gone, None), Next::Done(Err(unknown)));
     }
 
     #[test]

@@ -13,6 +13,10 @@
 //! Looking at the nodes that were written cannot tell as much: others may have written the same, or
 //! over it. Nor can `sync` and a look, which a leader that was deposed may answer.
 //!
+//! A server that takes less at once than its client closes the connection at a longer request. So what is
+//! long and was lost several times in a row is sent no more, but the step on the marker alone, which tells
+//! as much.
+//!
 //! The marker goes with its session. If that ends before there is an answer, the outcome cannot be
 //! known any more, and that is what the caller is told. It never happens otherwise, unless somebody
 //! deletes the marker.

@@ -10,7 +10,7 @@ use lockkeeper_client::{
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
 use crate::exact::rivalry::Rivalry;
-use crate::retry::retry_backoff;
+use crate::retry::{Unanswered, retry_backoff};
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]
@@ -75,8 +75,9 @@ impl ExactWriter {
     ///
     /// # Errors
     /// [`WriteError::NotApplied`] if a step was refused, with its index among the steps that were
-    /// given; [`WriteError::Unknown`] if the session ended, or somebody deleted the marker, before the
-    /// outcome was known.
+    /// given; [`WriteError::TooLong`] if servers seem to close the connection at it;
+    /// [`WriteError::Unknown`] if the session ended, or somebody deleted the marker, before the outcome was
+    /// known.
     ///
     /// # Cancel safety
     /// When dropped after the transaction was sent, it may be applied or not, at most once; the next
@@ -96,8 +97,10 @@ impl ExactWriter {
 
             let now = self.client.now();
             self.took = now - sent;
-            if outcome.is_ok() {
+            if let Ok(_) | Err(WriteError::TooLong(_)) = outcome {
                 marker.version = attempt.raised();
+            }
+            if outcome.is_ok() {
                 self.rivalry.won(self.took, now, fastrand::f64());
             }
 
@@ -118,8 +121,14 @@ impl ExactWriter {
         attempt: &mut Attempt,
         steps: &impl Fn(Transaction) -> Transaction,
     ) -> Option<Result<Applied, WriteError>> {
+        let mut unanswered = Unanswered::default();
         loop {
-            let transaction = steps(marker.step()).in_session(marker.session);
+            let transaction = match attempt.is_given_up() {
+                true => marker.step(),
+                false => steps(marker.step()),
+            };
+            let transaction = transaction.in_session(marker.session);
+            let size = (transaction.data_len(), self.client.now());
             let look = async {
                 match attempt.is_doubted() {
                     true => Some(self.client.exists(&marker.path).await),
@@ -133,6 +142,9 @@ impl ExactWriter {
                 Next::Done(outcome) => return Some(outcome),
                 Next::OtherMarker => return None,
                 Next::Again(error) => {
+                    if let Some(why) = unanswered.one_more(&self.client, &error, size) {
+                        attempt.give_up(why);
+                    }
                     // It can be tried again, or this would not be what comes next.
                     let _ = retry_backoff(error).await;
                 }

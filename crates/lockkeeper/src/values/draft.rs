@@ -6,6 +6,7 @@ use lockkeeper_client::{
 };
 
 use crate::exact::WriteError;
+use crate::retry::Unanswered;
 use crate::values::error::ValueError;
 use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
@@ -227,9 +228,11 @@ impl Place {
     /// Commits what creates nodes of names that nobody else uses: if one exists, it was applied before.
     /// What is missing above them is created once: if it is missing again, somebody deletes it.
     async fn once(&self, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
-        let mut is_above = false;
+        let (mut is_above, mut unanswered) = (false, Unanswered::default());
         loop {
-            match steps().commit().await {
+            let steps = steps();
+            let size = (steps.data_len(), self.client.now());
+            match steps.commit().await {
                 Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
                     return Ok(());
                 }
@@ -241,7 +244,12 @@ impl Place {
                         is_above = true;
                     }
                 },
-                Err(TransactionError::Request(error)) => self.again_to_write(error).await?,
+                Err(TransactionError::Request(error)) => {
+                    if let Some(why) = unanswered.one_more(&self.client, &error, size) {
+                        return Err(ValueError::too_long(&self.path, why).into());
+                    }
+                    self.again_to_write(error).await?;
+                }
                 Err(error) => {
                     return Err(ValueError::write(&self.path, WriteError::NotApplied(error)).into());
                 }
@@ -252,4 +260,28 @@ impl Place {
 
 pub(super) fn node(above: &ZnodePath, name: &str) -> ZnodePath {
     above.child(name).expect("hexadecimal digits, dashes and letters")
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::Outcome;
+
+    use crate::{Publication, Raw};
+
+    use super::*;
+
+    /// Seen to go on for as long as the session lasts without a limit.
+    #[tokio::test]
+    async fn an_edition_of_whose_parts_servers_close_the_connection_is_given_up() {
+        let engine = lockkeeper_engine::Engine::builder().max_frame(300_000);
+        let engine = engine.start().await.unwrap();
+        let client = Client::connect(&engine.connect_string()).await.unwrap();
+        let publication = Publication::builder(&client, "/p").codec(Raw).build().unwrap();
+        let error = publication.publish(&Bytes::from(vec![7; 2 * PART])).await.unwrap_err();
+        let path = ZnodePath::new("/p").unwrap();
+        assert_eq!(error, ValueError::TooLong { path, bytes: part_length(&client), tries: 3 });
+        assert_eq!(error.outcome(), Outcome::NotApplied);
+        publication.publish(&Bytes::from_static(b"short")).await.unwrap();
+        client.close().await;
+    }
 }

@@ -3,6 +3,7 @@
 use lockkeeper_client::{Error, Outcome, PathError, TransactionError, ZnodePath};
 
 use crate::exact::WriteError;
+use crate::retry::TooLong;
 use crate::values::counter_layout::CounterLayout;
 use crate::values::revision::Revision;
 
@@ -109,6 +110,20 @@ pub enum ValueError {
         /// How long it may be, in bytes.
         limit: usize,
     },
+    /// Servers close the connection whenever the write comes. It was given up.
+    #[error(
+        "{path} was not changed: the connection was lost {tries} times in a row at the write of {bytes} bytes; \
+         servers close it if that is more than they take at once: make the value shorter, or raise \
+         jute.maxbuffer on all of them"
+    )]
+    TooLong {
+        /// The node.
+        path: ZnodePath,
+        /// How long the data is that was written, in bytes.
+        bytes: usize,
+        /// How often it was tried.
+        tries: u32,
+    },
     /// Session after session ended while a long value was being written, or somebody deleted its nodes.
     #[error(
         "{path} was not changed, as several sessions ended, or somebody deleted its nodes, while the \
@@ -185,9 +200,14 @@ impl ValueError {
         Self::Client { path: path.clone(), source }
     }
 
+    pub(crate) fn too_long(path: &ZnodePath, TooLong { bytes, tries }: TooLong) -> Self {
+        Self::TooLong { path: path.clone(), bytes, tries }
+    }
+
     pub(crate) fn write(path: &ZnodePath, error: WriteError) -> Self {
         let path = path.clone();
         let source = match error {
+            WriteError::TooLong(why) => return Self::too_long(&path, why),
             WriteError::Unknown(source) => return Self::Unknown { path, source },
             WriteError::NotApplied(source) => source,
         };

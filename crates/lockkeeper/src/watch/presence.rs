@@ -56,7 +56,7 @@ use crate::profile::protected_name;
 use crate::watch::presence::keeper::{Keeper, Terms, Update};
 use crate::watch::presence::reservation::{InUse, Reservation};
 
-pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender, Unanswered};
+pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
 /// An update that was begun, and goes on by itself.

@@ -51,9 +51,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::present;
-use crate::retry::retry_backoff;
+use crate::retry::{Unanswered, retry_backoff};
 use crate::watch::presence::{
-    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, Unanswered, WhenTaken,
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
 
 /// The name of the child that keeps the node alive.
@@ -457,7 +457,7 @@ impl Keeper {
         begun: Instant,
     ) -> Result<Option<Seen>, PresenceError> {
         let (client, size) = (self.options.client.clone(), (self.options.data.len(), begun));
-        let Some(too_long) = self.unanswered.one_more(&client, &self.path, &error, size) else {
+        let Some(why) = self.unanswered.one_more(&client, &error, size) else {
             return self.passing(error).await.map(|()| None);
         };
         // What is read behind a sync is the last word, on a later connection too.
@@ -466,7 +466,7 @@ impl Keeper {
         }
         match self.look().await? {
             Some(Seen::Own) => Ok(Some(Seen::Own)),
-            _ => Err(too_long),
+            _ => Err(PresenceError::too_long(&self.path, why)),
         }
     }
 

@@ -11,9 +11,10 @@ use lockkeeper_client::{
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::retry::{TooLong, Unanswered};
 use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
-    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, Unanswered, WhenTaken,
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
 
 /// The pauses between attempts that servers refuse, or that find no server.
@@ -324,7 +325,7 @@ impl Keeper {
                 }
                 Err(TransactionError::Request(error)) if error.is_retryable() => {
                     let size = (data.len(), begun);
-                    too_long = unanswered.one_more(&client, &self.path, &error, size);
+                    too_long = unanswered.one_more(&client, &error, size);
                     tokio::time::sleep(FIRST_PAUSE).await;
                 }
                 Err(refusal) => return Err(refusal.into()),
@@ -341,7 +342,7 @@ impl Keeper {
                     *stat = seen;
                     match too_long {
                         _ if found == *data => return Ok(true),
-                        Some(error) => return Err(error),
+                        Some(why) => return Err(PresenceError::too_long(&self.path, why)),
                         None => {}
                     }
                 }
@@ -400,8 +401,8 @@ impl Keeper {
                 if error.outcome() == Outcome::NotApplied {
                     self.own_node = earlier;
                 }
-                return match self.unanswered.one_more(&client, &self.path, &error, size) {
-                    Some(too_long) => self.give_up(too_long).await,
+                return match self.unanswered.one_more(&client, &error, size) {
+                    Some(why) => self.give_up(why).await,
                     None => passing(error),
                 };
             }
@@ -430,7 +431,7 @@ impl Keeper {
     }
 
     /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
-    async fn give_up(&mut self, too_long: PresenceError) -> Entered {
+    async fn give_up(&mut self, why: TooLong) -> Entered {
         let client = self.terms.client.clone();
         // What is read behind a sync is the last word, on a later connection too.
         let look = async { client.data_watched(&self.path).await };
@@ -446,7 +447,7 @@ impl Keeper {
             (Err(error), _) | (_, Err(error)) => return passing(error),
         }
         self.own_node = OwnNode::None;
-        Entered::Failed(too_long)
+        Entered::Failed(PresenceError::too_long(&self.path, why))
     }
 
     /// Whether a node is what there may be of ours, in the present session.

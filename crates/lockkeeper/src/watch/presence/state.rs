@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::{
-    Client, Error, Instant, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid,
-};
+use lockkeeper_client::{Error, PathError, SessionId, TransactionError, ZnodePath, Zxid};
 use tokio::sync::watch;
+
+use crate::retry::TooLong;
 
 /// How a [`Presence`](crate::Presence) stands, as far as is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,10 @@ impl PresenceError {
             false => Ok(path),
         }
     }
+
+    pub(crate) fn too_long(path: &ZnodePath, TooLong { bytes, tries }: TooLong) -> Self {
+        Self::TooLong { path: path.clone(), bytes, tries }
+    }
 }
 
 fn owner_of(session: SessionId) -> String {
@@ -164,46 +168,9 @@ pub enum WhenTaken {
     Fail,
 }
 
-/// How long data is that may be too long for a server, at least. By default they take 1 MiB.
-const LONG: usize = 512 << 10;
-
-/// How often in a row a connection may be lost with long data on it.
-const LONG_TRIES: u32 = 3;
-
-/// The pause before the next try then. Each may cost everybody who uses the client the connection.
+/// The pause before the next try of data that seems to be too long for servers. Each may cost everybody who
+/// uses the client the connection.
 pub(crate) const STUCK_PAUSE: Duration = Duration::from_secs(30);
-
-/// Counts the connections that were lost before a write was answered. A server that takes less at once
-/// than the client closes the connection at each, which costs everybody who uses it.
-#[derive(Debug, Default)]
-pub(crate) struct Unanswered {
-    in_a_row: u32,
-}
-
-impl Unanswered {
-    /// A write with so many bytes of data, which was begun then, failed. Says that these are why, if that
-    /// is likely.
-    pub(crate) fn one_more(
-        &mut self,
-        client: &Client,
-        path: &ZnodePath,
-        error: &Error,
-        (bytes, begun): (usize, Instant),
-    ) -> Option<PresenceError> {
-        let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
-        if !is_lost || error.is_session_expired() || bytes < LONG {
-            return None;
-        }
-        if client.now().since(begun) >= client.timing().silence_limit() {
-            // The client has hung up by itself, on a server that was silent.
-            self.in_a_row = 0;
-            return None;
-        }
-        self.in_a_row += 1;
-        let tries = self.in_a_row;
-        (tries >= LONG_TRIES).then(|| PresenceError::TooLong { path: path.clone(), bytes, tries })
-    }
-}
 
 /// How an earlier life is known by its data.
 pub(crate) type IsOurs = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
