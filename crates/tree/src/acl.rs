@@ -4,7 +4,6 @@ mod entry;
 mod list;
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher as _, Hash, Hasher};
 
 use lockkeeper_wire::{Acl, ErrorCode, Permissions};
 
@@ -12,7 +11,6 @@ pub(crate) use self::entry::Identity;
 use self::entry::{Range, is_anyone};
 pub(crate) use self::list::{AclRef, Extent};
 use crate::gradual::GradualMap;
-use crate::hash::QuickHash;
 
 /// How long a list may be, before and after `auth` is replaced by identities. What one check may cost
 /// grows with it, and what a request of a few bytes leaves on the disk.
@@ -122,24 +120,10 @@ pub(crate) fn mask_digests(acl: &[Acl]) -> Vec<Acl> {
         .collect()
 }
 
-/// A list with its hash, which is that of all its texts: the table hashes what it moves.
-#[derive(PartialEq, Eq)]
-struct Hashed {
-    hash: u64,
-    acl: AclRef,
-}
-
-impl Hash for Hashed {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.hash.hash(state);
-    }
-}
-
 /// Keeps one copy of each distinct list that nodes have.
 #[derive(Default)]
 pub(crate) struct AclTable {
-    lists: GradualMap<Hashed, ()>,
-    hasher: QuickHash,
+    lists: GradualMap<AclRef, ()>,
     /// What the lists weigh.
     bytes: usize,
 }
@@ -153,7 +137,7 @@ impl AclTable {
         let acl = self.shared(acl);
         if acl.nodes() == 0 {
             self.bytes += acl.weight();
-            self.lists.insert(self.hashed(&acl), ());
+            self.lists.insert(acl.clone(), ());
         }
         acl.gain_node();
         acl
@@ -164,20 +148,16 @@ impl AclTable {
         if acl.nodes() > 0 || acl.is_open() {
             return acl;
         }
-        match self.lists.get_key_value(&self.hashed(&acl)) {
-            Some((known, ())) => known.acl.clone(),
+        match self.lists.get_key_value(&acl) {
+            Some((known, ())) => known.clone(),
             None => acl,
         }
-    }
-
-    fn hashed(&self, acl: &AclRef) -> Hashed {
-        Hashed { hash: self.hasher.hash_one(acl), acl: acl.clone() }
     }
 
     /// A node has given up the list, which is forgotten if it was the last one.
     pub(crate) fn release(&mut self, acl: &AclRef) {
         if !acl.is_open() && acl.lose_node() {
-            self.lists.remove(&self.hashed(acl));
+            self.lists.remove(acl);
             self.bytes -= acl.weight();
         }
     }
