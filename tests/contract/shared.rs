@@ -178,6 +178,16 @@ async fn a_value_at_which_servers_close_the_connection_is_given_up(backend: Back
     lose(Loss::BeforeRequest);
     assert_eq!(raw.set(&data(600_001)).await, given_up(600_001));
     assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(set));
+
+    // The answer to what tells that may be lost, too.
+    lose(Loss::BeforeRequest);
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    assert_eq!(raw.set(&data(600_001)).await, given_up(600_001));
+    assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(set));
+    lose(Loss::BeforeReply);
+    alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
+    let set = raw.set(&data(600_001)).await?;
+    assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(set));
     let last = raw.set(&data(600_002)).await?;
     assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(last));
     assert_eq!(alice.client.session_id(), session);

@@ -131,10 +131,10 @@ pub enum AcquireError {
         path: ZnodePath,
     },
     /// Attempt after attempt met a lost connection, the end of the session, a server that refused it for
-    /// now, or the deletion of the lock's znode.
+    /// now, or another program that deleted or changed a znode just then.
     #[error(
-        "gave up after {attempts} attempts to queue for {path}, in each of which the connection or the \
-         session was lost, a server was busy, or somebody deleted the lock's znode; acquire again"
+        "gave up on {path} after {attempts} attempts, in each of which the connection or the session was \
+         lost, a server was busy, or another program deleted or changed a znode just then; acquire again"
     )]
     GaveUp {
         /// The lock.
@@ -456,12 +456,13 @@ pub enum ProclaimError {
         /// The node for the value.
         node: ZnodePath,
     },
-    /// Servers close the connection whenever the value comes. It was given up, and is not told, unless all
-    /// that was lost are the answers.
+    /// Servers seem to close the connection whenever the value comes, of 256 KiB or more. It was given up.
+    /// Observers may be told it all the same, if only the answers were lost. Calls at the same time write the
+    /// value of the last one, so it may be another's that is too long.
     #[error(
         "the connection was lost {tries} times in a row when {node} was written with {bytes} bytes; servers \
-         close it if that is more than they take at once: make the value shorter, or raise jute.maxbuffer on \
-         all of them"
+         close it if that is more than they take at once (jute.maxbuffer): make the value shorter, or raise \
+         that on all of them"
     )]
     TooLong {
         /// The node for the value.

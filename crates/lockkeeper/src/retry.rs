@@ -104,12 +104,13 @@ impl Unanswered {
         error: &Error,
         (bytes, begun): (usize, Instant),
     ) -> Option<TooLong> {
-        let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
-        if !is_lost || error.is_session_expired() || bytes < LONG {
+        if bytes < LONG {
             return None;
         }
-        if client.now().since(begun) >= client.timing().silence_limit() {
-            // The client has hung up by itself, on a server that was silent.
+        let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
+        let is_cut_off = is_lost && error.is_retryable() && !error.is_session_expired();
+        // Or the client has hung up by itself, on a server that was silent.
+        if !is_cut_off || client.now().since(begun) >= client.timing().silence_limit() {
             self.in_a_row = 0;
             return None;
         }

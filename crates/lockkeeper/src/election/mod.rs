@@ -395,7 +395,7 @@ impl Leadership {
     ///
     /// # Errors
     /// If leadership is lost, the node for the value has something else in it, or a request is refused;
-    /// [`ProclaimError::TooLong`] if servers close the connection at it.
+    /// [`ProclaimError::TooLong`] if servers seem to close the connection at it: it may be told all the same.
     ///
     /// # Session loss
     /// [`ProclaimError::Lost`].
@@ -419,8 +419,9 @@ impl Leadership {
                 },
             };
 
-            let size = (self.known_record().last.len(), self.guard.client().now());
-            match self.write_last(exists).await {
+            let begun = self.guard.client().now();
+            let (bytes, written) = self.write_last(exists).await;
+            match written {
                 Ok(_) => {
                     self.known_record().is_made = Some(true);
                     return Ok(());
@@ -431,9 +432,14 @@ impl Leadership {
                 Err(TransactionError::Failed {
                     code: ErrorCode::NoNode | ErrorCode::NodeExists,
                     ..
-                }) => self.known_record().is_made = None,
+                }) => {
+                    self.known_record().is_made = None;
+                    unanswered = Unanswered::default();
+                }
                 Err(TransactionError::Request(error)) => {
-                    if let Some(why) = unanswered.one_more(self.guard.client(), &error, size) {
+                    if let Some(why) =
+                        unanswered.one_more(self.guard.client(), &error, (bytes, begun))
+                    {
                         return Err(self.too_long(why));
                     }
                     retry_backoff(error).await.map_err(|error| self.failed(error))?;
@@ -443,9 +449,9 @@ impl Leadership {
         }
     }
 
-    /// Writes the last value into the record.
-    async fn write_last(&self, exists: bool) -> Result<(), TransactionError> {
-        let mut sent: Option<Committing> = None;
+    /// Writes the last value into the record. Says how long it is, in bytes.
+    async fn write_last(&self, exists: bool) -> (usize, Result<(), TransactionError>) {
+        let (mut sent, mut bytes) = (None::<Committing>, 0);
         let written = poll_fn(|context| {
             if let Some(sent) = &mut sent {
                 return sent.as_mut().poll(context);
@@ -455,6 +461,7 @@ impl Leadership {
             // what the first poll does.
             let known_record = self.known_record();
             let data = known_record.last.clone();
+            bytes = data.len();
 
             // The check of the own node comes first, so a deposed leader writes nothing; and a value
             // that is sent again after a lost reply is written twice without harm.
@@ -466,7 +473,8 @@ impl Leadership {
 
             sent.insert(Box::pin(write.commit())).as_mut().poll(context)
         });
-        written.await.map(drop)
+        let written = written.await.map(drop);
+        (bytes, written)
     }
 
     fn known_record(&self) -> sync::MutexGuard<'_, KnownRecord> {

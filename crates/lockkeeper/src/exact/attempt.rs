@@ -1,8 +1,12 @@
 //! What the answers to a transaction with an outcome marker mean.
 
+use bytes::Bytes;
 use lockkeeper_client::{Error, ErrorCode, OpResult, Outcome, Stat, TransactionError, Zxid};
 
 use crate::retry::{TooLong, is_transient};
+
+/// The data of a marker whose step was sent alone. It is empty otherwise.
+const GIVEN_UP: &[u8] = b"given up";
 
 /// What the transaction has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,13 +68,19 @@ impl Attempt {
     }
 
     /// Lets only the step on the marker be sent from now on. It tells whether the transaction was applied
-    /// before, and keeps one that is still on its way from being applied later.
+    /// before, and keeps one that is still on its way from being applied later. What it writes tells it
+    /// from the transaction, if its own answer is lost too.
     pub(super) fn give_up(&mut self, why: TooLong) {
         self.given_up.get_or_insert(why);
     }
 
     pub(super) fn is_given_up(&self) -> bool {
         self.given_up.is_some()
+    }
+
+    /// The data that the step on the marker writes.
+    pub(super) fn mark(&self) -> Bytes {
+        Bytes::from_static(if self.is_given_up() { GIVEN_UP } else { b"" })
     }
 
     /// Whether the marker is to be looked at, too, behind the next one that is sent.
@@ -111,7 +121,8 @@ impl Attempt {
         }
     }
 
-    /// The marker shows that the transaction was applied, if one was sent before.
+    /// The marker shows that the transaction was applied, if one was sent before, or the step on the
+    /// marker alone.
     fn marked(
         &mut self,
         error: TransactionError,
@@ -123,7 +134,10 @@ impl Attempt {
         }
         match look {
             Some(Ok(Some(stat))) if stat.version == self.raised() => {
-                Next::Done(Ok(Applied { results: None, zxid: stat.mzxid }))
+                Next::Done(match self.given_up {
+                    Some(why) if stat.data_length > 0 => Err(WriteError::TooLong(why)),
+                    _ => Ok(Applied { results: None, zxid: stat.mzxid }),
+                })
             }
             Some(Err(error)) => self.unanswered(error),
             // It is gone with its session, or somebody else has changed it.
@@ -200,7 +214,12 @@ mod tests {
 
         let refused = failed(0, ErrorCode::BadVersion);
         let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
-        assert_eq!(given_up().answered(refused, marker(5)), by_marker);
+        assert_eq!(given_up().answered(refused.clone(), marker(5)), by_marker);
+        let Some(Ok(Some(stat))) = marker(5) else { unreachable!() };
+        let data_length = i32::try_from(given_up().mark().len()).unwrap();
+        let of_the_step_alone = Some(Ok(Some(Stat { data_length, ..stat })));
+        assert_eq!(given_up().answered(refused, of_the_step_alone), not_applied);
+        assert!(doubted(4).mark().is_empty());
         let gone = failed(0, ErrorCode::NoNode);
         let unknown = WriteError::Unknown(gone.clone().expect_err("failed"));
         assert_eq!(given_up().answered(gone, None), Next::Done(Err(unknown)));

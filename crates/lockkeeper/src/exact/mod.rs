@@ -14,8 +14,9 @@
 //! over it. Nor can `sync` and a look, which a leader that was deposed may answer.
 //!
 //! A server that takes less at once than its client closes the connection at a longer request. So what is
-//! long and was lost several times in a row is sent no more, but the step on the marker alone, which tells
-//! as much.
+//! long and was lost several times in a row is not sent again; only the step on the marker is. If it is
+//! refused, the transaction had been applied, or an earlier one of these lone steps, which the marker's data
+//! tells.
 //!
 //! The marker goes with its session. If that ends before there is an answer, the outcome cannot be
 //! known any more, and that is what the caller is told. It never happens otherwise, unless somebody

@@ -123,10 +123,8 @@ impl ExactWriter {
     ) -> Option<Result<Applied, WriteError>> {
         let mut unanswered = Unanswered::default();
         loop {
-            let transaction = match attempt.is_given_up() {
-                true => marker.step(),
-                false => steps(marker.step()),
-            };
+            let marked = marker.step(attempt.mark());
+            let transaction = if attempt.is_given_up() { marked } else { steps(marked) };
             let transaction = transaction.in_session(marker.session);
             let size = (transaction.data_len(), self.client.now());
             let look = async {
@@ -225,9 +223,9 @@ impl Marker {
     }
 
     /// A transaction that begins with the step on the marker.
-    fn step(&self) -> Transaction {
+    fn step(&self, data: Bytes) -> Transaction {
         let transaction = self.client.transaction();
-        transaction.set_data(&self.path, Bytes::new(), Some(self.version))
+        transaction.set_data(&self.path, data, Some(self.version))
     }
 }
 

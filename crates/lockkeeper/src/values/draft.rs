@@ -169,8 +169,8 @@ impl Draft {
             steps.create(&writing, empty.clone(), CreateMode::Ephemeral)
         };
         let above = || client.transaction().create(path, empty.clone(), CreateMode::Persistent);
-        place.once(above).await?;
-        place.once(begin).await?;
+        place.once(path, above).await?;
+        place.once(&writing, begin).await?;
         for (number, part) in (0..).zip(body.chunks(part_length(client))) {
             let (name, part) = (node(&directory, &part_name(number)), body.slice_ref(part));
             let write = || {
@@ -178,7 +178,7 @@ impl Draft {
                 steps.create(&name, part.clone(), CreateMode::Persistent)
             };
             unfinished.parts = number + 1;
-            if let Err(refused) = place.once(write).await {
+            if let Err(refused) = place.once(&name, write).await {
                 unfinished.parts = number;
                 return Err(refused);
             }
@@ -225,9 +225,10 @@ impl Drop for Unfinished {
 }
 
 impl Place {
-    /// Commits what creates nodes of names that nobody else uses: if one exists, it was applied before.
-    /// What is missing above them is created once: if it is missing again, somebody deletes it.
-    async fn once(&self, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
+    /// Commits what creates nodes of names that nobody else uses, `made` among them: if one exists, it was
+    /// applied before. What is missing above them is created once: if it is missing again, somebody deletes
+    /// it.
+    async fn once(&self, made: &ZnodePath, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
         let (mut is_above, mut unanswered) = (false, Unanswered::default());
         loop {
             let steps = steps();
@@ -241,12 +242,18 @@ impl Place {
                     _ if is_above => return Err(Turn::DraftLost),
                     _ => {
                         self.make_parents().await?;
-                        is_above = true;
+                        (is_above, unanswered) = (true, Unanswered::default());
                     }
                 },
                 Err(TransactionError::Request(error)) => {
                     if let Some(why) = unanswered.one_more(&self.client, &error, size) {
-                        return Err(ValueError::too_long(&self.path, why).into());
+                        // Unless only the answers were lost.
+                        let synced = self.client.sync(made);
+                        let (_, seen) = tokio::join! { biased; synced, self.client.exists(made) };
+                        return match seen {
+                            Ok(Some(_)) => Ok(()),
+                            _ => Err(ValueError::too_long(&self.path, why).into()),
+                        };
                     }
                     self.again_to_write(error).await?;
                 }

@@ -110,16 +110,22 @@ pub enum ValueError {
         /// How long it may be, in bytes.
         limit: usize,
     },
-    /// Servers close the connection whenever the write comes. It was given up.
+    /// Servers seem to close the connection whenever a write of 256 KiB or more comes. It was given up.
+    ///
+    /// They do so if their limit is below that of the client; if it is not, this is
+    /// [`TooLarge`](ValueError::TooLarge), and nothing is sent. The connection may also have been lost for
+    /// another reason each time.
     #[error(
-        "{path} was not changed: the connection was lost {tries} times in a row at the write of {bytes} bytes; \
-         servers close it if that is more than they take at once: make the value shorter, or raise \
-         jute.maxbuffer on all of them"
+        "{path} was not changed: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
+         servers close it if that is more than they take at once (jute.maxbuffer): set \
+         `ClientBuilder::max_frame` to that, use a `Publication`, which then writes in shorter parts, or \
+         raise it on all of them"
     )]
     TooLong {
         /// The node.
         path: ZnodePath,
-        /// How long the data is that was written, in bytes.
+        /// How long the data of the write was, in bytes: of a [`Publication`](crate::Publication), one part
+        /// of the edition.
         bytes: usize,
         /// How often it was tried.
         tries: u32,

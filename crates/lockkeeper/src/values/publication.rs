@@ -190,8 +190,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Publishes an edition, and gives its number, counted from 1.
     ///
     /// # Errors
-    /// If it cannot be written as bytes, the node holds something else, or a request is refused; nothing
-    /// was published then. [`ValueError::Unknown`], the only error with an unknown
+    /// If it cannot be written as bytes, the node holds something else, servers seem to close the connection
+    /// at it ([`ValueError::TooLong`]), or a request is refused; nothing was published then.
+    /// [`ValueError::Unknown`], the only error with an unknown
     /// [outcome](ValueError::outcome), if the session ended, no server could be reached for a whole
     /// session timeout, or somebody deleted the outcome marker, after it was sent and before an answer
     /// came.

@@ -10,7 +10,7 @@
 //!             version as the old one.
 //! Znodes      `<path>`, persistent: the value as JSON, or in another [`Codec`]; with [`Raw`], Curator's
 //!             `SharedValue`. `/lockkeeper-outcomes/<uuid>`: the outcome marker of a handle, ephemeral
-//!             and empty; it goes with the handle.
+//!             and nearly always empty; it goes with the handle.
 //! Cost        get: 1 round trip. Set, and compare-and-set: 1 round trip (1 write), once 1 more to
 //!             create the marker (for each write that a handle has under way at a time), and 1 to
 //!             create the node. Update: 2, and 1 more for each time that another program was quicker, from
@@ -160,8 +160,8 @@ impl<T, C: Codec<T>> Shared<T, C> {
     /// [`Revision::mzxid`] that others see.
     ///
     /// # Errors
-    /// If it cannot be written as bytes, is too large, or the request is refused; nothing was changed
-    /// then. [`ValueError::Unknown`], the only error with an unknown [outcome](ValueError::outcome), if
+    /// If it cannot be written as bytes, is too large ([`ValueError::TooLong`] if servers seem to close the
+    /// connection at it), or the request is refused; nothing was changed then. [`ValueError::Unknown`], the only error with an unknown [outcome](ValueError::outcome), if
     /// the session ended, no server could be reached for a whole session timeout, or somebody deleted the
     /// outcome marker, after it was sent and before an answer came.
     ///

@@ -41,7 +41,8 @@ impl<T> Session<T> {
         }
         self.last_zxid = Zxid(0);
 
-        // Who tells it is a server that was reached: what is asked for now waits for the next session.
+        // A server was reached: it told the end, or refused the session for longer than that can last. So what
+        // is asked for now waits for the next session.
         self.contact_lost = now;
         self.unreachable = false;
     }

@@ -48,7 +48,7 @@ impl Permits {
         {
             return self.parse(node, data).inspect(|number| self.compare(*number));
         }
-        let number = retried(node, async || self.agree(client, node).await).await?;
+        let number = retried(&self.path, async || self.agree(client, node).await).await?;
         self.compare(number);
         Ok(number)
     }
