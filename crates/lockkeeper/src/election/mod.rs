@@ -188,8 +188,8 @@ impl Election {
     ///
     /// # Errors
     /// If the place in the queue is lost (the session expired, or somebody deleted the node), no server
-    /// can be reached for a whole session timeout, the path has nodes of another kind, or a request is
-    /// refused.
+    /// can be reached for a whole session timeout, the path has nodes of another kind, a request is
+    /// refused, or several attempts to queue fail in a row ([`AcquireError::GaveUp`]).
     ///
     /// # Session loss
     /// Ends the wait with [`AcquireError::SessionExpired`].

@@ -156,7 +156,8 @@ impl ExclusiveNode {
     /// round trip if it is free, none to enter again.
     ///
     /// # Errors
-    /// If no server can be reached for a whole session timeout, or a request is refused;
+    /// If no server can be reached for a whole session timeout, a request is refused, or several attempts
+    /// fail in a row ([`AcquireError::GaveUp`]);
     /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
     ///
     /// # Session loss

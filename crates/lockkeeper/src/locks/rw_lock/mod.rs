@@ -107,8 +107,8 @@ impl RwLock {
     ///
     /// # Errors
     /// If the contender is lost (the session expired, or another client deleted its node), no server
-    /// can be reached for a whole session timeout, the path has nodes of another kind, or a request
-    /// is refused.
+    /// can be reached for a whole session timeout, the path has nodes of another kind, a request is
+    /// refused, or several attempts to queue fail in a row ([`AcquireError::GaveUp`]).
     ///
     /// # Session loss
     /// Ends the wait with [`AcquireError::SessionExpired`].

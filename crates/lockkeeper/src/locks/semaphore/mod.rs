@@ -122,7 +122,8 @@ impl Semaphore {
     /// # Errors
     /// If the contender is lost (the session expired, or another client deleted its node), no server
     /// can be reached for a whole session timeout, there are fewer permits than asked for, the
-    /// path has nodes of another kind, or a request is refused.
+    /// path has nodes of another kind, a request is refused, or several attempts to queue fail in a row
+    /// ([`AcquireError::GaveUp`]).
     ///
     /// # Session loss
     /// Ends the wait with [`AcquireError::SessionExpired`].
