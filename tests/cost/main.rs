@@ -26,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper_tests::{exit_code, is_wanted};
 
-use crate::drive::Costs;
+use crate::drive::{Costs, MAX_CALL, MAX_CALL_DEBUG};
 use crate::scenario::Scenario;
 use crate::search::Search;
 
@@ -56,7 +56,9 @@ fn as_a_test(arguments: &[String]) -> Result<()> {
     for scenario in found()? {
         let costs = measure(&scenario)?;
         println!("{costs}  {scenario}");
-        costs.check().with_context(|| format!("cargo xtask cost --replay '{scenario}'"))?;
+        costs
+            .check(MAX_CALL_DEBUG)
+            .with_context(|| format!("cargo xtask cost --replay '{scenario}'"))?;
     }
     println!("test {NAME} ... ok");
     Ok(())
@@ -100,7 +102,7 @@ fn run(arguments: &[String]) -> Result<()> {
             "--replay" => {
                 let costs = measure(&value.parse()?)?;
                 println!("{costs}");
-                return costs.check();
+                return costs.check(MAX_CALL);
             }
             _ => bail!("unknown option {option}"),
         }

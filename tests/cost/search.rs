@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use fastrand::Rng;
 
-use crate::drive::Costs;
+use crate::drive::{Costs, MAX_CALL};
 use crate::measure;
 use crate::scenario::Scenario;
 
@@ -102,7 +102,7 @@ impl Search {
 fn quickest(scenario: &Scenario) -> Result<Costs> {
     let mut costs = measure(scenario)?;
     for _ in 0..AGAIN {
-        if costs.check().is_ok() {
+        if costs.check(MAX_CALL).is_ok() {
             break;
         }
         let again = measure(scenario)?;
@@ -146,7 +146,7 @@ impl Found {
         let all = self.best.iter().flatten();
         let mut lines: Vec<_> = all
             .filter_map(|(_, scenario, costs)| {
-                costs.check().err().map(|error| format!("\n  {error}: {scenario}"))
+                costs.check(MAX_CALL).err().map(|error| format!("\n  {error}: {scenario}"))
             })
             .chain(self.fatal.values().map(|error| format!("\n  {error}")))
             .collect();
