@@ -157,7 +157,7 @@ impl Connection {
     }
 }
 
-/// Connects, and tells the user if that takes a while.
+/// Connects, and tells the user if that takes a while. If the end of it comes soon after, that tells enough.
 async fn patiently(
     builder: ClientBuilder,
     servers: &str,
@@ -165,6 +165,9 @@ async fn patiently(
 ) -> Result<Client, ConnectError> {
     let connected = builder.connect(servers);
     tokio::pin!(connected);
+    if limit < 2 * PATIENCE {
+        return connected.await;
+    }
     if let Ok(connected) = tokio::time::timeout(PATIENCE, &mut connected).await {
         return connected;
     }
