@@ -394,7 +394,12 @@ impl Generator {
             0 => ODD_NAMES[self.rng.usize(..ODD_NAMES.len())],
             _ => ["e", "f-", ""][self.rng.usize(..3)],
         };
-        format!("{}/{name}", self.node())
+        let parent = self.node();
+        // Whoever deletes it would lose the connection to ZooKeeper, which takes it for a quota's.
+        let passes_for_a_quota = name == "zookeeper_limits"
+            && parent.starts_with("/zookeeper")
+            && !parent.starts_with("/zookeeper/quota");
+        format!("{parent}/{}", if passes_for_a_quota { "e" } else { name })
     }
 
     /// Always with a TTL mode or a time: without both ZooKeeper ends itself.
