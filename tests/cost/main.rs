@@ -53,12 +53,11 @@ fn as_a_test(arguments: &[String]) -> Result<()> {
     if !is_wanted(NAME, arguments) {
         return Ok(());
     }
+    let max_call = if cfg!(debug_assertions) { MAX_CALL_DEBUG } else { MAX_CALL };
     for scenario in found()? {
         let costs = measure(&scenario)?;
         println!("{costs}  {scenario}");
-        costs
-            .check(MAX_CALL_DEBUG)
-            .with_context(|| format!("cargo xtask cost --replay '{scenario}'"))?;
+        costs.check(max_call).with_context(|| format!("cargo xtask cost --replay '{scenario}'"))?;
     }
     println!("test {NAME} ... ok");
     Ok(())
