@@ -1,6 +1,7 @@
 //! From settings to a running engine, and its end.
 
 use std::collections::HashMap;
+use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -75,7 +76,7 @@ fn run(
     ended: &watch::Sender<Ending>,
     ending: watch::Receiver<Ending>,
 ) {
-    let (runtime, mut running) = match prepare(plan) {
+    let (runtime, running) = match prepare(plan) {
         Ok(prepared) => prepared,
         Err(e) => {
             // Whoever asked may be gone, here and below.
@@ -86,9 +87,8 @@ fn run(
 
     // If nobody takes the engine, dropping it stops it.
     let _ = started.send(Ok(Engine { shared: running.shared.clone(), ended: ending }));
-    let result = runtime.block_on(running.run());
+    let result = runtime.block_on(as_task(running));
 
-    drop(running);
     runtime.shutdown_timeout(Duration::ZERO);
 
     match &result {
@@ -96,6 +96,20 @@ fn run(
         Err(e) => tracing::error!("{e}"),
     }
     let _ = ended.send(Some(result));
+}
+
+/// Runs as a task like those of the connections, and not as the future that the runtime blocks on: that
+/// one goes first after each look at the sockets, before the tasks that read them, and would have to ask
+/// the kernel once more for what they deliver.
+async fn as_task(mut running: Running) -> Result<(), EngineError> {
+    let task = tokio::spawn(async move { running.run().await });
+    match task.await {
+        Ok(result) => result,
+        Err(e) => match e.try_into_panic() {
+            Ok(panic) => panic::resume_unwind(panic),
+            Err(_) => Err(EngineError::Panicked),
+        },
+    }
 }
 
 /// All that can fail, in an order that leaves nothing behind if it does: the listeners come last,
