@@ -114,6 +114,10 @@ pub enum Disconnect {
     /// The server has been silent for too long.
     #[error("the server has been silent for too long")]
     Silent,
+    /// Answers came so late that over this connection nothing could prove a lease in time on which locks
+    /// depend. The handshake of another connection can.
+    #[error("answers came so late that the lease could not be proven in time")]
+    TooLate,
     /// The peer's bytes are not frames.
     #[error("the peer does not speak the ZooKeeper protocol: {0}")]
     Frame(#[from] FrameError),

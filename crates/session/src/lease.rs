@@ -167,6 +167,20 @@ impl Lease {
             && touched.is_some_and(|touched| touched + self.lengths.life_after_touch > now)
     }
 
+    /// Whether no write can move the deadline over this connection before it has passed, although the
+    /// handshake of another one could. A late answer has cast doubt, and nothing counts that is sent before
+    /// the news could travel. `answer`: what the answer of a write may take.
+    pub(crate) fn is_out_of_reach(&self, now: Instant, answer: Duration) -> bool {
+        let LeaseState { deadline, sure_from, .. } = self.state;
+        if sure_from <= now {
+            return false;
+        }
+        let handshake = self.touched.map(|touched| touched + self.lengths.life_after_touch);
+        deadline.is_some_and(|deadline| {
+            deadline > now && deadline <= sure_from + answer && handshake <= Some(deadline)
+        })
+    }
+
     /// When the newest thing was sent for which the leader had the session touched, as far as a
     /// committed write proves it that was sent at `write`.
     fn touched_before(&self, write: Instant) -> Option<Instant> {

@@ -429,7 +429,7 @@ impl<T> Session<T> {
         loop {
             self.skip(now, input);
             let frame = match split_frame(input, self.config.max_frame) {
-                Ok(None) => return Ok(()),
+                Ok(None) => return self.leave_if_out_of_reach(now),
                 Ok(Some(frame)) => frame,
                 Err(fault) => match self.handle_too_long(now, fault, input)? {
                     true => continue,
@@ -568,6 +568,19 @@ impl<T> Session<T> {
                 let silence = self.unanswered_since().map(|since| since + timing.silence_limit());
                 earliest([self.heartbeat.due(), silence, Some(ping)])
             }
+        }
+    }
+
+    /// Has a server left over which what is held cannot be proven before the lease ends.
+    ///
+    /// # Errors
+    /// If it is to be left.
+    fn leave_if_out_of_reach(&self, now: Instant) -> Result<(), Disconnect> {
+        let answer = self.timing().slowest_answer();
+        let is_needed = self.phase == Phase::Connected && self.heartbeat.due().is_some();
+        match self.lease.is_out_of_reach(now, answer) && is_needed {
+            true => Err(Disconnect::TooLate),
+            false => Ok(()),
         }
     }
 

@@ -183,12 +183,16 @@ impl<T> Session<T> {
 
     pub(super) fn send_heartbeat(&mut self, now: Instant) {
         let interval = self.timing().renewal_interval();
-        let next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
+        let lease = self.lease.state();
+        let mut next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
+        if lease.sure_from > now {
+            // This one does not count for the lease.
+            next = next.min(lease.sure_from);
+        }
         let need = match self.config.lease {
             LeaseMode::Quorum => Need::Lease,
             LeaseMode::Direct => Need::Jeopardy,
         };
-        let lease = self.lease.state();
         let generation = lease.is_running(now).then_some(lease.generation);
         for HeartbeatRequest { request, checked, looks } in
             self.heartbeat.beat(next, need, generation)

@@ -235,12 +235,18 @@ impl World {
             Trouble::Outages => {
                 let outage = self.timing.outage().mul_f64(0.5 + self.random.f64() * 0.499);
                 self.outage(outage);
-                // Proven again, and once more.
-                outage + timeout / 2 + self.share(timeout)
+                outage + self.recovery() + self.share(timeout)
             }
             Trouble::SlowAnswers => return,
         };
         self.schedule(again, Event::Goes { wrong: true });
+    }
+
+    /// How long after an outage the next one may begin: what was sent during it comes late, the server tells
+    /// its leader of it, and a heartbeat shows that.
+    fn recovery(&self) -> Duration {
+        let timing = &self.timing;
+        timing.silence_limit() + timing.relay() + timing.renewal_interval()
     }
 
     fn anything(&mut self) {
@@ -369,6 +375,9 @@ impl World {
 
     fn transmit(&mut self) {
         let mut bytes = self.client.transmits();
+        if bytes.is_empty() {
+            return;
+        }
         let delay = Duration::from_micros(self.random.u64(100..3_000));
         let passes = self.passes_at();
         let Some(connection) = &mut self.connection else { return };
