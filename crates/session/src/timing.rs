@@ -172,6 +172,9 @@ impl Timing {
     /// The longest outage that takes no lock away: no server can be reached for so long, or none
     /// answers, and the session lives on. A holder that needs some of its lease to end its work
     /// (`lockkeeper run` does) survives outages that are shorter by that.
+    ///
+    /// It begins a silence limit, a relay and a renewal after the last one at the earliest: until then the
+    /// lease may not be as long as it was.
     pub fn outage(&self) -> Duration {
         self.left_at_grant().saturating_sub(self.reconnect())
     }

@@ -3,7 +3,8 @@
 //! A follower answers pings by itself, and tells its leader in the answer to the leader's own ping,
 //! twice a tick, that it has heard of the session. A handshake goes to the leader at once. A write
 //! is committed if the leader has a follower; it is no touch. A new leader gives every session a
-//! whole timeout.
+//! whole timeout. A leader that has noticed that it is alone does not lead any more, and is elected
+//! anew if it is to.
 
 use std::time::Duration;
 
@@ -107,27 +108,29 @@ impl Ensemble {
     /// A follower answers its leader's ping.
     pub(crate) fn relay(&mut self, server: usize, now: Duration) {
         let Some(epoch) = self.servers[server].epoch else { return };
-        let leader = self.epochs[epoch].leader;
-        if self.is_way(server, leader) && std::mem::take(&mut self.servers[server].heard) {
+        let is_way = self.leads(epoch) && self.is_way(server, self.epochs[epoch].leader);
+        if is_way && std::mem::take(&mut self.servers[server].heard) {
             self.epochs[epoch].touched = now;
         }
     }
 
     pub(crate) fn set_paused(&mut self, server: usize, is_paused: bool, now: Duration) {
         self.servers[server].is_paused = is_paused;
-        // Its leader's pings come before anything that it forwards.
-        self.relay(server, now);
+        // A leader's pings come before anything that it is to commit, or a follower forwards.
+        (0..SERVERS).for_each(|server| self.relay(server, now));
     }
 
     pub(crate) fn isolate(&mut self, server: usize) {
         self.servers[server].is_isolated = true;
     }
 
-    /// It is with the others again, and follows whoever leads now.
-    pub(crate) fn heal(&mut self, server: usize) {
+    /// It is with the others again, and follows whoever leads now; `true` if that had to be decided.
+    pub(crate) fn heal(&mut self, server: usize, now: Duration) -> bool {
         let current = self.epochs.len() - 1;
-        let epoch = (!self.servers[server].is_paused).then_some(current);
+        let follows = !self.servers[server].is_paused && self.leads(current);
+        let epoch = follows.then_some(current);
         self.servers[server] = Server { epoch, ..Server::default() };
+        self.elect(now)
     }
 
     /// It has noticed that it is alone, or not the leader any more.
@@ -146,7 +149,8 @@ impl Ensemble {
             !is_isolated && !is_paused
         };
         let well: Vec<usize> = (0..SERVERS).filter(is_well).collect();
-        if well.len() * 2 < SERVERS || well.contains(&self.leader()) {
+        let has_leader = well.contains(&self.leader()) && self.leads(self.epochs.len() - 1);
+        if well.len() * 2 < SERVERS || has_leader {
             return false;
         }
         self.epochs.push(Epoch { leader: well[0], touched: now });
@@ -174,7 +178,7 @@ impl Ensemble {
     ) -> Outcome {
         let Some(epoch) = self.servers[server].epoch else { return Outcome::Refused };
         let leader = self.epochs[epoch].leader;
-        if server != leader && !self.is_way(server, leader) {
+        if server != leader && !(self.leads(epoch) && self.is_way(server, leader)) {
             return Outcome::Hangs;
         }
         if self.expired.is_some_and(|at| at <= now) && epoch == self.epochs.len() - 1 {
@@ -191,7 +195,15 @@ impl Ensemble {
         })
     }
 
+    /// Whether its leader has not left it.
+    fn leads(&self, epoch: usize) -> bool {
+        self.servers[self.epochs[epoch].leader].epoch == Some(epoch)
+    }
+
     fn has_quorum(&self, epoch: usize) -> bool {
+        if !self.leads(epoch) {
+            return false;
+        }
         let leader = self.epochs[epoch].leader;
         let follows = |server: &usize| {
             *server != leader

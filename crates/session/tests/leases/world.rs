@@ -211,13 +211,13 @@ impl World {
                 self.close_if_refused(server);
             }
             Event::Heal(server) => {
-                self.ensemble.heal(server);
+                let is_elected = self.ensemble.heal(server, self.now);
                 self.close_all_on(server);
+                self.follow(is_elected);
             }
             Event::Elect => {
-                if self.ensemble.elect(self.now) {
-                    (0..SERVERS).for_each(|server| self.close_unless_deposed(server));
-                }
+                let is_elected = self.ensemble.elect(self.now);
+                self.follow(is_elected);
             }
         }
     }
@@ -362,6 +362,13 @@ impl World {
     fn close_if_refused(&mut self, server: usize) {
         if self.ensemble.read(server, self.now) == Outcome::Refused {
             self.close_all_on(server);
+        }
+    }
+
+    /// Those who have another leader now take leave of their clients.
+    fn follow(&mut self, is_elected: bool) {
+        if is_elected {
+            (0..SERVERS).for_each(|server| self.close_unless_deposed(server));
         }
     }
 
