@@ -169,15 +169,16 @@ impl Lease {
 
     /// Whether no write can move the deadline over this connection before it has passed, although the
     /// handshake of another one could. A late answer has cast doubt, and nothing counts that is sent before
-    /// the news could travel. `answer`: what the answer of a write may take.
-    pub(crate) fn is_out_of_reach(&self, now: Instant, answer: Duration) -> bool {
+    /// the news could travel.
+    pub(crate) fn is_out_of_reach(&self, now: Instant) -> bool {
         let LeaseState { deadline, sure_from, .. } = self.state;
         if sure_from <= now {
             return false;
         }
         let handshake = self.touched.map(|touched| touched + self.lengths.life_after_touch);
         deadline.is_some_and(|deadline| {
-            deadline > now && deadline <= sure_from + answer && handshake <= Some(deadline)
+            let proven = sure_from + self.timing.slowest_answer();
+            deadline > now && deadline <= proven && handshake <= Some(deadline)
         })
     }
 

@@ -576,9 +576,8 @@ impl<T> Session<T> {
     /// # Errors
     /// If it is to be left.
     fn leave_if_out_of_reach(&self, now: Instant) -> Result<(), Disconnect> {
-        let answer = self.timing().slowest_answer();
         let is_needed = self.phase == Phase::Connected && self.heartbeat.due().is_some();
-        match self.lease.is_out_of_reach(now, answer) && is_needed {
+        match is_needed && self.lease.is_out_of_reach(now) {
             true => Err(Disconnect::TooLate),
             false => Ok(()),
         }

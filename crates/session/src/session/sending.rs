@@ -165,8 +165,14 @@ impl<T> Session<T> {
         if lease.generation != before {
             self.heartbeat.prove_again(now.max(lease.sure_from), lease.generation);
         }
-        if lease.sure_from > now {
-            self.heartbeat.hasten(lease.sure_from);
+        self.hasten_heartbeat(now);
+    }
+
+    /// Has the next heartbeat sent at the latest when writes count, if none does that is sent now.
+    fn hasten_heartbeat(&mut self, now: Instant) {
+        let sure_from = self.lease.state().sure_from;
+        if sure_from > now {
+            self.heartbeat.hasten(sure_from);
         }
     }
 
@@ -183,17 +189,14 @@ impl<T> Session<T> {
 
     pub(super) fn send_heartbeat(&mut self, now: Instant) {
         let interval = self.timing().renewal_interval();
-        let lease = self.lease.state();
-        let mut next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
-        if lease.sure_from > now {
-            // This one does not count for the lease.
-            next = next.min(lease.sure_from);
-        }
+        let next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
         let need = match self.config.lease {
             LeaseMode::Quorum => Need::Lease,
             LeaseMode::Direct => Need::Jeopardy,
         };
+        let lease = self.lease.state();
         let generation = lease.is_running(now).then_some(lease.generation);
+
         for HeartbeatRequest { request, checked, looks } in
             self.heartbeat.beat(next, need, generation)
         {
@@ -203,6 +206,7 @@ impl<T> Session<T> {
                 self.send(now, look, Origin::Look(id, now), None);
             }
         }
+        self.hasten_heartbeat(now);
     }
 
     /// A number from 0 to 1, so that sessions which began at the same moment do not beat together.
