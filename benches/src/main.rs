@@ -6,6 +6,7 @@
 //!   tail       the slowest cycles, of the engine and Redis in turns, and what syncs met
 //!   scenarios  what is done with each system
 //!   bench      Bench: interleaves the systems, round after round, and notes their numbers
+//!   awake      keeps processors from sleeping, as where waking is fast
 //!   machine    what the run ran on, and the processor time that it used
 //!   baselines  what the machine itself allows: a round trip, a record on the disk
 //!   peers      the servers and programs, started when a scenario first asks for them
@@ -25,6 +26,7 @@
 //! Invariants: a ratio is only ever taken of numbers of one run; whatever could not be measured is
 //! in the report, with the reason; and nothing that was started survives this process.
 
+mod awake;
 mod baselines;
 mod bench;
 mod children;
@@ -83,6 +85,9 @@ enum Task {
     },
     /// List the scenarios.
     Scenarios,
+    /// (child) Keep a processor awake.
+    #[command(hide = true)]
+    Awake { processor: usize },
     /// (child) Send back whatever comes.
     #[command(hide = true)]
     Echo { processor: usize },
@@ -108,6 +113,9 @@ struct Run {
     /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
     #[arg(long)]
     only: Option<String>,
+    /// Keep the processors from sleeping while it runs, as on a machine on which waking a thread is fast.
+    #[arg(long)]
+    keep_awake: bool,
     /// For results.json, the page and its charts.
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
@@ -138,7 +146,8 @@ fn main() -> ExitCode {
 async fn perform(task: Task) -> Result<()> {
     match task {
         Task::Run(run) => {
-            let settings = Settings { only: run.only, ..Settings::of(run.quick) };
+            let Run { only, keep_awake, .. } = run;
+            let settings = Settings { only, keep_awake, ..Settings::of(run.quick) };
             run::run(settings, (&run.output, &run.docs), &run.scenarios).await
         }
         Task::Tail(options) => tail::run(&options).await,
@@ -149,6 +158,7 @@ async fn perform(task: Task) -> Result<()> {
             }
             Ok(())
         }
+        Task::Awake { processor } => children::awake(processor),
         Task::Echo { processor } => children::echo(processor).await,
         Task::Count { servers } => children::count(&servers).await,
         Task::Cache { servers, path } => children::cache(&servers, &path).await,

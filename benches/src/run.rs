@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::awake::Awake;
 use crate::bench::Bench;
 use crate::machine::Machine;
 use crate::peers::Peers;
@@ -28,6 +29,12 @@ pub(crate) async fn run(
     let begun = Instant::now();
     let mut peers = Peers::new(&output.join("data"));
     let mut machine = Machine::look(&mut peers).await?;
+    let awake = match settings.keep_awake {
+        true => Some(Awake::start(&peers.folder()?).await?),
+        false => None,
+    };
+    machine.kept_awake = awake.is_some();
+    machine.measure(&mut peers).await?;
     eprintln!("{machine}");
 
     let mut bench = Bench::new(settings, peers, begun);
@@ -41,7 +48,7 @@ pub(crate) async fn run(
     // The servers end before the machine is looked at again.
     let Bench { settings, peers, results, .. } = bench;
     let configurations = peers.configurations();
-    drop(peers);
+    drop((peers, awake));
     machine.look_back()?;
     let report = Report::new(settings.quick, machine, configurations, &results, begun.elapsed())?;
     report.write(output)?;

@@ -12,6 +12,8 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
     /// Only turns whose description has this in it, such as `(engine, os), 256 tasks`.
     pub(crate) only: Option<String>,
+    /// Whether processors are kept from sleeping, as on a machine on which waking is fast.
+    pub(crate) keep_awake: bool,
     /// How often a system has its turn.
     pub(crate) rounds: usize,
     /// How long a turn is.
@@ -54,6 +56,7 @@ impl Settings {
         Self {
             quick,
             only: None,
+            keep_awake: false,
             rounds: 3,
             plan: either(quick, plan(80, 250), plan(300, 1_000)),
             zookeeper_rounds: either(quick, 3, 5),

@@ -15,13 +15,21 @@ use crate::setup;
 /// # Errors
 ///
 /// It does not build, or it fails.
-pub(crate) fn run(quick: bool, only: Option<&str>, scenarios: &[String]) -> Result<()> {
+pub(crate) fn run(
+    quick: bool,
+    only: Option<&str>,
+    keep_awake: bool,
+    scenarios: &[String],
+) -> Result<()> {
     setup::say_what_benches_miss();
     let Built { mut command, output, root } = build()?;
     command.arg("run").arg("--output").arg(&output);
     command.arg("--docs").arg(root.join("docs"));
     if quick {
         command.arg("--quick");
+    }
+    if keep_awake {
+        command.arg("--keep-awake");
     }
     if let Some(only) = only {
         command.args(["--only", only]);

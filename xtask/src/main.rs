@@ -110,6 +110,9 @@ enum Task {
         /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
         #[arg(long)]
         only: Option<String>,
+        /// Keep the processors from sleeping while it runs, as on a machine on which waking a thread is fast.
+        #[arg(long)]
+        keep_awake: bool,
         /// Only these scenarios; an unknown name lists them.
         scenarios: Vec<String>,
     },
@@ -164,7 +167,9 @@ fn main() -> ExitCode {
             setup::run(peers.policy(), needs).map(|_| ())
         }
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
-        Task::Bench { quick, only, scenarios } => bench::run(quick, only.as_deref(), &scenarios),
+        Task::Bench { quick, only, keep_awake, scenarios } => {
+            bench::run(quick, only.as_deref(), keep_awake, &scenarios)
+        }
         Task::Tail { options } => bench::tail(&options),
         Task::Instructions { bless } => {
             let mode = if bless { instructions::Mode::Bless } else { instructions::Mode::Compare };
