@@ -122,6 +122,7 @@ impl<T> Session<T> {
     pub fn new(config: Config, now: Instant) -> Self {
         let identity = Identity::none(config.session_timeout);
         let timing = Timing::of(&config, config.session_timeout);
+
         Self {
             lease: Lease::new(config.lease, timing),
             config,
@@ -288,22 +289,30 @@ impl<T> Session<T> {
         if self.phase != Phase::Connected {
             return;
         }
+
         for removal in removals {
-            let kind = match removal.kind {
-                WatcherKind::Persistent | WatcherKind::PersistentRecursive
-                    if !self.knows_persistent =>
-                {
-                    WatcherKind::Any
-                }
-                kind => kind,
-            };
+            let kind = self.kind_to_remove(removal.kind);
             let path = removal.path.clone();
             let request = RemoveWatchesRequest { path, kind: kind.code() };
+
+            // Every server knows `Any`, so nothing follows from its answer.
             let origin = match kind {
                 WatcherKind::Any => Origin::Nobody,
                 _ => Origin::Unwatch(removal),
             };
             self.send(now, Request::RemoveWatches(request), origin, None);
+        }
+    }
+
+    /// The kind to name to the server, which may not know those of persistent watches.
+    fn kind_to_remove(&self, kind: WatcherKind) -> WatcherKind {
+        match kind {
+            WatcherKind::Persistent | WatcherKind::PersistentRecursive
+                if !self.knows_persistent =>
+            {
+                WatcherKind::Any
+            }
+            kind => kind,
         }
     }
 
@@ -489,16 +498,20 @@ impl<T> Session<T> {
     /// servers stood still for that long, then only until they expire it: nobody is told of it again,
     /// and no lease of it goes on.
     pub fn handle_refused(&mut self, now: Instant) {
+        // Read first: the disconnect changes the phase.
         let is_refused = matches!(self.phase, Phase::Handshaking { .. });
         self.handle_disconnected(now);
+
         let has_begun = self.identity.id != SessionId::NONE;
         if !is_refused || self.phase == Phase::Closed || !has_begun && self.floor == Zxid(0) {
             return;
         }
+
         let limit = self.timing().certainly_over();
         if self.history.refused_for(now, limit) < limit {
             return;
         }
+
         if has_begun {
             self.expire(now);
             self.advance_close(now);
@@ -557,6 +570,7 @@ impl<T> Session<T> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timing = self.timing();
         let contact = (!self.unreachable).then_some(self.contact_lost + timing.timeout());
+
         match self.phase {
             Phase::Closed => None,
             Phase::Idle => contact,

@@ -25,6 +25,7 @@ impl<T> Session<T> {
         let mut input = Decoder::new(frame);
         let header = ReplyHeader::decode(&mut input)?;
         self.note_zxid(header.zxid);
+
         match header.xid {
             xid::NOTIFICATION => {
                 let Notification { kind, path, .. } = Notification::decode(&mut input)?;
@@ -41,18 +42,21 @@ impl<T> Session<T> {
                 return Err(Disconnect::AuthFailed);
             }
             xid::AUTH => {}
-            xid::SET_WATCHES => {
-                if let Some(code) = ErrorCode::from_code(header.error) {
-                    // One-shot watches are worth another try, as their events are made up for. Who
-                    // follows everything has to begin anew in any case, and may know what to do.
-                    let ids = self.watches.take_persistent().into_iter();
-                    self.events.extend(ids.map(|id| Event::NotRearmed { id, code }));
-                    return Err(Disconnect::Unwatched(code));
-                }
-            }
+            xid::SET_WATCHES => self.handle_rearmed(header.error)?,
             _ => return self.handle_reply(now, header, Ok(input)),
         }
         Ok(())
+    }
+
+    /// The server has armed watches again, or refused to.
+    fn handle_rearmed(&mut self, error: i32) -> Result<(), Disconnect> {
+        let Some(code) = ErrorCode::from_code(error) else { return Ok(()) };
+
+        // One-shot watches are worth another try, as their events are made up for. A follower of
+        // everything has to begin anew in any case, and may know what to do.
+        let ids = self.watches.take_persistent().into_iter();
+        self.events.extend(ids.map(|id| Event::NotRearmed { id, code }));
+        Err(Disconnect::Unwatched(code))
     }
 
     fn note_zxid(&mut self, zxid: Zxid) {
@@ -197,6 +201,7 @@ impl<T> Session<T> {
         zxid: Zxid,
     ) {
         let Some(path) = self.watches.path(id).map(str::to_owned) else { return };
+
         match result {
             Ok(_) => self.watches.arm(id, false, zxid),
             Err(RequestError::Server(ErrorCode::NoNode)) if op == OpCode::Exists => {
@@ -208,6 +213,8 @@ impl<T> Session<T> {
                 self.remove_watches(now, removals);
             }
         }
+
+        // A persistent watch that was refused no longer serves the other watches of its path.
         if let Some(request) = self.watches.arm_unserved(&path) {
             self.write(now, xid::SET_WATCHES, &Request::SetWatches(request));
         }
@@ -298,6 +305,7 @@ impl<T> Session<T> {
             Err(RequestError::Server(ErrorCode::NoNode)) => None,
             _ => return,
         };
+
         let lease = self.lease.state();
         let generation = lease.is_running(now).then_some(lease.generation);
         match self.heartbeat.looked(id, checked, found, generation) {
