@@ -309,9 +309,11 @@ impl<'a> Draft<'a> {
     /// Refuses a node of which the quota is to say what is there already, if that takes too long.
     fn check_weighing(&self, caller: Caller<'_>, path: &str) -> Result<(), ErrorCode> {
         let Some(root) = quota::weighed_by(path) else { return Ok(()) };
+
         // All that this request has changed so far may be there too.
         let weighed = self.weighed.get() + self.noted.len();
         let most = MOST_WEIGHED.checked_sub(weighed);
+
         match most.and_then(|most| self.tree.descendants(root, most)) {
             Some(count) => {
                 self.weighed.set(weighed + count);
@@ -416,13 +418,17 @@ impl<'a> Draft<'a> {
     ) -> Result<Txn, ErrorCode> {
         check_path(&request.path)?;
         let (acl, weight) = self.expand(caller, &request.acl)?;
+
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::ADMIN, caller.identities)?;
+
+        // The old list makes room for the new one if no other node has it.
         let is_given_up = node.acl.nodes() == 1 && node.acl != acl;
         let given_up = if is_given_up { node.acl.weight() } else { 0 };
         let memory = weight as i64 - given_up as i64;
         let disk = acl.record_len() as i64 - node.acl.record_len() as i64;
         self.grow(caller, Size { memory, disk }, false)?;
+
         Ok(Txn::SetAcl {
             version: next_version(node.aversion, request.version)?,
             path: request.path.clone(),

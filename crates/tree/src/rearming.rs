@@ -70,12 +70,14 @@ impl Rearming {
     pub(crate) fn next_portion(&mut self) -> Result<SetWatchesRequest, DecodeError> {
         let relative_zxid = self.relative_zxid;
         let mut portion = SetWatchesRequest { relative_zxid, ..Default::default() };
+
         let mut room = PORTION;
         for ((left, input), taken) in self.lists.iter_mut().zip(portion.lists_mut()) {
             let now = room.min(*left);
             room -= now;
             *left -= now;
             self.left.count -= now;
+
             for _ in 0..now {
                 let path = String::decode(input)?;
                 self.left.weight -= watches::weight(&path);

@@ -172,6 +172,7 @@ impl Server {
         if identities.is_empty() {
             return self.refuse_credentials(id, xid, CloseReason::AuthFailed);
         }
+
         let before = connection.identity_bytes();
         let added = identities.into_iter().try_for_each(|who| connection.add_identity(who));
         self.identity_bytes += connection.identity_bytes() - before;

@@ -241,16 +241,19 @@ impl Server {
             self.close(connection, CloseReason::FrameTooLong { len, max });
             return None;
         }
+
         let Some(session) = known.session else {
             self.handshake(now, connection, frame);
             self.arm_reaper(now);
             return None;
         };
+
         let context = RequestContext { now, connection, session };
         let begun = known.rearming.take().or_else(|| Rearming::begin(&frame).map(Box::new));
         if let Some(rearming) = begun {
             return self.rearm(context, rearming).then_some(frame);
         }
+
         self.request(context, frame);
         self.arm_reaper(now);
         None

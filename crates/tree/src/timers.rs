@@ -91,6 +91,7 @@ impl Server {
         if self.reap_at.is_none_or(|at| now.monotonic < at) {
             return;
         }
+
         let mut overdue = self.next_overdue(now).into_iter();
         let mut events = 0;
         while let Some(path) = overdue.next() {
@@ -103,6 +104,8 @@ impl Server {
                 break;
             }
         }
+
+        // What the portion left over is due at once.
         let wait = if self.reaped.is_none() { self.config.reap_interval } else { Duration::ZERO };
         self.reap_at = Some(now.monotonic.saturating_add(wait));
     }
@@ -134,6 +137,7 @@ impl Server {
                 break;
             }
         }
+
         let has_more = candidates.next().is_some();
         self.reaped = last.filter(|_| has_more).cloned();
         overdue

@@ -29,17 +29,20 @@ impl Server {
         if path.len() > MAX_PATH {
             return Err(ErrorCode::BadArguments);
         }
+
         let max = self.config.max_watches;
         let is_new = !self.watches.has(path, connection, Kinds::ALL);
         if is_new && self.watches.paths_of(connection) >= max {
             let notice = Notice::TooManyWatches { connection, max };
             return self.notices.refuse(notice, ErrorCode::ThrottledOp);
         }
+
         if is_new && let Some(bytes) = self.too_heavy(connection, watches::weight(path)) {
             let max = self.config.max_watch_bytes;
             let notice = Notice::WatchesTooHeavy { connection, bytes, max };
             return self.notices.refuse(notice, ErrorCode::ThrottledOp);
         }
+
         self.watches.add(path, connection, kinds);
         Ok(())
     }

@@ -166,6 +166,7 @@ impl WatchTable {
             if self.bytes < least {
                 return;
             }
+
             let Some((connection, paths)) = self.leftovers.front_mut() else { return };
             let connection = *connection;
             match paths.next() {
@@ -261,12 +262,14 @@ impl WatchTable {
         if old == new {
             return;
         }
+
         self.count = self.count - old.count() + new.count();
         match (old.meets(Kinds::RECURSIVE), new.meets(Kinds::RECURSIVE)) {
             (false, true) => *self.recursive.or_insert_with(path.into(), || 0) += 1,
             (true, false) => self.lose_recursive(path, 1),
             _ => {}
         }
+
         if old == Kinds::NONE {
             self.insert(path, connection, new);
         } else if new == Kinds::NONE {
