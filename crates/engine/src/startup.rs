@@ -286,7 +286,9 @@ fn tree_loop(
     (server, succession): (Server, Succession),
     (events, spin): (UnboundedReceiver<Event>, Arc<SpinPolicy>),
 ) -> TreeLoop {
+    // The metrics show what was restored before the first frame is handled.
     shared.metrics.observe(server.stats());
+
     TreeLoop {
         server,
         succession,

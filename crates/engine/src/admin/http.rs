@@ -172,14 +172,17 @@ fn has_room(shared: &Shared) -> Result<(), String> {
         let max = shared.budget.max();
         return Err(format!("the memory for what waits is taken, all {max} bytes"));
     }
+
     let (weight, max) = (shared.metrics.stats().weight, shared.plan.config.max_weight);
     if weight.saturating_add(ONE_LOCK) > max {
         return Err(format!("the data weighs {weight} bytes, and {max} are its limit"));
     }
+
     if shared.memory.is_full() {
         let (used, limit) = (shared.memory.used(), shared.memory.limit());
         return Err(format!("the process has nearly all the memory, {used} bytes of {limit}"));
     }
+
     if shared.disk.is_full() {
         let free = shared.disk.free();
         return Err(format!("the disk is all but full, with {free} bytes free"));

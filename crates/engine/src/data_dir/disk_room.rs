@@ -89,6 +89,7 @@ impl Gauge {
                 self.room.free.store(free, Ordering::Relaxed);
                 let Stats { nodes, data_bytes, .. } = stats();
                 let own = spare(taken(&self.directory), (nodes * RECORD + data_bytes) as u64);
+
                 let growth = next(self.growth, free, own, self.reserve);
                 if growth != self.growth {
                     self.log(growth, free);
@@ -97,13 +98,18 @@ impl Gauge {
                     tell(growth);
                 }
             }
-            let free = self.room.free();
-            sleep(match free > self.reserve.saturating_mul(PLENTY) {
-                true => INTERVAL,
-                false if free < before => SHRINKING_INTERVAL,
-                false => SHORT_INTERVAL,
-            })
-            .await;
+
+            sleep(self.interval(before)).await;
+        }
+    }
+
+    /// How long until the next look, when `before` bytes were free at the look before this one.
+    fn interval(&self, before: u64) -> Duration {
+        let free = self.room.free();
+        match free > self.reserve.saturating_mul(PLENTY) {
+            true => INTERVAL,
+            false if free < before => SHRINKING_INTERVAL,
+            false => SHORT_INTERVAL,
         }
     }
 

@@ -206,29 +206,39 @@ impl Outcome {
     /// Adds a change. A record that comes, or that came and goes, is looked up once.
     pub(super) fn add(&mut self, change: Change<'_>) {
         let Change { table, key, value, is_new } = change;
-        let records = &mut self.tables[usize::from(number(table))];
         match value {
             Some(value) if is_new => {
                 self.insert(table, key, Last { value: Some(value.into()), is_new })
             }
-            Some(value) => match records.get_mut(key) {
-                Some(last) => {
-                    self.bytes -= last.bytes(key);
-                    last.set(value);
-                    self.bytes += last.bytes(key);
-                }
-                None => self.insert(table, key, Last { value: Some(value.into()), is_new }),
-            },
-            None => match records.remove_entry(key) {
-                Some((key, last)) => {
-                    self.bytes -= last.bytes(&key);
-                    if !last.is_new {
-                        self.bytes += Last::removal().bytes(&key);
-                        records.insert(key, Last::removal());
-                    }
-                }
-                None => self.insert(table, key, Last::removal()),
-            },
+            Some(value) => self.update(table, key, value),
+            None => self.remove(table, key),
+        }
+    }
+
+    /// Adds another value of a record that exists.
+    fn update(&mut self, table: Table, key: &[u8], value: &[u8]) {
+        let records = &mut self.tables[usize::from(number(table))];
+        let Some(last) = records.get_mut(key) else {
+            let last = Last { value: Some(value.into()), is_new: false };
+            return self.insert(table, key, last);
+        };
+
+        self.bytes -= last.bytes(key);
+        last.set(value);
+        self.bytes += last.bytes(key);
+    }
+
+    /// Adds the removal of a record. Nothing is left of one that is new in the outcome.
+    fn remove(&mut self, table: Table, key: &[u8]) {
+        let records = &mut self.tables[usize::from(number(table))];
+        let Some((key, last)) = records.remove_entry(key) else {
+            return self.insert(table, key, Last::removal());
+        };
+
+        self.bytes -= last.bytes(&key);
+        if !last.is_new {
+            self.bytes += Last::removal().bytes(&key);
+            records.insert(key, Last::removal());
         }
     }
 

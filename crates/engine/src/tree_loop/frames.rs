@@ -75,9 +75,11 @@ impl TreeLoop {
         if self.pipeline.is_behind() {
             return;
         }
+
         let connections = &self.connections;
         let may_go_on = |id| connections.get(&id).is_some_and(|c| c.has_room_again());
         self.turns.release_all(since, may_go_on);
+
         while let Some((id, mut frames)) = self.turns.next() {
             let Some(connection) = self.connections.get(&id).cloned() else { continue };
             self.serve(now, since, &connection, &mut frames);
@@ -85,6 +87,7 @@ impl TreeLoop {
             if !frames.is_empty() {
                 self.turns.add(&connection, frames);
             }
+
             if since.elapsed() > ROUND_TIME || self.pipeline.is_behind() {
                 break;
             }
