@@ -254,15 +254,18 @@ impl ClientBuilder {
         let Config { session_timeout, server_tick, max_frame, .. } = &self.config;
         let refused =
             |option, value: String, range| Err(ConnectError::OutOfRange { option, value, range });
+
         if !(1..=MOST_MS).contains(&session_timeout.as_millis()) {
             let range =
                 "1 ms to 2147483647 ms; servers grant 2 to 20 of their ticks, mostly 4 s to 40 s";
             return refused("session timeout", format!("{session_timeout:?}"), range);
         }
+
         if !(1..=MOST_MS).contains(&server_tick.as_millis()) {
             let range = "1 ms to 2147483647 ms; it is the tickTime of the servers, mostly 2 s";
             return refused("servers' tick", format!("{server_tick:?}"), range);
         }
+
         if *max_frame < LEAST_FRAME {
             let range =
                 "1024 bytes or more; it is the jute.maxbuffer of the servers, mostly 1048575";

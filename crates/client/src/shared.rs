@@ -470,6 +470,7 @@ impl Core {
                 Event::Rearmed { id } => self.rearmed(id, arrival),
                 Event::NotRearmed { id, code } => self.refuse(id, code),
                 other => {
+                    log(&other);
                     self.note(&other);
                     changed = true;
                 }
@@ -513,31 +514,28 @@ impl Core {
             Event::NodeGone { id } => {
                 self.gone.insert(*id);
             }
-            Event::Connected { session, is_new: true } => {
-                tracing::info!(%session, "new session");
-            }
-            Event::Connected { session, is_new: false } => {
-                tracing::info!(%session, "session resumed");
-            }
-            Event::Disconnected => tracing::warn!("disconnected"),
-            Event::Unreachable => tracing::error!("no server reachable for a session timeout"),
-            Event::Expired { session } => {
-                tracing::error!(%session, "session expired");
-                self.sinks.clear();
-            }
-            Event::Rewound { seen, now } => {
-                self.rewinds += 1;
-                tracing::warn!(
-                    %seen, %now,
-                    "the servers are behind what this client had seen: they were wiped, or others have \
-                     taken their place, and fencing tokens begin anew"
-                );
-            }
-            Event::CleanupRefused { path, code } => {
-                tracing::error!(path, %code, "a node could not be deleted");
-            }
-            Event::Closed => self.sinks.clear(),
+            Event::Rewound { .. } => self.rewinds += 1,
+            Event::Expired { .. } | Event::Closed => self.sinks.clear(),
             _ => {}
         }
+    }
+}
+
+fn log(event: &Event<Completion>) {
+    match event {
+        Event::Connected { session, is_new: true } => tracing::info!(%session, "new session"),
+        Event::Connected { session, is_new: false } => tracing::info!(%session, "session resumed"),
+        Event::Disconnected => tracing::warn!("disconnected"),
+        Event::Unreachable => tracing::error!("no server reachable for a session timeout"),
+        Event::Expired { session } => tracing::error!(%session, "session expired"),
+        Event::Rewound { seen, now } => tracing::warn!(
+            %seen, %now,
+            "the servers are behind what this client had seen: they were wiped, or others have \
+             taken their place, and fencing tokens begin anew"
+        ),
+        Event::CleanupRefused { path, code } => {
+            tracing::error!(path, %code, "a node could not be deleted");
+        }
+        _ => {}
     }
 }
