@@ -173,6 +173,7 @@ impl LockDelay {
                     if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
                         return Ok(MarkOwner::Own);
                     }
+
                     let (delay, version) = (self.asked_for(found), stat.version);
                     return Ok(MarkOwner::Other(LeftMark { delay, version, written: stat.mzxid }));
                 }

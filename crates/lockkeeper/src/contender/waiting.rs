@@ -69,6 +69,7 @@ impl Contender {
                         true => OwnWatch::AtOnce,
                         false => OwnWatch::Late,
                     };
+
                     for gone in self.outwait(names, own, &mut watches).await? {
                         queue.remove(&gone);
                     }
@@ -87,17 +88,22 @@ impl Contender {
     pub(crate) async fn list(&self) -> Result<WaitQueue, AcquireError> {
         let mut clearings = 0;
         loop {
-            match self.client().children(self.path()).await {
-                Ok(listing) => match self.read_queue(listing) {
-                    Err(AcquireError::Foreign { names, .. })
-                        if clearings < MOST_CLEARINGS && self.clear(&names).await =>
-                    {
-                        clearings += 1;
-                    }
-                    queue => return queue,
-                },
+            let listing = match self.client().children(self.path()).await {
+                Ok(listing) => listing,
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Err(self.deleted()),
-                Err(error) => retry_acquire(self.path(), error).await?,
+                Err(error) => {
+                    retry_acquire(self.path(), error).await?;
+                    continue;
+                }
+            };
+
+            match self.read_queue(listing) {
+                Err(AcquireError::Foreign { names, .. })
+                    if clearings < MOST_CLEARINGS && self.clear(&names).await =>
+                {
+                    clearings += 1;
+                }
+                queue => return queue,
             }
         }
     }

@@ -175,6 +175,8 @@ impl Instances {
                 let why = format!("its data is not the JSON of an instance: {error}");
                 let reason = why.chars().take(LONGEST_REASON).collect();
                 self.unreadable.push(Unreadable { node: name.to_owned(), mzxid, reason });
+
+                // What was readable last stays listed.
                 if let Some(known) = known {
                     self.listed.push(Arc::clone(known));
                     // Never the time of a write: it is read again each time.

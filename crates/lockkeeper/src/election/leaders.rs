@@ -209,6 +209,7 @@ impl Leaders {
                 }
             }
         }
+
         if self.record.is_none() {
             let record = self.read_record().await?;
             self.record = Some(record);
@@ -226,12 +227,14 @@ impl Leaders {
                     let path = self.terms.path.clone();
                     return Err(Interrupted::Failed(ObserveError::NotEphemeral { path, node }));
                 }
+
                 let token = FencingToken::new(stat.czxid);
                 // What somebody who wants it to leave has written there is no id.
                 let id = match &self.current {
                     Some(known) if known.node == node => known.id.clone(),
                     _ => String::from_utf8_lossy(&data).into_owned(),
                 };
+
                 self.newest_leader = stat.czxid;
                 self.first = FirstPlace::Taken { token, id, node, watcher };
             }

@@ -132,6 +132,7 @@ impl Attempt {
             // Somebody else has changed it.
             return Next::OtherMarker;
         }
+
         match look {
             Some(Ok(Some(stat))) if stat.version == self.raised() => {
                 Next::Done(match self.given_up {

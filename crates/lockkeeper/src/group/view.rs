@@ -129,6 +129,7 @@ impl GroupView {
         let read = |found: Option<&CachedNode>| {
             found.map(|found| self.read(node.name(), found).ok_or_else(|| node.clone()))
         };
+
         match (read(before), read(after)) {
             (Some(Ok(before)), Some(Ok(member))) if before.token == member.token => {
                 vec![MemberChange::Updated { before, member }]

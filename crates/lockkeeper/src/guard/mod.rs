@@ -317,8 +317,11 @@ impl Guard {
     /// Safe: call it again. A call after a wait that was dropped does not look for such a request if the
     /// lock is held by then.
     pub async fn held_again(&self) -> Result<(), LossReason> {
+        // Whether the lock was in jeopardy: a request to release it may have been missed meanwhile.
         let mut is_new = false;
+
         loop {
+            // Subscribed before the state is read, so that a change in between ends the wait.
             let status = self.client().status();
             match self.state() {
                 State::Lost(reason) => return Err(reason),
@@ -684,7 +687,9 @@ impl Guard {
     /// Waits until the node's data is a request to release the lock.
     async fn asked_for(&self) {
         while !self.0.revoking.load(Ordering::Acquire) {
+            // Subscribed before the read, so that the end of an outage in between is not missed.
             let mut status = self.client().status();
+
             match self.client().data_watched(self.node()).await {
                 // The loss of the lock is seen elsewhere.
                 Ok(((_, stat), _)) if !self.0.owned.is(&stat) => std::future::pending().await,

@@ -70,11 +70,13 @@ pub(super) fn judge(
     if let Some(deletion) = deletion {
         return Err(Unheld::Lost(deletion));
     }
+
     if is_proven(seen)
         && let Some(deadline) = seen.lease.deadline
     {
         return Ok((deadline, seen.contact));
     }
+
     match seen.standing.is_some_and(|standing| standing.rides_out) {
         true => Err(Unheld::Jeopardy),
         false => Err(Unheld::Lost(LossReason::DeadlinePassed)),

@@ -276,6 +276,9 @@ async fn write_batch(
         // leave alone, and all others would wait for its write.
         let_others_run().await;
     }
+
+    // Called each time the write is sent: adds that came meanwhile are in it, and those whose task
+    // was cancelled are not.
     let deltas = || {
         batch.append(&mut lock(&waiting));
         batch.retain(|waiting| !waiting.sender.is_closed());
@@ -285,6 +288,7 @@ async fn write_batch(
         Ok(sum) => sum.adds,
         Err(error) => vec![Err(error); batch.len()],
     };
+
     state.was_shared = batch.len() > 1;
     for (waiting, answer) in batch.into_iter().zip(answers) {
         // The task may have been cancelled.

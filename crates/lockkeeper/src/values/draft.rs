@@ -6,7 +6,7 @@ use lockkeeper_client::{
 };
 
 use crate::exact::WriteError;
-use crate::retry::Unanswered;
+use crate::retry::{TooLong, Unanswered};
 use crate::values::error::ValueError;
 use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
@@ -233,6 +233,7 @@ impl Place {
         loop {
             let steps = steps();
             let size = (steps.data_len(), self.client.now());
+
             match steps.commit().await {
                 Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
                     return Ok(());
@@ -247,13 +248,7 @@ impl Place {
                 },
                 Err(TransactionError::Request(error)) => {
                     if let Some(why) = unanswered.one_more(&self.client, &error, size) {
-                        // Unless only the answers were lost.
-                        let synced = self.client.sync(made);
-                        let (_, seen) = tokio::join! { biased; synced, self.client.exists(made) };
-                        return match seen {
-                            Ok(Some(_)) => Ok(()),
-                            _ => Err(ValueError::too_long(&self.path, why).into()),
-                        };
+                        return self.refuse_unless_made(made, why).await;
                     }
                     self.again_to_write(error).await?;
                 }
@@ -261,6 +256,16 @@ impl Place {
                     return Err(ValueError::write(&self.path, WriteError::NotApplied(error)).into());
                 }
             }
+        }
+    }
+
+    /// Gives up a transaction that is too long, unless `made` shows that only the answers were lost.
+    async fn refuse_unless_made(&self, made: &ZnodePath, why: TooLong) -> Result<(), Turn> {
+        let synced = self.client.sync(made);
+        let (_, seen) = tokio::join! { biased; synced, self.client.exists(made) };
+        match seen {
+            Ok(Some(_)) => Ok(()),
+            _ => Err(ValueError::too_long(&self.path, why).into()),
         }
     }
 }

@@ -463,20 +463,19 @@ impl View {
 
     fn mark(&mut self, path: Arc<str>, question: Question, first: Arrival, last: Arrival) {
         let read = Read { path, question };
-        match self.take_mark(&read) {
-            Some(mut mark) => {
-                (mark.first, mark.last) = (mark.first.min(first), mark.last.max(last));
-                if std::mem::take(&mut mark.is_gone) {
-                    self.ready.push_back(read.clone());
-                }
-                self.by_first.insert((mark.first, read.clone()));
-                self.marks.insert(read, mark);
-            }
-            None => {
-                let mark = Mark { first, last, in_flight: false, suspect: None, is_gone: false };
-                self.put_mark(read, mark);
-            }
+        let Some(mut mark) = self.take_mark(&read) else {
+            let mark = Mark { first, last, in_flight: false, suspect: None, is_gone: false };
+            return self.put_mark(read, mark);
+        };
+
+        (mark.first, mark.last) = (mark.first.min(first), mark.last.max(last));
+        // While the node seemed to be gone, `next_read` may have passed over this read.
+        if std::mem::take(&mut mark.is_gone) {
+            self.ready.push_back(read.clone());
         }
+
+        self.by_first.insert((mark.first, read.clone()));
+        self.marks.insert(read, mark);
     }
 
     fn take_mark(&mut self, read: &Read) -> Option<Mark> {

@@ -212,23 +212,25 @@ impl<T: Candidate> Balancer<T> {
             }
             Pick::PowerOfTwo => {
                 let (first, second) = pool.two(self.random.u64(..), self.random.u64(..));
-                let contestant = |member: PoolMember| {
-                    let Slot { load, record, .. } = &self.slots[member.slot];
-                    LoadedInstance {
-                        load: *load,
-                        weight: member.weight,
-                        failures: record.failures(),
-                    }
-                };
-                let now = Moment { time: now, picks: self.picks };
-                let now = (self.random.u8(..) >= BLIND_OF_256).then_some(now);
-                match has_less_to_do(contestant(second), contestant(first), now) {
-                    true => second.slot,
-                    false => first.slot,
-                }
+                self.less_loaded(first, second, now).slot
             }
             // All clients must come to the same answer, wherever they are.
             Pick::Key(key) => self.all.owner(digest(key)).slot,
+        }
+    }
+
+    /// The one of two that has less to do; the first one unless the difference is clear.
+    fn less_loaded(&mut self, first: PoolMember, second: PoolMember, now: Instant) -> PoolMember {
+        let contestant = |member: PoolMember| {
+            let Slot { load, record, .. } = &self.slots[member.slot];
+            LoadedInstance { load: *load, weight: member.weight, failures: record.failures() }
+        };
+
+        let moment = Moment { time: now, picks: self.picks };
+        let moment = (self.random.u8(..) >= BLIND_OF_256).then_some(moment);
+        match has_less_to_do(contestant(second), contestant(first), moment) {
+            true => second,
+            false => first,
         }
     }
 

@@ -70,13 +70,7 @@ impl Permits {
         let failed = |error| Attempt::at_entry(&self.path, error);
         match client.data(node).await {
             Ok((data, stat)) if data.is_empty() => {
-                let number = self.format.write(self.initial);
-                let written = client.set_data(node, number, Some(stat.version)).await;
-                match written.as_ref().err().and_then(Error::code) {
-                    // Another program was quicker, or has deleted the node.
-                    Some(ErrorCode::BadVersion | ErrorCode::NoNode) => Err(Attempt::Again),
-                    _ => written.map(|_| self.initial).map_err(failed),
-                }
+                self.write_initial(client, node, stat.version).await
             }
             Ok((data, _)) => self.parse(node, &data).map_err(Attempt::Failed),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -84,6 +78,25 @@ impl Permits {
                 Err(Attempt::Prepared)
             }
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Writes the initial number into a node without data, which has this version.
+    async fn write_initial(
+        &self,
+        client: &Client,
+        node: &ZnodePath,
+        version: i32,
+    ) -> Result<u32, Attempt> {
+        let number = self.format.write(self.initial);
+        let written = client.set_data(node, number, Some(version)).await;
+
+        match written.as_ref().err().and_then(Error::code) {
+            // Another program was quicker, or has deleted the node.
+            Some(ErrorCode::BadVersion | ErrorCode::NoNode) => Err(Attempt::Again),
+            _ => {
+                written.map(|_| self.initial).map_err(|error| Attempt::at_entry(&self.path, error))
+            }
         }
     }
 

@@ -436,6 +436,7 @@ impl Keeper {
         // What is read behind a sync is the last word, on a later connection too.
         let look = async { client.data_watched(&self.path).await };
         let (synced, seen) = tokio::join!(client.sync(&self.path), look);
+
         match (synced, seen) {
             (Ok(_), Ok(((_, stat), watcher))) if self.is_own(&stat) => {
                 (self.own_node, self.unanswered) =
@@ -446,6 +447,7 @@ impl Keeper {
             (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
             (Err(error), _) | (_, Err(error)) => return passing(error),
         }
+
         self.own_node = OwnNode::None;
         Entered::Failed(PresenceError::too_long(&self.path, why))
     }
