@@ -55,6 +55,7 @@ fn walk(
             What::Claimed { lock, token, .. } | What::Unheld { lock, token } => (lock, token, None),
             _ => continue,
         };
+
         let hold = holds.entry((&entry.who, lock, *token)).or_insert(Told::Held);
         // A lock that goes on in another way may keep its token.
         if !matches!(entry.what, What::Granted { .. }) {

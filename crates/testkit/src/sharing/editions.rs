@@ -35,17 +35,20 @@ pub(crate) fn editions_fit(entries: &[Entry]) -> Result<(), String> {
             _ => {}
         }
     }
+
     if let Some((who, last, numbers)) = kept {
         let newest = numbers.last().copied().unwrap_or(0);
         if let Some(last) = last {
             known.see(who, newest, last)?;
         }
         known.add_up(newest)?;
+
         let in_a_row = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         if !in_a_row || numbers.len() > KEPT.into() {
             return Err(format!("{numbers:?} are kept"));
         }
     }
+
     known.compare()
 }
 

@@ -126,6 +126,7 @@ impl Watcher {
                 Ok(Err(error)) => return Err(format!("the views ended: {error}")),
                 Err(_) => continue,
             };
+
             let (id, now) = (update.view.id(), self.tell(&update.view));
             update.changes.iter().try_for_each(|change| apply(change, &mut there))?;
             if there != now {
@@ -226,6 +227,7 @@ fn apply(change: &MemberChange, there: &mut There) -> Result<(), String> {
         }
         _ => false,
     };
+
     match fits {
         true => Ok(()),
         false => Err(format!("{change:?} does not follow from the view before")),

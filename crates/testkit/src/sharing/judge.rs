@@ -126,6 +126,7 @@ pub(super) fn none_is_away(all: &[Present<'_>]) -> Result<(), String> {
             last_seen.insert((id, *czxid), *zxid);
         }
     }
+
     for ((id, czxid), last) in last_seen {
         let from = all.partition_point(|present| present.zxid < czxid);
         let to = all.partition_point(|present| present.zxid <= last);

@@ -190,6 +190,7 @@ impl Follower {
                 if number <= self.newest {
                     self.wrong(format!("sees edition {number} after {}", self.newest));
                 }
+
                 self.newest = number;
                 let told = Told::Edition { number, id: now.value.id };
                 self.scene.note(&self.name, What::Told(told));
@@ -238,6 +239,7 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     while client.sync(&path()).await.is_err() {
         sleep(PAUSE).await;
     }
+
     loop {
         match (publication.editions().await, publication.current().await) {
             (Ok(numbers), Ok(last)) => {

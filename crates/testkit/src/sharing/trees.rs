@@ -137,12 +137,14 @@ pub async fn watch(
             sleep(Duration::from_millis(200)).await;
             continue;
         };
+
         let lasts = watcher.scene.pace().mul_f64(20.0 * random.f64());
         let until = (!random.bool()).then(|| watcher.scene.now() + lasts);
         let followed = match watcher.follow(&cache, until).await {
             Ok(()) if !watcher.scene.goes_on() => watcher.catch_up(&client, &cache).await,
             followed => followed,
         };
+
         if let Err(why) = followed {
             return watcher.scene.note(&watcher.name, What::InexactSnapshot(why));
         }
@@ -177,6 +179,7 @@ impl Watcher {
                 Ok(Err(error)) => return Err(format!("the cache ended: {error}")),
                 Err(_) => continue,
             };
+
             let now = self.look(&update.snapshot)?;
             update.changes.iter().try_for_each(|change| apply(change, &mut seen))?;
             if seen != now {
@@ -199,14 +202,17 @@ impl Watcher {
                 }
             }
         }
+
         let top: &CachedNode = top.ok_or("the node at the top is missing")?;
         let said = parse(top.data());
         if said != nodes {
             return Err(format!("{nodes:?} is no state of the tree, which is {said:?} there"));
         }
+
         let (version, mzxid) = (top.stat().version, top.stat().mzxid.0);
         let told = Told::Saw { zxid: snapshot.zxid().0, version, mzxid };
         self.scene.note(&self.name, What::Told(told));
+
         if version < self.newest {
             return Err(format!("back to version {version}, after {}", self.newest));
         }
@@ -237,6 +243,7 @@ fn apply(change: &Change, seen: &mut Nodes) -> Result<(), String> {
     if path == TREE {
         return Ok(());
     }
+
     let data = |node: &CachedNode| String::from_utf8_lossy(node.data()).into_owned();
     match change {
         Change::Created { node, .. } if !seen.contains_key(&path) => {

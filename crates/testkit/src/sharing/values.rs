@@ -77,6 +77,7 @@ impl Program {
     pub async fn follow(self, list: Shared<Vec<u64>>) {
         let mut changes = list.changes();
         let mut last = Vec::new();
+
         while self.scene.goes_on() {
             let Ok(news) = timeout(PAUSE, changes.next()).await else { continue };
             match news {
@@ -93,6 +94,7 @@ impl Program {
                 Err(_) => sleep(PAUSE).await,
             }
         }
+
         self.tell(Told::Followed { items: last });
     }
 
@@ -132,22 +134,26 @@ impl Program {
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     let counter = Counter::new(client, COUNTER).expect("a path");
     let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a path");
+
     // A server of an ensemble may be behind; without an answer, so is the read after it.
     while client.sync(&ZnodePath::new(COUNTER).expect("a path")).await.is_err() {
         sleep(PAUSE).await;
     }
+
     let sum = loop {
         match counter.value().await {
             Ok(sum) => break sum,
             Err(_) => sleep(PAUSE).await,
         }
     };
+
     let items = loop {
         match list.get().await {
             Ok(found) => break found.map(|found| found.value).unwrap_or_default(),
             Err(_) => sleep(PAUSE).await,
         }
     };
+
     let markers = ZnodePath::new(MARKERS).expect("a path");
     loop {
         match client.children(&markers).await {
@@ -156,5 +162,6 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
             _ => sleep(PAUSE).await,
         }
     }
+
     scene.note("world", What::Told(Told::Remains { sum, items }));
 }
