@@ -95,6 +95,7 @@ impl Which {
             Some(Library::Kazoo) => Profile::Kazoo,
             Some(Library::Curator) | None => Profile::Curator,
         };
+
         let path = path.as_str();
         if let Some(of) = self.permits {
             let mut semaphore = Semaphore::builder(client, path, of).label(label);
@@ -103,10 +104,12 @@ impl Which {
             }
             return Ok(Lock::Permits { semaphore: semaphore.build()?, of, take: self.take });
         }
+
         if self.shared || self.write {
             let lock = RwLock::builder(client, path).profile(profile).label(label).build()?;
             return Ok(if self.shared { Lock::Read(lock) } else { Lock::Write(lock) });
         }
+
         let mut mutex = Mutex::builder(client, path).profile(profile).label(label);
         if let Some(delay) = self.lock_delay {
             mutex = mutex.lock_delay(delay);

@@ -126,6 +126,7 @@ impl Terms {
         // Less than what is left on servers that are well, which end no command.
         let largest = timing.always_left().saturating_sub(reserve * 2);
         let usual = KILL_AFTER.min(timing.timeout().mul_f64(KILL_AFTER_SHARE)).min(largest);
+
         let kill_after = wanted.unwrap_or(usual);
         if kill_after > largest && on_lost == OnLost::Term && grace.is_none() {
             let ms = |duration: Duration| duration.as_millis();
@@ -139,6 +140,7 @@ impl Terms {
             );
             return Err(Failure::new(Exit::Usage, message));
         }
+
         Ok(Self { on_lost, kill_after, reserve, grace, timing })
     }
 

@@ -215,13 +215,16 @@ async fn with_session(
     if !options.quiet {
         terms.warn_of_short_outages(timing);
     }
+
     let mut signals = Signals::listen()?;
     let lock = options.which.lock(client, &options.lock, &program(options))?;
+
     let wait = options.how_to_wait();
     if wait.limit.is_none() {
         nested::check(connection, &lock).await?;
     }
     above::check(client, lock.path()).await?;
+
     match wait::acquire(connection, &lock, wait, &mut signals, watchdog).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
@@ -316,42 +319,64 @@ async fn attend(
         tokio::select! {
             // An ended child comes first: nothing that has no process any more is signalled.
             biased;
-            signal = signals.next() => match signal {
-                Signal::CHILD => {
-                    if let Some(ended) = follow(child, loss)? {
-                        return Ok(ended);
-                    }
-                    if let Some(step) = loss.keep_watchdog() {
-                        child.take(step);
-                    }
+            signal = signals.next() => {
+                if let Some(ended) = handle_signal(signal, child, loss, guard)? {
+                    return Ok(ended);
                 }
-                // The lease went on while all stood still. If there is no time left for the
-                // child, the loss is noticed next, and the child never gets to run.
-                Signal::CONT if loss.lets_run(guard) => child.resume(),
-                Signal::CONT => child.continued(),
-                other => {
-                    child.signal(other);
-                    if loss.is_paused() {
-                        let path = guard.path();
-                        tell(&format!("{path}: the signal waits until the command goes on"));
-                    }
-                }
-            },
+            }
             step = loss.next(guard, child) => child.take(step),
             requested = &mut request, if listens => {
                 listens = false;
                 // A loss is seen to above.
                 if requested.is_ok() {
-                    let path = guard.path();
-                    tell(&format!("{path}: another program asks for it; ending the command"));
-                    match loss.is_paused() {
-                        // It gets to it when it goes on.
-                        true => child.signal(Signal::TERM),
-                        false => child.take(Step::Term),
-                    }
+                    give_way(child, loss, guard);
                 }
             }
         }
+    }
+}
+
+/// Passes a signal on to the child, or sees to what it tells of child processes. Returns how the child
+/// ended, if it did.
+fn handle_signal(
+    signal: Signal,
+    child: &mut Child,
+    loss: &mut Loss<'_>,
+    guard: &Guard,
+) -> Result<Option<Ended>, Failure> {
+    match signal {
+        Signal::CHILD => {
+            let ended = follow(child, loss)?;
+            if ended.is_none()
+                && let Some(step) = loss.keep_watchdog()
+            {
+                child.take(step);
+            }
+            return Ok(ended);
+        }
+        // The lease went on while all stood still. If there is no time left for the child, the loss
+        // is noticed next, and the child never gets to run.
+        Signal::CONT if loss.lets_run(guard) => child.resume(),
+        Signal::CONT => child.continued(),
+        other => {
+            child.signal(other);
+            if loss.is_paused() {
+                let path = guard.path();
+                tell(&format!("{path}: the signal waits until the command goes on"));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Ends the child, as another program asks for the lock.
+fn give_way(child: &mut Child, loss: &Loss<'_>, guard: &Guard) {
+    let path = guard.path();
+    tell(&format!("{path}: another program asks for it; ending the command"));
+    match loss.is_paused() {
+        // It gets to it when it goes on.
+        true => child.signal(Signal::TERM),
+        false => child.take(Step::Term),
     }
 }
 
@@ -377,6 +402,7 @@ async fn release(connection: &Connection, guard: Held, limit: Duration) {
     if matches!(guard.state(), State::Lost(_)) {
         return;
     }
+
     let lock = guard.path().clone();
     let why = tokio::select! {
         released = guard.release() => match released {
@@ -389,6 +415,7 @@ async fn release(connection: &Connection, guard: Held, limit: Duration) {
             limit => format!("no server has confirmed it within {limit:?}"),
         },
     };
+
     let rest = connection.client.session_timeout();
     tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));
 }

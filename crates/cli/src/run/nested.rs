@@ -17,6 +17,7 @@ pub(super) async fn check(connection: &Connection, lock: &Lock) -> Result<(), Fa
     {
         return Ok(());
     }
+
     let Ok(node) = ZnodePath::new(&env::var("LOCKKEEPER_NODE").unwrap_or_default()) else {
         return Ok(());
     };
@@ -25,6 +26,7 @@ pub(super) async fn check(connection: &Connection, lock: &Lock) -> Result<(), Fa
     if !is_held || outer_kind(&node).is_some_and(|outer| lock.goes_together_with(outer)) {
         return Ok(());
     }
+
     let path = lock.path();
     let message =
         format!("{path} is held by the run that this one is part of, and would wait for it");

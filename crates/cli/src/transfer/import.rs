@@ -85,7 +85,9 @@ pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Fail
             return Err(Failure::new(Exit::NoPermission, message)
                 .advise("show some, any, to import it (--digest-file)"));
         }
+
         compare_tokens(&connection.client, &source, &options).await?;
+
         let mut import = Import { client: &connection.client, options: &options, late: Vec::new() };
         import.all(&mut source).await
     });
