@@ -54,8 +54,10 @@ async fn hand_over(bench: &mut Bench, system: System, plan: Plan) -> Result<Meas
     if system == System::Curator {
         return bench.peers.curator().await?.measure("latches", CANDIDATES, plan).await;
     }
+
     let servers = bench.peers.server_of(system).await?;
     let clients = sessions(&servers, CANDIDATES).await?;
+
     let measured = if let System::BareRequests(look) = system {
         let mut locks = Vec::new();
         for client in &clients {
@@ -67,6 +69,7 @@ async fn hand_over(bench: &mut Bench, system: System, plan: Plan) -> Result<Meas
         let elections = clients.iter().map(election).collect::<Result<Vec<_>, _>>()?;
         hand_offs(elections, plan, Release::Awaited).await?
     };
+
     close(clients).await;
     Ok(measured)
 }

@@ -202,72 +202,96 @@ async fn measure(peers: &mut Peers, system: System, load: Load, plan: Plan) -> R
     let address = peers.server_of(system).await?;
     let address = address.as_str();
     match system {
-        System::Engine(_) | System::OnZooKeeper => {
-            let clients = load.connections(1, async || Ok(Client::connect(address).await?)).await?;
-            let lock =
-                |client: &Client, task| Mutex::new(client, &format!("/locks/{}", load.name(task)));
-            let locks = load.locks(&clients, lock).into_iter().collect::<Result<Vec<_>, _>>()?;
-            let measured = load.measure(locks, plan).await?;
-            close(clients).await;
-            Ok(measured)
-        }
-        System::BareRequests(look) => {
-            let clients = load.connections(1, async || Ok(Client::connect(address).await?)).await?;
-            let mut locks = Vec::new();
-            for task in 0..load.tasks {
-                let (client, line) = (&clients[task % clients.len()], load.name(task));
-                locks.push(BareLock::new(client, &format!("/bare-{line}"), look).await?);
-            }
-            let measured = load.measure(locks, plan).await?;
-            close(clients).await;
-            Ok(measured)
-        }
-        System::Curator | System::Kazoo => {
-            let worker = match system {
-                System::Kazoo => peers.kazoo().await?,
-                _ => peers.curator().await?,
-            };
-            let what = if load.one_lock { "handoffs" } else { "cycles" };
-            worker.measure(what, load.tasks, plan).await
-        }
-        System::ZookeeperClient => {
-            let connect = async || Ok(zookeeper_client::Client::connect(address).await?);
-            let clients = load.connections(1, connect).await?;
-            let lock = |client: &zookeeper_client::Client, task| {
-                let path = format!("/zkc/{}", load.name(task));
-                ZookeeperClientLock { client: client.clone(), path }
-            };
-            load.measure(load.locks(&clients, lock), plan).await
-        }
-        System::Redis(_) => {
-            // A release that nobody waited for may be lost with the turn's connection, and its key
-            // then lives on for a while: the next turn has other keys.
-            static TURNS: AtomicU32 = AtomicU32::new(0);
-            let turn = TURNS.fetch_add(1, Ordering::Relaxed);
-            let clients = load.connections(1, async || redis::connect(address).await).await?;
-            let lock = |client: &_, task| {
-                RedisLock::new(client, format!("{turn}-{}", load.name(task)), REDIS_PAUSE)
-            };
-            load.measure(load.locks(&clients, lock), plan).await
-        }
-        System::Etcd => {
-            let connect = async || etcd::Session::connect(address, ETCD_SECONDS).await;
-            let clients = load.connections(1, connect).await?;
-            let lock = |session: &etcd::Session, task| EtcdLock {
-                session: session.clone(),
-                name: load.name(task),
-            };
-            load.measure(load.locks(&clients, lock), plan).await
-        }
-        System::Postgres => {
-            let connect = async || postgres::Session::connect(address).await;
-            let clients = load.connections(POSTGRES_CONNECTIONS, connect).await?;
-            let key = |task: usize| if load.one_lock { -1 } else { task as i64 };
-            let lock = |session: &Arc<_>, task| PostgresLock {
-                session: Arc::clone(session),
-                key: key(task),
-            };
-            load.measure(load.locks(&clients, lock), plan).await
-        }
+        System::Engine(_) | System::OnZooKeeper => measure_mutex(address, load, plan).await,
+        System::BareRequests(look) => measure_bare_lock(address, look, load, plan).await,
+        System::Curator | System::Kazoo => measure_worker(peers, system, load, plan).await,
+        System::ZookeeperClient => measure_zookeeper_client(address, load, plan).await,
+        System::Redis(_) => measure_redis(address, load, plan).await,
+        System::Etcd => measure_etcd(address, load, plan).await,
+        System::Postgres => measure_postgres(address, load, plan).await,
     }
+}
+
+async fn measure_mutex(address: &str, load: Load, plan: Plan) -> Result<Measured> {
+    let clients = load.connections(1, async || Ok(Client::connect(address).await?)).await?;
+    let lock = |client: &Client, task| Mutex::new(client, &format!("/locks/{}", load.name(task)));
+    let locks = load.locks(&clients, lock).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let measured = load.measure(locks, plan).await?;
+    close(clients).await;
+    Ok(measured)
+}
+
+async fn measure_bare_lock(
+    address: &str,
+    look: SecondLook,
+    load: Load,
+    plan: Plan,
+) -> Result<Measured> {
+    let clients = load.connections(1, async || Ok(Client::connect(address).await?)).await?;
+    let mut locks = Vec::new();
+    for task in 0..load.tasks {
+        let (client, line) = (&clients[task % clients.len()], load.name(task));
+        locks.push(BareLock::new(client, &format!("/bare-{line}"), look).await?);
+    }
+
+    let measured = load.measure(locks, plan).await?;
+    close(clients).await;
+    Ok(measured)
+}
+
+/// Curator and kazoo run in a process of their own, which measures there.
+async fn measure_worker(
+    peers: &mut Peers,
+    system: System,
+    load: Load,
+    plan: Plan,
+) -> Result<Measured> {
+    let worker = match system {
+        System::Kazoo => peers.kazoo().await?,
+        _ => peers.curator().await?,
+    };
+    let what = if load.one_lock { "handoffs" } else { "cycles" };
+    worker.measure(what, load.tasks, plan).await
+}
+
+async fn measure_zookeeper_client(address: &str, load: Load, plan: Plan) -> Result<Measured> {
+    let connect = async || Ok(zookeeper_client::Client::connect(address).await?);
+    let clients = load.connections(1, connect).await?;
+    let lock = |client: &zookeeper_client::Client, task| {
+        let path = format!("/zkc/{}", load.name(task));
+        ZookeeperClientLock { client: client.clone(), path }
+    };
+    load.measure(load.locks(&clients, lock), plan).await
+}
+
+async fn measure_redis(address: &str, load: Load, plan: Plan) -> Result<Measured> {
+    // A release that nobody waited for may be lost with the turn's connection, and its key then lives
+    // on for a while: the next turn has other keys.
+    static TURNS: AtomicU32 = AtomicU32::new(0);
+    let turn = TURNS.fetch_add(1, Ordering::Relaxed);
+
+    let clients = load.connections(1, async || redis::connect(address).await).await?;
+    let lock = |client: &_, task| {
+        RedisLock::new(client, format!("{turn}-{}", load.name(task)), REDIS_PAUSE)
+    };
+    load.measure(load.locks(&clients, lock), plan).await
+}
+
+async fn measure_etcd(address: &str, load: Load, plan: Plan) -> Result<Measured> {
+    let connect = async || etcd::Session::connect(address, ETCD_SECONDS).await;
+    let clients = load.connections(1, connect).await?;
+    let lock = |session: &etcd::Session, task| EtcdLock {
+        session: session.clone(),
+        name: load.name(task),
+    };
+    load.measure(load.locks(&clients, lock), plan).await
+}
+
+async fn measure_postgres(address: &str, load: Load, plan: Plan) -> Result<Measured> {
+    let connect = async || postgres::Session::connect(address).await;
+    let clients = load.connections(POSTGRES_CONNECTIONS, connect).await?;
+    let key = |task: usize| if load.one_lock { -1 } else { task as i64 };
+    let lock =
+        |session: &Arc<_>, task| PostgresLock { session: Arc::clone(session), key: key(task) };
+    load.measure(load.locks(&clients, lock), plan).await
 }

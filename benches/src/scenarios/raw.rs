@@ -49,6 +49,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         System::Engine(Durability::Memory),
         System::OnZooKeeper,
     ];
+
     for tasks in TASKS {
         for operation in Operation::ALL {
             let turns = systems.map(|system| (system, format!("{operation}, {tasks} tasks")));
