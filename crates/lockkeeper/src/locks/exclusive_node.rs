@@ -1,37 +1,5 @@
-//! The simplest lock: one node, which exists while the lock is held.
-//!
-//! Guarantees  one holder at a time; its owner enters again without a server; nothing left behind.
-//! Not         order: the fastest waiter gets the lock, and another one may starve. One wake-up per
-//!             release: each wakes every waiter, so n waiters cost n(n + 1)/2 events and as many
-//!             creates until all have had it, where a [`Mutex`](crate::Mutex) wakes one each time.
-//!             Use it where contention is rare, or to share a lock with other programs that use one.
-//!             Nor exact transactions, as all holders' nodes have one name: see [`Guard::transaction`].
-//! Znodes      `<path>` itself, ephemeral; data: [`OwnerInfo`](crate::OwnerInfo), with the owner's
-//!             name and an identity of the attempt. Its parent is a container node.
-//! Cost        acquire: 1 round trip; to enter again: none. When taken: 1 more, and with each
-//!             release 1 event and 1 round trip, or 2 for those who were too late. Held: 1 read with
-//!             each heartbeat. Release: 2 round trips, as a name that others use too is looked at
-//!             before it is deleted.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::ExclusiveNode;
-//!
-//! let locker1 = ExclusiveNode::new(&client, "/locks/orders")?;
-//! let locker2 = ExclusiveNode::new(&client, "/locks/orders")?;
-//!
-//! let guard = locker1.acquire().await?;
-//! assert!(locker1.try_acquire().await?.is_some(), "its owner may enter again");
-//! assert!(locker2.try_acquire().await?.is_none());
-//! guard.release().await?;
-//! assert!(locker2.try_acquire().await?.is_some());
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! The simplest lock: one node, which exists while the lock is held. `CreateAttempt` finds out what became
+//! of a create whose reply is lost.
 
 use std::time::Duration;
 
@@ -57,6 +25,56 @@ use crate::retry::{Attempt, out_of_reach, retried, retry_acquire};
 ///
 /// A [`Mutex`](crate::Mutex) is fair, and calm where many wait. Each `ExclusiveNode` has an owner:
 /// a new one, unless it is given. Cheap to clone; clones have the same owner.
+///
+/// # Guarantees
+///
+/// - There is one holder at a time.
+/// - Its owner enters again without a request to a server.
+/// - No holder leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - There is no order: the fastest waiter gets the lock, and another one may starve.
+/// - A release wakes every waiter. So n waiters cost n(n + 1)/2 events, and as many creates, until
+///   all have had the lock, where a [`Mutex`](crate::Mutex) wakes one each time. Use this lock
+///   where contention is rare, or to share it with other programs that use one.
+/// - Transactions are not exact, as all holders' nodes have one name; see [`Guard::transaction`].
+///
+/// # Znodes
+///
+/// `<path>` itself, ephemeral. Its data is [`OwnerInfo`](crate::OwnerInfo), with the owner's name
+/// and an identity of the attempt. Its parent is a container node.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip. Entering again costs none.
+/// - When the lock is taken, an acquire costs 1 round trip more, and with each release 1 event and
+///   1 round trip, or 2 for those who were too late.
+/// - A held lock costs 1 read with each heartbeat.
+/// - A release costs 2 round trips, because a name that others use too is read before it is
+///   deleted.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::ExclusiveNode;
+///
+/// let locker1 = ExclusiveNode::new(&client, "/locks/orders")?;
+/// let locker2 = ExclusiveNode::new(&client, "/locks/orders")?;
+///
+/// let guard = locker1.acquire().await?;
+/// assert!(locker1.try_acquire().await?.is_some(), "its owner may enter again");
+/// assert!(locker2.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// assert!(locker2.try_acquire().await?.is_some());
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ExclusiveNode {
     client: Client,

@@ -1,35 +1,5 @@
-//! A fair lock for one holder at a time.
-//!
-//! Guarantees  grants in order of arrival in the queue on the server; one wake-up per release;
-//!             nothing left behind. The tasks of one handle wait in a local queue; only the
-//!             first of them has a contender in the queue on the server.
-//! Not         exclusion for a holder that checks neither deadline nor token, see
-//!             `docs/guarantees.md`; re-entry: a task that acquires what it holds waits for itself.
-//! Znodes      `<path>/_c_<uuid>-lock-N`, ephemeral and sequential (Curator's `InterProcessMutex`);
-//!             data: [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
-//! Cost        acquire: 1 round trip; behind others: 1 more, and 1 event. Release: 1 round trip, or
-//!             none if it is not awaited. Both are free when the node is kept by `linger` or handed
-//!             on by `cohort`. A release that is not awaited, and the next acquire: 1 round trip for
-//!             both, or 2 if another contender arrived in between.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use std::time::Duration;
-//! use lockkeeper::Mutex;
-//!
-//! let lock = Mutex::new(&client, "/locks/orders")?;
-//! let guard = lock.acquire_timeout(Duration::from_secs(5)).await?;
-//! let done = guard.run(async { /* only while the lock is held */ 42 }).await?;
-//! assert!(lock.try_acquire().await?.is_none(), "it is held");
-//! guard.release().await?;
-//! # assert_eq!(done, 42);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! A fair lock for one holder at a time. The other locks are laid out as this file: the type with its
+//! outline, its options, its methods, its guard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +25,57 @@ use crate::profile::Kind;
 /// process. Two locks made for one path exclude each other as two programs would. A guard keeps its
 /// turn in the queue of this process until it is released or dropped, even after the lock is lost,
 /// because the work under it may still be going on.
+///
+/// # Guarantees
+///
+/// - Contenders get the lock in the order in which they arrive in the queue on the server. The
+///   tasks of one handle wait in a local queue, and only the first of them has a contender on the
+///   server.
+/// - A release wakes one contender.
+/// - No contender leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - Exclusion does not hold for a holder that checks neither deadline nor token; see
+///   `docs/guarantees.md`.
+/// - The lock is not reentrant: a task that acquires what it holds waits for itself. A
+///   [`ReentrantMutex`](crate::ReentrantMutex) is.
+///
+/// # Znodes
+///
+/// A contender is `<path>/_c_<uuid>-lock-N`, ephemeral and sequential, as in Curator's
+/// `InterProcessMutex`; its data is [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
+/// A [profile](MutexBuilder::profile) other than the default one has other names.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip; behind others, 1 more and 1 event.
+/// - A release costs 1 round trip, or none if it is not awaited.
+/// - Both are free when [`linger`](MutexBuilder::linger) keeps the znode, or
+///   [`cohort`](MutexBuilder::cohort) hands it on.
+/// - A release that is not awaited and the next acquire together cost 1 round trip, or 2 if another
+///   contender arrives in between.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use std::time::Duration;
+/// use lockkeeper::Mutex;
+///
+/// let lock = Mutex::new(&client, "/locks/orders")?;
+/// let guard = lock.acquire_timeout(Duration::from_secs(5)).await?;
+/// let done = guard.run(async { /* only while the lock is held */ 42 }).await?;
+/// assert!(lock.try_acquire().await?.is_none(), "it is held");
+/// guard.release().await?;
+/// # assert_eq!(done, 42);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
     client: Client,

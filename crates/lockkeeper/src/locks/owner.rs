@@ -7,7 +7,8 @@ use crate::acquire::reentry::OwnerHolds;
 use crate::guard::Guard;
 use crate::locks::mutex::MutexGuard;
 
-/// The identity by which a lock that is held can be entered again.
+/// The identity by which a lock that is held can be entered again: a
+/// [`ReentrantMutex`](crate::ReentrantMutex) or an [`ExclusiveNode`](crate::ExclusiveNode).
 ///
 /// It belongs to no thread and no task: code that has a clone acts as the owner. Two owners are
 /// different even if they have the same name.

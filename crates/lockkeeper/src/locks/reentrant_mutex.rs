@@ -1,34 +1,4 @@
-//! A fair lock that its owner can enter again.
-//!
-//! Guarantees  those of [`Mutex`](crate::Mutex); its owner enters again without a server, and the
-//!             lock is given back with the last of the owner's entries.
-//! Not         ownership by thread or task: futures move between threads. Entries belong to an
-//!             [`Owner`], which is passed to the code that may enter. Two owners exclude each other,
-//!             even if they have the same name.
-//! Znodes      those of [`Mutex`](crate::Mutex), one for all entries.
-//! Cost        first entry and last release: as [`Mutex`](crate::Mutex). Others: none.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Owner, ReentrantMutex};
-//!
-//! let lock = ReentrantMutex::new(&client, "/locks/orders")?;
-//! let (me, other) = (Owner::new("import"), Owner::new("report"));
-//!
-//! let outer = lock.acquire(&me).await?;
-//! let inner = lock.acquire(&me).await?;
-//! assert_eq!(lock.entries(&me), 2);
-//! outer.release().await?;
-//! assert!(lock.try_acquire(&other).await?.is_none(), "one entry is left");
-//! inner.release().await?;
-//! assert!(lock.try_acquire(&other).await?.is_some());
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! A fair lock that its owner can enter again: a [`Mutex`] whose guard the entries of one owner share.
 
 use std::time::Duration;
 
@@ -48,6 +18,50 @@ use crate::profile::Profile;
 /// Use it only where code that holds the lock calls code that acquires it: with a
 /// [`Mutex`], it is clearer who holds. Cheap to clone; all that are made of clones of one client
 /// and have the same path are the same lock.
+///
+/// # Guarantees
+///
+/// - Those of [`Mutex`].
+/// - The owner enters again without a request to a server.
+/// - The lock is given back with the last of the owner's entries.
+///
+/// # Not guaranteed
+///
+/// No thread or task owns the lock, as futures move between threads. Entries belong to an
+/// [`Owner`], which is passed to the code that may enter. Two owners exclude each other, even if
+/// they have the same name.
+///
+/// # Znodes
+///
+/// Those of [`Mutex`]: one contender for all entries.
+///
+/// # Cost
+///
+/// The first entry and the last release cost what they cost with a [`Mutex`]. The others are free.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Owner, ReentrantMutex};
+///
+/// let lock = ReentrantMutex::new(&client, "/locks/orders")?;
+/// let (me, other) = (Owner::new("import"), Owner::new("report"));
+///
+/// let outer = lock.acquire(&me).await?;
+/// let inner = lock.acquire(&me).await?;
+/// assert_eq!(lock.entries(&me), 2);
+/// outer.release().await?;
+/// assert!(lock.try_acquire(&other).await?.is_none(), "one entry is left");
+/// inner.release().await?;
+/// assert!(lock.try_acquire(&other).await?.is_some());
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
     mutex: Mutex,

@@ -1,32 +1,4 @@
-//! Locks: a lock for any key.
-//!
-//! Guarantees  any text is a key; equal keys are one lock, in this process one handle, which all
-//!             its tasks share; a handle that is used or held is never dropped.
-//! Not         secrecy: keys can be read from the nodes' names.
-//! Znodes      those of [`Mutex`](crate::Mutex), in `<prefix>/<name>`. The name is the key, with
-//!             what a path cannot have, and what would be taken for something else, as `%` and
-//!             two hexadecimal digits for each byte of UTF-8. All are container nodes, which
-//!             servers delete when they are empty.
-//! Cost        none to get a handle; else that of [`Mutex`](crate::Mutex). The first use of a key
-//!             costs 2 round trips more, to make its node.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::Locks;
-//!
-//! let orders = Locks::new(&client, "/locks/orders")?;
-//! let guard = orders.get("2026/07/Zürich 🔒")?.acquire().await?;
-//! assert!(orders.get("2026/07/Zürich 🔒")?.try_acquire().await?.is_none());
-//! assert!(orders.get("2026/07/Genève")?.try_acquire().await?.is_some());
-//! assert!(orders.keys().await?.contains(&"2026/07/Zürich 🔒".to_owned()));
-//! guard.release().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! Locks: a lock for any key. [`Names`](crate::Names) writes its names as this file writes keys.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -47,7 +19,49 @@ const IDLE: usize = 1024;
 /// How each lock is to be.
 type Configure = dyn Fn(MutexBuilder) -> MutexBuilder + Send + Sync;
 
-/// The locks below one path, by key. Cheap to clone; clones share their handles.
+/// Locks for any key, below one path. Cheap to clone; clones share their handles.
+///
+/// # Guarantees
+///
+/// - Any text is a key.
+/// - Equal keys are one lock. In this process they are one handle, which all tasks share.
+/// - A handle that is used or held is never dropped.
+///
+/// # Not guaranteed
+///
+/// Keys are not secret: they can be read from the names of the znodes.
+///
+/// # Znodes
+///
+/// Those of [`Mutex`], in `<prefix>/<name>`. The name is the key, in which each byte of UTF-8 that
+/// a path cannot have, or that makes the name look like something else, is `%` and two hexadecimal
+/// digits. `<prefix>` and `<prefix>/<name>` are container nodes, which servers delete when they are
+/// empty.
+///
+/// # Cost
+///
+/// A handle is free. The rest costs what a [`Mutex`] costs. The first use of a key costs 2 round
+/// trips more, which create its node.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Locks;
+///
+/// let orders = Locks::new(&client, "/locks/orders")?;
+/// let guard = orders.get("2026/07/Zürich 🔒")?.acquire().await?;
+/// assert!(orders.get("2026/07/Zürich 🔒")?.try_acquire().await?.is_none());
+/// assert!(orders.get("2026/07/Genève")?.try_acquire().await?.is_some());
+/// assert!(orders.keys().await?.contains(&"2026/07/Zürich 🔒".to_owned()));
+/// guard.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Locks {
     client: Client,

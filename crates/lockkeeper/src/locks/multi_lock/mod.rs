@@ -1,37 +1,5 @@
-//! Several locks as one: all of them or none.
-//!
-//! Guarantees  no deadlock among programs that take several locks with this type, or one by one in
-//!             the order of their paths; no lock is left behind when one cannot be had; each has a
-//!             fencing token of its own.
-//! Not         order of arrival: while it waits for one lock, it is in no other queue, and holds
-//!             only those whose paths come before.
-//! Znodes      those of [`Mutex`](crate::Mutex), in each path.
-//! Cost        acquire: 1 round trip where all are free. Each lock that has to be waited for: 1 to
-//!             watch, 1 event, and 1 to enter the queues that are left. Release: 1 round trip.
-//!
-//! A place in a queue keeps others out, so it counts as a hold. Entering all queues at once is safe
-//! only if all are free: a contender that kept its place in a later queue while it waits in an earlier
-//! one could deadlock with a program that took the earlier lock first. So the places after the first
-//! lock that is not free are given up at once, and entered again when that lock is held.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use std::time::Duration;
-//! use lockkeeper::MultiLock;
-//!
-//! let both = MultiLock::new(&client, ["/accounts/bob", "/accounts/alice"])?;
-//! let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
-//! for (path, token) in guard.tokens() {
-//!     println!("{path}: {token}");
-//! }
-//! guard.release().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! Several locks as one: all of them or none. `enter` and `attempt` create the znodes of all locks that are
+//! left in one transaction; `guard.rs` has the guard.
 
 mod guard;
 
@@ -59,6 +27,56 @@ pub use crate::locks::multi_lock::guard::MultiGuard;
 ///
 /// Do not use it to make a lock finer than it must be: one lock for all that belongs together is
 /// cheaper, and fair. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - Programs do not deadlock if they take several locks with this type, or one by one in the order
+///   of their paths.
+/// - No lock is left behind when one cannot be had.
+/// - Each lock has a fencing token of its own.
+///
+/// # Not guaranteed
+///
+/// The order of arrival does not count: while a handle waits for one lock, it is in no other queue,
+/// and holds only the locks whose paths come before.
+///
+/// A place in a queue keeps others out, so it counts as a hold. To enter all queues at once is safe
+/// only if all locks are free: a contender that kept its place in a later queue while it waits in
+/// an earlier one could deadlock with a program that took the earlier lock first. So a handle gives
+/// up at once its places after the first lock that is not free, and enters these queues again when
+/// it holds that lock.
+///
+/// # Znodes
+///
+/// Those of [`Mutex`](crate::Mutex), in each path.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip where all locks are free.
+/// - Each lock that it has to wait for costs 1 round trip to watch, 1 event, and 1 round trip to
+///   enter the queues that are left.
+/// - A release costs 1 round trip.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use std::time::Duration;
+/// use lockkeeper::MultiLock;
+///
+/// let both = MultiLock::new(&client, ["/accounts/bob", "/accounts/alice"])?;
+/// let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
+/// for (path, token) in guard.tokens() {
+///     println!("{path}: {token}");
+/// }
+/// guard.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     client: Client,
@@ -127,8 +145,8 @@ impl MultiLock {
         self.locks.iter().map(|lock| &lock.path)
     }
 
-    /// Waits until all locks are held. Costs one round trip if all are free; else see the top of
-    /// this page.
+    /// Waits until all locks are held. Costs one round trip if all are free, and [more](MultiLock#cost)
+    /// for each that is not.
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them; then none is held.

@@ -1,38 +1,5 @@
-//! A fair lock that readers share and writers have alone.
-//!
-//! Guarantees  strict order of arrival: a reader waits for every writer ahead of it, a writer for
-//!             everyone; one wake-up per release, except that all readers behind a writer wake
-//!             when it leaves; a writer becomes a reader, and an upgradeable reader a writer,
-//!             without anyone in between; nothing left behind.
-//! Not         readers before waiting writers; re-entry; an upgrade of any reader: two that tried
-//!             would wait for each other, so at most one reader at a time is upgradeable.
-//! Znodes      `<path>/_c_<uuid>-__WRIT__N` and `<path>/_c_<uuid>-__READ__N`, ephemeral and
-//!             sequential (Curator's `InterProcessReadWriteLock`); `<uuid>-upgr-__READ__N` for an
-//!             upgradeable reader. After a downgrade or upgrade the node has the other name and
-//!             the same number.
-//! Cost        acquire: 1 round trip; behind others: 1 more and 1 event, and 1 more for a writer
-//!             behind a writer. Downgrade: 1. Upgrade: 2, and waiting for the other readers.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::RwLock;
-//!
-//! let prices = RwLock::new(&client, "/locks/prices")?;
-//! let (one, two) = (prices.read().await?, prices.read().await?);
-//! assert!(prices.try_write().await?.is_none(), "there are readers");
-//! one.release().await?;
-//! two.release().await?;
-//!
-//! let writing = prices.write().await?;
-//! let reading = writing.downgrade().await?; // nobody has written in between
-//! reading.release().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! A fair lock that readers share and writers have alone. The guards are in files of their own, and
+//! `upgrade.rs` is how a reader becomes a writer.
 
 mod read_guard;
 mod upgrade;
@@ -58,6 +25,61 @@ const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
 ///
 /// Use a [`Mutex`](crate::Mutex) where most of the work is writing: it costs less. Cheap to clone;
 /// clones are the same lock.
+///
+/// # Guarantees
+///
+/// - The order of arrival is strict: a reader waits for every writer ahead of it, and a writer
+///   waits for everyone ahead of it.
+/// - A release wakes one contender, except that all readers behind a writer wake when it leaves.
+/// - A writer becomes a reader, and an upgradeable reader becomes a writer, without anyone in
+///   between.
+/// - No contender leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - Readers do not go before writers that wait.
+/// - The lock is not reentrant.
+/// - Not every reader can become a writer: two that tried would wait for each other. At most one
+///   reader at a time is upgradeable.
+///
+/// # Znodes
+///
+/// - A writer is `<path>/_c_<uuid>-__WRIT__N`, and a reader is `<path>/_c_<uuid>-__READ__N`,
+///   ephemeral and sequential, as in Curator's `InterProcessReadWriteLock`.
+/// - An upgradeable reader is `<path>/_c_<uuid>-upgr-__READ__N`.
+/// - After a downgrade or an upgrade, the znode has the other name and the same number.
+///
+/// A [profile](RwLockBuilder::profile) other than the default one has other names.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip; behind others, 1 more and 1 event. A writer behind a writer
+///   costs 1 round trip more.
+/// - A downgrade costs 1 round trip.
+/// - An upgrade costs 2 round trips, and a wait for the other readers.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::RwLock;
+///
+/// let prices = RwLock::new(&client, "/locks/prices")?;
+/// let (one, two) = (prices.read().await?, prices.read().await?);
+/// assert!(prices.try_write().await?.is_none(), "there are readers");
+/// one.release().await?;
+/// two.release().await?;
+///
+/// let writing = prices.write().await?;
+/// let reading = writing.downgrade().await?; // nobody has written in between
+/// reading.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
     entrance: Entrance,

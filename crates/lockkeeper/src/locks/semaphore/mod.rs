@@ -1,37 +1,5 @@
-//! A fair semaphore: a number of permits, for as many holders at once.
-//!
-//! Guarantees  strict order of arrival, also for those that want several permits at once; permits
-//!             come back when their holder dies; a change of the number reaches those who wait;
-//!             nothing left behind.
-//! Not         a number of permits that is kept for good, with the default profile: when a semaphore
-//!             has been unused for a while, the number of the next program counts. One wake-up per
-//!             release: with n permits there are up to n, or one if holders leave in order of arrival.
-//! Znodes      `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and sequential, for one that wants `k`
-//!             permits; the data of `<path>` is the number of permits, as text. For semaphores
-//!             that Curator's or kazoo's programs use, see [`SemaphoreProfile`].
-//! Cost        acquire: 1 round trip; behind others: 1 more and 1 event, and up to n watches.
-//!             Release: 1 round trip, or none that anyone waits for.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::Semaphore;
-//!
-//! let printers = Semaphore::new(&client, "/locks/printers", 3)?;
-//! let one = printers.acquire().await?;
-//! let two = printers.acquire_many(2).await?;
-//! assert!(printers.try_acquire().await?.is_none(), "all three are taken");
-//!
-//! printers.set_permits(4).await?;
-//! printers.acquire().await?.release().await?;
-//! two.release().await?;
-//! one.release().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! A fair semaphore: a number of permits, for as many holders at once. `permits.rs` keeps the number,
+//! `profile.rs` takes permits in the way of each profile.
 
 mod guard;
 mod permits;
@@ -50,12 +18,61 @@ use crate::locks::semaphore::profile::Entrances;
 pub use crate::locks::semaphore::guard::SemaphoreGuard;
 pub use crate::locks::semaphore::profile::SemaphoreProfile;
 
-/// A number of permits, shared by all programs that use the same path.
+/// A fair semaphore: a number of permits, shared by all programs that use the same path.
 ///
 /// All must ask for the same number: where it is stored, the first one's counts until
 /// [`Semaphore::set_permits`] changes it. A handle with another number uses the one that is stored,
 /// and writes a warning to the log when it first notices; [`Semaphore::permits`] tells the number that
 /// is in force. Cheap to clone; clones are the same semaphore.
+///
+/// # Guarantees
+///
+/// - The order of arrival is strict, also for those that want several permits at once.
+/// - Permits come back when their holder dies.
+/// - Those who wait hear of a change of the number.
+/// - No contender leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - The number of permits is not kept for good, with the default profile: when a semaphore has
+///   been unused for a while, the number of the next program counts.
+/// - A release may wake several contenders: up to n with n permits, or one if holders leave in
+///   order of arrival.
+///
+/// # Znodes
+///
+/// A contender that wants `k` permits is `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and
+/// sequential. The data of `<path>` is the number of permits, as text. [`SemaphoreProfile`] is for
+/// semaphores that programs on Curator or kazoo use.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip; behind others, 1 more and 1 event, and up to n watches with n
+///   permits.
+/// - A release costs 1 round trip, or none if it is not awaited.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Semaphore;
+///
+/// let printers = Semaphore::new(&client, "/locks/printers", 3)?;
+/// let one = printers.acquire().await?;
+/// let two = printers.acquire_many(2).await?;
+/// assert!(printers.try_acquire().await?.is_none(), "all three are taken");
+///
+/// printers.set_permits(4).await?;
+/// printers.acquire().await?.release().await?;
+/// two.release().await?;
+/// one.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     client: Client,
