@@ -33,7 +33,7 @@ pub struct Leader {
     pub node: ZnodePath,
 }
 
-/// An observer of an election.
+/// An observer of an [`Election`](crate::Election).
 ///
 /// It watches only the leader's node and remembers the queue, so a change of leader costs one event and
 /// one round trip, however many candidates there are; or up to four, with a listing, if candidates behind the

@@ -6,41 +6,6 @@
 //!   layout     how candidates are named, so that Curator and kazoo programs take part
 //!   record     the value that a leader proclaims, and where it is
 //! ```
-//!
-//! Guarantees  one leader at a time, by lease and by token: leadership lasts through a lost connection
-//!             until the exact deadline, and its loss is reported before another candidate can lead.
-//!             Candidates lead in order of arrival. A deposed leader cannot proclaim. An observer never
-//!             sees an older leader after a newer one.
-//! Not         exclusion for a leader that checks neither deadline nor token, see
-//!             `docs/guarantees.md`.
-//! Znodes      `<path>/_c_<uuid>-latch-N`, ephemeral and sequential (Curator's `LeaderLatch`); data: the
-//!             candidate's id. `<path>` is a container node. `<path>-__leader__`, persistent, from
-//!             the first proclamation on: the value, and the node of the leader that proclaimed it.
-//! Cost        campaign: 1 round trip; behind others: 1 more, and 1 event. Resign: 1 round trip.
-//!             Proclaim: 1 write, and 1 read before a leadership's first. Observe: 2 round trips to begin; a
-//!             new leader: 1 event and 1 round trip, however many candidates there are; a new value: 1
-//!             event and 1 round trip.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::Election;
-//!
-//! let election = Election::builder(&client, "/election/scheduler").id("node-7").build()?;
-//! let leadership = election.campaign().await?;
-//! leadership.proclaim("10.0.0.7:4000").await?;
-//!
-//! let leaders = election.observe().await?;
-//! let leader = leaders.current().ok_or("somebody leads")?;
-//! assert_eq!((leader.id.as_str(), leader.value.as_deref()), ("node-7", Some("10.0.0.7:4000")));
-//! leadership.resign().await?;
-//! # drop(leaders);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
 
 mod layout;
 mod leaders;
@@ -74,6 +39,59 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// Cheap to clone. The candidates of one handle and its clones wait in a local queue; only the first of
 /// them is a candidate on the server.
+///
+/// # Guarantees
+///
+/// - There is one leader at a time, by lease and by token. Leadership lasts through a lost
+///   connection until the exact deadline, and its loss is reported before another candidate can
+///   lead.
+/// - Candidates lead in order of arrival.
+/// - A deposed leader cannot proclaim a value.
+/// - An observer never sees an older leader after a newer one.
+///
+/// # Not guaranteed
+///
+/// Exclusion does not hold for a leader that checks neither deadline nor token; see
+/// `docs/guarantees.md`.
+///
+/// # Znodes
+///
+/// - A candidate is `<path>/_c_<uuid>-latch-N`, ephemeral and sequential, as in Curator's
+///   `LeaderLatch`; its data is the candidate's [id](ElectionBuilder::id). `<path>` is a container
+///   node. A [layout](ElectionBuilder::layout) other than the default one has other names.
+/// - `<path>-__leader__` exists from the first proclamation on, and is persistent. It holds the
+///   value, and the node of the leader that proclaimed it.
+///
+/// # Cost
+///
+/// - A campaign costs 1 round trip; behind others, 1 more and 1 event.
+/// - Resigning costs 1 round trip.
+/// - A proclamation costs 1 write, and 1 read before the first one of a leadership.
+/// - Observing costs 2 round trips to begin. A new leader costs 1 event and 1 round trip, however
+///   many candidates there are. A new value costs 1 event and 1 round trip.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Election;
+///
+/// let election = Election::builder(&client, "/election/scheduler").id("node-7").build()?;
+/// let leadership = election.campaign().await?;
+/// leadership.proclaim("10.0.0.7:4000").await?;
+///
+/// let leaders = election.observe().await?;
+/// let leader = leaders.current().ok_or("somebody leads")?;
+/// assert_eq!((leader.id.as_str(), leader.value.as_deref()), ("node-7", Some("10.0.0.7:4000")));
+/// leadership.resign().await?;
+/// # drop(leaders);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "LeaderLatch")]
 #[doc(alias = "LeaderSelector")]
 #[doc(alias = "LeaderElection")]
@@ -370,7 +388,7 @@ pub(crate) async fn pause() {
 /// A transaction that was sent.
 type Committing = Pin<Box<dyn Future<Output = Result<Vec<OpResult>, TransactionError>> + Send>>;
 
-/// The right to lead. What its holder may believe and do is described at [`Guard`](crate::Guard).
+/// The right to lead an [`Election`]. What its holder may believe and do is described at [`Guard`](crate::Guard).
 #[must_use = "leadership is given up when it is dropped"]
 pub struct Leadership {
     guard: MutexGuard,

@@ -6,8 +6,8 @@ use tokio::sync::watch;
 use crate::token::FencingToken;
 use crate::watch::{Presence, PresenceState};
 
-/// A member of a group, for as long as this is there: over lost connections, and again with the next
-/// session. Dropping it leaves in the background.
+/// A member of a [`Group`](crate::Group), for as long as this is there: over lost connections, and again
+/// with the next session. Dropping it leaves in the background.
 #[doc(alias = "GroupMember")]
 #[doc(alias = "Party")]
 #[must_use = "the member leaves when this is dropped"]

@@ -9,53 +9,6 @@
 //!   layout       how members are named, so that Curator and kazoo programs take part (pure)
 //!   error        why a group cannot be joined or seen
 //! ```
-//!
-//! Guarantees  a member is there until it leaves or its session ends, and comes back with the next
-//!             session; it never writes over another's node. Every view is the group after one
-//!             transaction, and has a name ([`ViewId`]): equal names mean equal members, on every
-//!             machine, and of two views the later one has the larger name. A member that lives, on servers
-//!             that answer, is in every view that is current.
-//! Not         that one client can be two members with one id, in Curator's layout: the second is refused.
-//!             That two machines see the same at the same moment: a view may be old by the time that an
-//!             event takes, and longer while a machine is cut off. Who must not act on an old view guards
-//!             the act with a lock. That equal members have equal names: they have different ones if
-//!             somebody left and came back. That it is known at once when a member dies: its session has
-//!             to end first.
-//! Znodes      `<group>/<id>`, ephemeral; data: what the member tells (Curator's `GroupMember`). `<group>` is
-//!             a container node. In kazoo's layouts `<group>` is persistent.
-//! Cost        join: 1 round trip with 1 write and 1 read. Leave: 2 round trips and 1 write. Watch: 2 round
-//!             trips to begin, with 1 listing and a read for each member, up to 32 in a request. Each
-//!             change: 1 event and 1 read for each watcher, however many members there are, and never
-//!             a listing; of a member that joins or changes its data that member is read, for one that
-//!             leaves the group's node, whose stat has the name of the view. A member that
-//!             [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins, and 3 to 6
-//!             when it replaces, by the version of the node before.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Group, MemberChange};
-//!
-//! let group = Group::new(&client, "/workers")?;
-//! let me = group.join("host-7", "10.0.0.7:80").await?;
-//!
-//! let members = group.watch().await?;
-//! let view = members.wait_for(1).await?;
-//! let addresses: Vec<_> = view.members().map(|member| member.data).collect();
-//! assert_eq!(addresses, ["10.0.0.7:80"]);
-//!
-//! let mut changes = members.changes();
-//! me.leave().await?;
-//! let update = changes.next().await?;
-//! assert!(matches!(&update.changes[..], [MemberChange::Left(member)] if member.id == "host-7"));
-//! assert!(update.view.is_empty() && update.view.id() > view.id());
-//! # drop((changes, members));
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
 
 mod error;
 mod layout;
@@ -79,7 +32,70 @@ pub use members::{GroupUpdate, MemberChanges, Members};
 pub use membership::Membership;
 pub use view::{GroupView, MemberChange, ViewId};
 
-/// A group at a path. Cheap to clone.
+/// A group at a path: programs that are there, and everybody can see which. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - A member is there until it leaves or its session ends, and comes back with the next session.
+///   It never writes over another's node.
+/// - Every view is the group after one transaction, and has a name ([`ViewId`]). Equal names mean
+///   equal members, on every machine. Of two views, the later one has the larger name, unless the
+///   servers themselves [go back](Members).
+/// - A member that lives, on servers that answer, is in every view that is current.
+///
+/// # Not guaranteed
+///
+/// - One client cannot be two members with one id in Curator's layout: the second one is refused.
+/// - Two machines may see different views at the same moment. A view may be old by the time that an
+///   event takes, and by more while a machine is cut off. A program that must not act on an old
+///   view guards the act with a lock.
+/// - Views with equal members may have different names: they do if somebody left and came back.
+/// - The death of a member is not known at once: its session has to end first.
+///
+/// # Znodes
+///
+/// A member is `<group>/<id>`, ephemeral, as Curator's `GroupMember`; its data is what the member
+/// tells. `<group>` is a container node. In kazoo's [layouts](GroupLayout), `<group>` is
+/// persistent.
+///
+/// # Cost
+///
+/// - Joining costs 1 round trip with 1 write and 1 read. Leaving costs 2 round trips and 1 write.
+/// - Watching costs 2 round trips to begin, with 1 listing and a read for each member, up to 32 in
+///   a request.
+/// - Each change costs each watcher 1 event and 1 read, however many members there are, and never a
+///   listing. If a member joins or changes its data, that member is read. If one leaves, the
+///   group's node is read, whose stat has the name of the view.
+/// - A member that [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins,
+///   and 3 to 6 when it replaces, by the version of the node before.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Group, MemberChange};
+///
+/// let group = Group::new(&client, "/workers")?;
+/// let me = group.join("host-7", "10.0.0.7:80").await?;
+///
+/// let members = group.watch().await?;
+/// let view = members.wait_for(1).await?;
+/// let addresses: Vec<_> = view.members().map(|member| member.data).collect();
+/// assert_eq!(addresses, ["10.0.0.7:80"]);
+///
+/// let mut changes = members.changes();
+/// me.leave().await?;
+/// let update = changes.next().await?;
+/// assert!(matches!(&update.changes[..], [MemberChange::Left(member)] if member.id == "host-7"));
+/// assert!(update.view.is_empty() && update.view.id() > view.id());
+/// # drop((changes, members));
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Group {
     client: Client,

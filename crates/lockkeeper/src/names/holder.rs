@@ -7,7 +7,7 @@ use lockkeeper_client::SessionId;
 use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
-/// Who has a name.
+/// Who has one of the [`Names`](crate::Names).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NameHolder {

@@ -5,44 +5,6 @@
 //!   holder   NameHolder: who has a name
 //!   error    why a name was not claimed
 //! ```
-//!
-//! Guarantees  a name has one holder at a time, by lease and by token: a claim is a guard, which is good
-//!             until an exact deadline, and its loss is told before anybody else can have the name.
-//!             Tokens of a name grow. Any text is a name.
-//! Not         that the loss is told first, if another client deletes the node: the next heartbeat tells
-//!             it, and transactions may be applied until then; see
-//!             [`Guard::transaction`](crate::Guard::transaction). Order among those who wait for a
-//!             name: the fastest gets it. A name that comes back after its session is over: claim it
-//!             again, with a new token, or use a [`Presence`](crate::Presence), which needs no token
-//!             and comes back by itself.
-//! Znodes      `<path>/<name>`, as an [`ExclusiveNode`]: ephemeral; data: who has it, as
-//!             [`OwnerInfo`]. So the children of `<path>` are the names that are taken. The name is
-//!             written as [`Locks`](crate::Locks) writes a key. `<path>` is a container node.
-//! Cost        claim: 1 round trip; while another has the name: 1 more, and with each release 1 event and
-//!             1 round trip, or 2 for those who were too late. Held: 1 read with each heartbeat. Release: 2
-//!             round trips. A look at who has a name, or at all names: 1.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::Names;
-//!
-//! let names = Names::builder(&client, "/workers").label("10.0.0.7:80").build()?;
-//! let claim = names.claim_any(["worker-1", "worker-2"]).await?.ok_or("both are taken")?;
-//! assert_eq!(claim.name(), "worker-1");
-//! println!("{} with token {}", claim.name(), claim.token());
-//!
-//! assert!(names.try_claim("worker-1").await?.is_none());
-//! let holder = names.holder("worker-1").await?.ok_or("somebody has it")?;
-//! assert_eq!(holder.token, claim.token());
-//! assert_eq!(names.taken().await?, ["worker-1"]);
-//! claim.release().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
 
 mod error;
 mod holder;
@@ -61,9 +23,63 @@ use crate::token::FencingToken;
 pub use error::ClaimError;
 pub use holder::NameHolder;
 
-/// Names below one path, each of which one program has at a time.
+/// Names below one path, each of which one program has at a time: `worker-7`, a host's name, a tenant's.
 ///
 /// Every claim is one of its own: another one of this program has to wait, too. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - A name has one holder at a time, by lease and by token. A claim is a guard, which is good
+///   until an exact deadline, and its loss is told before anybody else can have the name.
+/// - The tokens of a name grow.
+/// - Any text is a name.
+///
+/// # Not guaranteed
+///
+/// - The loss is not told first if another client deletes the node. The next heartbeat tells it,
+///   and transactions may be applied until then; see
+///   [`Guard::transaction`](crate::Guard::transaction).
+/// - There is no order among those who wait for a name: the fastest gets it.
+/// - A name does not come back after its session is over. Claim it again, with a new token, or use
+///   a [`Presence`](crate::Presence), which needs no token and comes back by itself.
+///
+/// # Znodes
+///
+/// `<path>/<name>`, ephemeral, as of an [`ExclusiveNode`]. Its data is [`OwnerInfo`] of the program
+/// that has the name. So the children of `<path>` are the names that are taken. The name is written
+/// as [`Locks`](crate::Locks) writes a key. `<path>` is a container node.
+///
+/// # Cost
+///
+/// - A claim costs 1 round trip. While another program has the name, it costs 1 more, and with each
+///   release 1 event and 1 round trip, or 2 for those who were too late.
+/// - A held name costs 1 read with each heartbeat.
+/// - A release costs 2 round trips.
+/// - A look at who has a name, or at all names, costs 1 round trip.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Names;
+///
+/// let names = Names::builder(&client, "/workers").label("10.0.0.7:80").build()?;
+/// let claim = names.claim_any(["worker-1", "worker-2"]).await?.ok_or("both are taken")?;
+/// assert_eq!(claim.name(), "worker-1");
+/// println!("{} with token {}", claim.name(), claim.token());
+///
+/// assert!(names.try_claim("worker-1").await?.is_none());
+/// let holder = names.holder("worker-1").await?.ok_or("somebody has it")?;
+/// assert_eq!(holder.token, claim.token());
+/// assert_eq!(names.taken().await?, ["worker-1"]);
+/// claim.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Names {
     client: Client,
@@ -287,7 +303,7 @@ impl Names {
     }
 }
 
-/// The right to a name. What its holder may believe and do is described at
+/// The right to one of the [`Names`]. What its holder may believe and do is described at
 /// [`Guard`](crate::Guard).
 #[must_use = "the name is given back when it is dropped"]
 pub struct NameClaim {
