@@ -1,36 +1,4 @@
-//! The instances of a service, kept up to date.
-//!
-//! Guarantees  an instance that is registered and lives, on servers that answer, is in every directory;
-//!             one whose node is gone is in none that [is current](ServiceDirectory::is_current). An
-//!             instance is never away in between while its node is there, and never goes back to what it
-//!             was. Cut off from the servers, the last instances stay. What cannot be read, or may not,
-//!             is named, and concerns nobody else.
-//! Not         that an instance works: its node is there for a session timeout after its program has
-//!             ended. So count the outcome of each call, and instances that fail are left out for a while.
-//!             Every state that it passed through: several may come as one.
-//! Znodes      none. It reads `<base>/<service>/<id>`, by one persistent recursive watch on the service.
-//! Cost        open: 1 read for each instance, up to 32 in a request, 2 besides, and 2 round trips. A
-//!             change: 1 event and 1 read.
-//!             A pick, and asking what instances there are: no round trip and no allocation; the first one
-//!             after a change looks at all instances, and reads those that have changed.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Pick, ServiceDirectory};
-//!
-//! let web = ServiceDirectory::open(&client, "/services", "web").await?;
-//! match web.pick(Pick::PowerOfTwo) {
-//!     Ok(call) => println!("calling {:?}", call.instance().address),
-//!     Err(error) => println!("{error}"),
-//! }
-//! # drop(web);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`ServiceDirectory`]: the instances of a service, kept up to date.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -146,6 +114,55 @@ impl Inner {
 ///
 /// Cheap to clone; clones are the same directory. It ends with the last clone and the last
 /// [`DirectoryChanges`].
+///
+/// # Guarantees
+///
+/// - An instance that is registered and lives, on servers that answer, is in every directory. One
+///   whose node is gone is in none that [is current](ServiceDirectory::is_current).
+/// - An instance is never away in between while its node is there, and never goes back to what it
+///   was.
+/// - The last instances stay while the client is cut off from the servers.
+/// - What cannot be read, or may not be, is [named](Instances::unreadable), and concerns nobody
+///   else.
+///
+/// # Not guaranteed
+///
+/// - An instance may not work: its node is there for a session timeout after its program has ended.
+///   So count the outcome of each call, and instances that fail are left out for a while.
+/// - Not every state is seen that an instance passed through: several may come as one.
+///
+/// # Znodes
+///
+/// A directory creates none. It reads `<base>/<service>/<id>`, by one persistent recursive watch on
+/// the service.
+///
+/// # Cost
+///
+/// - Opening costs 1 read for each instance, up to 32 in a request, 2 reads besides, and 2 round
+///   trips.
+/// - A change costs 1 event and 1 read.
+/// - A pick costs no round trip and no allocation, and neither does asking what instances there
+///   are. The first one after a change looks at all instances, and reads those that have changed.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Pick, ServiceDirectory};
+///
+/// let web = ServiceDirectory::open(&client, "/services", "web").await?;
+/// match web.pick(Pick::PowerOfTwo) {
+///     Ok(call) => println!("calling {:?}", call.instance().address),
+///     Err(error) => println!("{error}"),
+/// }
+/// # drop(web);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "ServiceCache")]
 #[doc(alias = "ServiceProvider")]
 #[doc(alias = "ServiceDiscovery")]

@@ -13,7 +13,7 @@ use crate::watch::CachedNode;
 /// How many letters a reason has at most.
 const LONGEST_REASON: usize = 200;
 
-/// An instance that is in a directory.
+/// An instance that is in a [`ServiceDirectory`](crate::ServiceDirectory).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
     node: Box<str>,
@@ -79,7 +79,7 @@ pub struct Unreadable {
     pub reason: String,
 }
 
-/// The instances of a service at one moment, sorted by the names of their nodes.
+/// The instances of a [`ServiceDirectory`](crate::ServiceDirectory) at one moment, sorted by the names of their nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Instances {
     listed: Vec<Arc<Listed>>,

@@ -1,37 +1,4 @@
-//! An instance that can be found while its program is there.
-//!
-//! Guarantees  those of [`Presence`]: the instance's node belongs to the present session, or
-//!             [`Registration::state`] says why not; it comes back with the next session. What it says of
-//!             itself is changed in place: the node is never deleted and made again, so that nobody
-//!             who looks sees the instance away, neither at an update nor when a connection was lost.
-//!             An earlier life of the program, known by its id, is replaced in one transaction.
-//! Not         that nobody calls it after [`Registration::drain`] or [`Registration::unregister`]: clients
-//!             hear of it a moment later, or when they have a connection again. Two registrations of one
-//!             id at a time: the one that started last has the node, and the other one waits for it;
-//!             [`Registration::taken`] tells it.
-//! Znodes      `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. What is missing
-//!             above it is made as containers.
-//! Cost        register, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
-//!             trip with 1 write, and 1 event and 1 read after it. Unregister: 2 round trips and 1 write.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Instance, Registration};
-//!
-//! let instance = Instance::new("web", "7").address("10.0.0.7").port(8080).zone("b");
-//! let registration = Registration::start(&client, "/services", instance).await?;
-//! registration.update(|instance| instance.weight = 2).await?;
-//!
-//! // Before it ends: no new calls, and time for those under way.
-//! registration.drain().await?;
-//! registration.unregister().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Registration`]: an instance that can be found while its program is there.
 
 use std::future::pending;
 use std::pin::pin;
@@ -91,6 +58,55 @@ pub enum RegisterError {
 
 /// An instance that can be found while this is, over reconnects and sessions. Dropping it takes it out in
 /// the background.
+///
+/// # Guarantees
+///
+/// - Those of [`Presence`]: the instance's node belongs to the present session, or
+///   [`Registration::state`] says why not, and it comes back with the next session.
+/// - What the instance says of itself is changed in place. The node is never deleted and made
+///   again, so nobody who looks sees the instance away, neither at an update nor when a connection
+///   was lost.
+/// - An earlier life of the program, known by its id, is replaced in one transaction.
+///
+/// # Not guaranteed
+///
+/// - Clients may still call the instance after [`Registration::drain`] or
+///   [`Registration::unregister`]: they hear of it a moment later, or when they have a connection
+///   again.
+/// - Two registrations of one id are not both there: the one that started last has the node, and
+///   the other one waits for it. [`Registration::taken`] tells it.
+///
+/// # Znodes
+///
+/// `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. What is missing
+/// above it is made as container nodes.
+///
+/// # Cost
+///
+/// - A registration costs 1 round trip with 1 write and 1 read, and so does each new session.
+/// - An update costs 1 round trip with 1 write, and 1 event and 1 read after it.
+/// - Unregistering costs 2 round trips and 1 write.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Instance, Registration};
+///
+/// let instance = Instance::new("web", "7").address("10.0.0.7").port(8080).zone("b");
+/// let registration = Registration::start(&client, "/services", instance).await?;
+/// registration.update(|instance| instance.weight = 2).await?;
+///
+/// // Before it ends: no new calls, and time for those under way.
+/// registration.drain().await?;
+/// registration.unregister().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "ServiceDiscovery")]
 #[doc(alias = "registerService")]
 #[must_use = "the instance is taken out when this is dropped"]
