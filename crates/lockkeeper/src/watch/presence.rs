@@ -6,38 +6,6 @@
 //!   reservation   which nodes have a presence in this process
 //!   state         how a presence stands, and why it could not begin or has ended
 //! ```
-//!
-//! Guarantees  the node belongs to the present session, or [`Presence::state`] says why not; it comes
-//!             back with the next session, and when somebody deletes it; it never writes over or
-//!             deletes another's node; an earlier life of this program is replaced in one
-//!             transaction, so nobody sees a gap.
-//! Not         that the node is there at this moment: while the client is cut off, the servers may
-//!             have ended its session ([`Client::lease`](crate::Client::lease) says until when not).
-//!             When an earlier life is replaced, or the data is updated: that the node was not
-//!             deleted by somebody and made anew by a third `Presence` within that one round trip.
-//! Znodes      the path as it is, or with [`PresenceBuilder::protected`] `_c_<uuid>-` before its name;
-//!             ephemeral; data as given (Curator's `PersistentNode`, without and with protection). Its
-//!             version is 1 from the start, which tells it from a node that was just made by others; or
-//!             up to 4, so that it is another one than that of the life that it replaces. An access
-//!             control list must let it WRITE to its own node for that. Members of a
-//!             [`Group`](crate::Group) that replace no earlier life do without: they begin with 0.
-//! Cost        start, and each new session: 1 round trip with 1 write and 1 read. An update: 1 round
-//!             trip with 1 write, and 1 event and 1 read after it. Its end: 2 round trips and 1 write.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Presence, PresenceState};
-//!
-//! let presence = Presence::builder(&client, "/workers/7").data("10.0.0.7:80").start().await?;
-//! assert!(matches!(presence.state(), PresenceState::Present { .. }));
-//! presence.end().await?;
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
 
 mod keeper;
 mod reservation;
@@ -176,6 +144,55 @@ impl PresenceBuilder {
 
 /// A node that is there while this is, over reconnects and sessions. Dropping it deletes the node in
 /// the background.
+///
+/// # Guarantees
+///
+/// - The node belongs to the present session, or [`Presence::state`] says why not.
+/// - It comes back with the next session, and when somebody deletes it.
+/// - It never writes over or deletes another's node.
+/// - An earlier life of this program is [replaced](PresenceBuilder::replaces) in one transaction,
+///   so nobody sees a gap.
+///
+/// # Not guaranteed
+///
+/// - The node may not be there at this moment: while the client is cut off, the servers may have
+///   ended its session. [`Client::lease`](crate::Client::lease) says until when they have not.
+/// - When an earlier life is replaced, or the data is updated, the node may be another one than was
+///   read, if within that one round trip somebody deletes it and a third `Presence` makes it anew.
+///
+/// # Znodes
+///
+/// The node is at the path as it is, or with [`PresenceBuilder::protected`] has `_c_<uuid>-` before
+/// its name. It is ephemeral, and has the data that it is given, as Curator's `PersistentNode`
+/// without and with protection.
+///
+/// Its version is 1 from the start, which tells it from a node that was just made by others; or up
+/// to 4, so that it is another one than that of the life that it replaces. For that, an access
+/// control list must let the presence WRITE to its own node. Members of a [`Group`](crate::Group)
+/// that replace no earlier life do without: they begin with 0.
+///
+/// # Cost
+///
+/// - A start costs 1 round trip with 1 write and 1 read, and so does each new session.
+/// - An update costs 1 round trip with 1 write, and 1 event and 1 read after it.
+/// - The [end](Presence::end) costs 2 round trips and 1 write.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Presence, PresenceState};
+///
+/// let presence = Presence::builder(&client, "/workers/7").data("10.0.0.7:80").start().await?;
+/// assert!(matches!(presence.state(), PresenceState::Present { .. }));
+/// presence.end().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "PersistentNode")]
 #[doc(alias = "PersistentEphemeralNode")]
 #[doc(alias = "GroupMember")]

@@ -1,42 +1,4 @@
-//! A part of the tree in memory.
-//!
-//! Guarantees  every snapshot is the server's tree at one transaction, so all changes of one
-//!             transaction come in one; snapshots only go forward; over reconnects and new sessions
-//!             no difference is missed and none is invented; `open` gives a complete snapshot or
-//!             fails; over a bound the cache ends with a sentence, and is never partial.
-//! Not         a snapshot for each transaction: what happened while others were read comes together
-//!             with it. While one node after the other is written without a pause there may be none:
-//!             see [`TreeCacheBuilder::each_node`]. Changes of access control lists are not seen. If
-//!             the servers themselves go back, because they were restored, so do the snapshots.
-//! Znodes      none. One persistent recursive watch on the server, which goes with the cache.
-//! Cost        open: one read for each node, and one more for each that has children, up to 32 in a
-//!             request and with 256 on their way at a time: 2 round trips for each level that has
-//!             children. A change: 1 event and 1 read, however many events there are meanwhile. A
-//!             reconnect: one read for each node, up to 32 in a request, and a listing where children
-//!             came or went. Reads share a request where their answer is expected to take no more than a
-//!             quarter of `ClientBuilder::max_frame`: by default, nodes of up to 8 KB go 32 together.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Change, CreateMode, TreeCache, ZnodePath};
-//!
-//! let (config, color) = (ZnodePath::new("/config")?, ZnodePath::new("/config/color")?);
-//! client.create(&config, "", CreateMode::Persistent).await?;
-//! let cache = TreeCache::builder(&client, "/config").max_nodes(10_000).open().await?;
-//! let mut changes = cache.changes();
-//!
-//! client.create(&color, "red", CreateMode::Persistent).await?;
-//! let update = changes.next().await?;
-//! assert!(matches!(&update.changes[..], [Change::Created { path, .. }] if path == "/config/color"));
-//! assert_eq!(cache.snapshot().get("/config/color").unwrap().data(), b"red");
-//! # drop((changes, cache));
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`TreeCache`]: a part of the tree in memory. `follow.rs` reads it.
 
 use std::sync::Arc;
 
@@ -154,6 +116,65 @@ impl Drop for Inner {
 ///
 /// Cheap to clone; clones are the same cache. It ends when the last clone and the last
 /// [`CacheChanges`] are dropped; its watch is removed from the server then.
+///
+/// # Guarantees
+///
+/// - Every snapshot is the server's tree at one transaction, so all changes of one transaction come
+///   in one.
+/// - Snapshots only go forward.
+/// - Over reconnects and new sessions, no difference is missed and none is invented.
+/// - [`TreeCache::open`] gives a complete snapshot or fails.
+/// - Over a bound, the cache ends with an [error](TreeCache::ended) that says so, and is never
+///   partial.
+///
+/// # Not guaranteed
+///
+/// - Not every transaction has a snapshot: what happened while others were read comes together with
+///   it. While one node after the other is written without a pause, there may be none; see
+///   [`TreeCacheBuilder::each_node`].
+/// - Changes of access control lists are not seen.
+/// - If the servers themselves go back, because they were restored, so do the snapshots.
+///
+/// # Znodes
+///
+/// A cache creates none. It has one persistent recursive watch on the server, which goes with the
+/// cache.
+///
+/// # Cost
+///
+/// - Opening costs one read for each node, and one more for each that has children, up to 32 in a
+///   request and with 256 on their way at a time: 2 round trips for each level that has children.
+/// - A change costs 1 event and 1 read, however many events there are meanwhile.
+/// - A reconnect costs one read for each node, up to 32 in a request, and a listing where children
+///   came or went.
+///
+/// Reads share a request where their answer is expected to take no more than a quarter of
+/// [`ClientBuilder::max_frame`](crate::ClientBuilder::max_frame): by default, nodes of up to 8 KB
+/// go 32 together.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Change, CreateMode, TreeCache, ZnodePath};
+///
+/// let (config, color) = (ZnodePath::new("/config")?, ZnodePath::new("/config/color")?);
+/// client.create(&config, "", CreateMode::Persistent).await?;
+/// let cache = TreeCache::builder(&client, "/config").max_nodes(10_000).open().await?;
+/// let mut changes = cache.changes();
+///
+/// client.create(&color, "red", CreateMode::Persistent).await?;
+/// let update = changes.next().await?;
+/// assert!(matches!(&update.changes[..], [Change::Created { path, .. }] if path == "/config/color"));
+/// assert_eq!(cache.snapshot().get("/config/color").unwrap().data(), b"red");
+/// # drop((changes, cache));
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "CuratorCache")]
 #[doc(alias = "PathChildrenCache")]
 #[doc(alias = "NodeCache")]

@@ -1,42 +1,4 @@
-//! A node that stays for a while when its program is gone, and then goes by itself.
-//!
-//! Guarantees  the node is there while its program keeps it alive, over sessions, outages and restarts
-//!             that are shorter than its time to live; when nobody keeps it alive for that long, the
-//!             servers delete it. It never writes over, keeps alive or deletes another's node: whose it
-//!             is says the child `touch`, which is read before each write, and written only as it was
-//!             read.
-//! Not         exclusion, or a deadline: a program that was cut off for longer learns at its next touch
-//!             that the node is gone, or is another's. That the child was not deleted by somebody and
-//!             made anew by another program, with the same version, between a read and its write. A node
-//!             that goes with its session: that is [`Presence`](crate::Presence).
-//! Znodes      `<path>`, a container node; data as given. `<path>/touch`, with the time to live; data:
-//!             which life of which program it is (Curator's `PersistentTtlNode`).
-//! Cost        start: 1 round trip with 1 write. Each half of the time to live: 2 round trips with 1
-//!             read and 1 write. Its end: 2 round trips with 1 write.
-//!
-//! Servers keep such nodes only if they are told to: ZooKeeper by `extendedTypesEnabled`, the engine by
-//! `allow_ttl_nodes`. They look for what is overdue now and then (each minute, unless they are told
-//! otherwise), so the node goes up to twice that later. Their wall clocks count.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().allow_ttl_nodes().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use std::time::Duration;
-//!
-//! use lockkeeper::{PresenceState, TtlPresence};
-//!
-//! let ttl = Duration::from_secs(60);
-//! let options = TtlPresence::builder(&client, "/cameras/7", ttl).data("10.0.0.7");
-//! let presence = options.replaces(|data| data == b"10.0.0.7").start().await?;
-//! assert!(matches!(presence.state(), PresenceState::Present { .. }));
-//! // It is there for a minute from now on, whatever becomes of this program.
-//! drop(presence);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`TtlPresence`]: a node that stays for a while when its program is gone, and then goes by itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -133,6 +95,60 @@ impl TtlPresenceBuilder {
 /// A node that stays for a while when its program is gone, and then goes by itself.
 ///
 /// Dropping it leaves the node there for the rest of its time to live; [`TtlPresence::end`] deletes it.
+///
+/// # Guarantees
+///
+/// - The node is there while its program keeps it alive, over sessions, outages and restarts that
+///   are shorter than its time to live. When nobody keeps it alive for that long, the servers
+///   delete it.
+/// - It never writes over, keeps alive or deletes another's node. The child `touch` says whose it
+///   is. It is read before each write, and written only as it was read.
+///
+/// # Not guaranteed
+///
+/// - It is no exclusion and has no deadline: a program that was cut off for longer learns at its
+///   next touch that the node is gone, or is another's.
+/// - Between a read and its write, somebody may delete the child, and another program may make it
+///   anew with the same version.
+/// - The node does not go with its session: one that does is a [`Presence`](crate::Presence).
+///
+/// # Znodes
+///
+/// - `<path>` is a container node, with the data that it is given.
+/// - `<path>/touch` has the time to live. Its data says which life of which program it is, as in
+///   Curator's `PersistentTtlNode`.
+///
+/// Servers keep such nodes only if they are told to: ZooKeeper by `extendedTypesEnabled`, the
+/// engine by `allow_ttl_nodes`. They look for what is overdue now and then (each minute, unless
+/// they are told otherwise), so the node goes up to twice that later. Their wall clocks count.
+///
+/// # Cost
+///
+/// - A start costs 1 round trip with 1 write.
+/// - Each half of the time to live costs 2 round trips with 1 read and 1 write.
+/// - The [end](TtlPresence::end) costs 2 round trips with 1 write.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().allow_ttl_nodes().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use std::time::Duration;
+///
+/// use lockkeeper::{PresenceState, TtlPresence};
+///
+/// let ttl = Duration::from_secs(60);
+/// let options = TtlPresence::builder(&client, "/cameras/7", ttl).data("10.0.0.7");
+/// let presence = options.replaces(|data| data == b"10.0.0.7").start().await?;
+/// assert!(matches!(presence.state(), PresenceState::Present { .. }));
+/// // It is there for a minute from now on, whatever becomes of this program.
+/// drop(presence);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "PersistentTtlNode")]
 #[must_use = "the node is not kept alive any more when this is dropped"]
 #[derive(Debug)]
