@@ -1,40 +1,5 @@
-//! A number that many programs add to.
-//!
-//! Guarantees  each add is applied once, and answers the exact value before and after it, also when
-//!             its reply is lost; it is unknown whether it was applied only if the session ended, or
-//!             somebody deleted the outcome marker, before an answer came. Data that is no number is
-//!             never overwritten.
-//! Not         exactness over a counter that somebody deletes and makes anew while it is used, or that is
-//!             set back with its servers while an add is under way: it begins at an older value again, and
-//!             as often written it has the same version as the old one.
-//! Znodes      `<path>`: the number, persistent, in the [`CounterLayout`]; what is missing above it, as
-//!             containers. Curator's and kazoo's
-//!             counters on the same node take part. `/lockkeeper-outcomes/<uuid>`: the outcome
-//!             marker of a handle, ephemeral and empty; it goes with the handle.
-//! Cost        add: 1 round trip (1 write) when the last value is known, 1 more for each time that
-//!             another program was quicker; from the second time in a row with a pause at random and a
-//!             read, and after a turn with a rest: programs that all add at once take turns. However
-//!             many tasks add by one handle, it has one write under way, and those that come meanwhile
-//!             go into the next one together; but work in [`Guard::run`](crate::Guard::run) or
-//!             [`run_through`](crate::Guard::run_through) writes by itself. The first add of a session
-//!             reads first, creates the marker in the same round trip, and after it what else there is
-//!             to create.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Added, Counter};
-//!
-//! let orders = Counter::new(&client, "/orders")?;
-//! assert_eq!(orders.add(5).await?, Added { before: 0, after: 5 });
-//! assert_eq!(orders.add(-2).await?.after, 3);
-//! assert_eq!(orders.value().await?, 3);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Counter`]: a number that many programs add to. `write_batch` sends the adds of many tasks as one
+//! write.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -68,6 +33,57 @@ pub struct Added {
 /// a second in many processes: each add of a process is a write to a quorum, or a part of one. For
 /// numbers that are only to be unique, [`IdBlocks`](crate::IdBlocks) needs a write for a block of
 /// them. Cheap to clone; clones share the write that is under way.
+///
+/// # Guarantees
+///
+/// - Each add is applied once, and answers the exact value before and after it, also when its reply
+///   is lost. It is unknown whether it was applied only if, before an answer came, the session
+///   ended, no server could be reached for a whole session timeout, or somebody deleted the outcome
+///   marker; or if the write [panicked](ValueError::Panicked).
+/// - Data that is no number is never overwritten.
+///
+/// # Not guaranteed
+///
+/// Adds are not exact over a counter that somebody deletes and makes anew while it is used, or that
+/// is set back with its servers while an add is under way. It begins at an older value again, and
+/// once it has been written as often as the old one, it has the same version.
+///
+/// # Znodes
+///
+/// - `<path>`, persistent, holds the number in the [`CounterLayout`]. What is missing above it is
+///   made as container nodes. Curator's and kazoo's counters on the same node take part.
+/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral and empty. It goes
+///   with the handle.
+///
+/// # Cost
+///
+/// - An add costs 1 round trip (1 write) when the last value is known.
+/// - It costs 1 round trip more for each time that another program was quicker; from the second
+///   time in a row with a pause at random and a read, and after a turn with a rest, so that
+///   programs that all add at once take turns.
+/// - However many tasks add by one handle, it has one write under way, and those that come
+///   meanwhile go into the next one together. But work in [`Guard::run`](crate::Guard::run) or
+///   [`run_through`](crate::Guard::run_through) writes by itself.
+/// - The first add of a session reads first, creates the marker in the same round trip, and after
+///   it what else there is to create.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Added, Counter};
+///
+/// let orders = Counter::new(&client, "/orders")?;
+/// assert_eq!(orders.add(5).await?, Added { before: 0, after: 5 });
+/// assert_eq!(orders.add(-2).await?.after, 3);
+/// assert_eq!(orders.value().await?, 3);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "DistributedAtomicLong")]
 #[doc(alias = "DistributedAtomicInteger")]
 #[doc(alias = "SharedCount")]

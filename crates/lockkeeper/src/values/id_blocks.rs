@@ -1,27 +1,4 @@
-//! Numbers that nobody else has, without a write for each.
-//!
-//! Guarantees  no number comes twice, from any program that takes its numbers from the same counter,
-//!             as long as nobody lowers it.
-//! Not         numbers without gaps, nor in the order of time: what is left of a block when a program
-//!             ends is skipped, and so is a block of which it is unknown whether it was taken.
-//! Znodes      those of the [`Counter`]: it is the highest number that was given to anybody.
-//! Cost        1 write for each block, and nothing for the numbers in it; 1 write for all blocks that the
-//!             tasks need that wait at the same time.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Counter, IdBlocks};
-//!
-//! let ids = IdBlocks::new(&Counter::new(&client, "/orders")?, 1_000);
-//! assert_eq!(ids.next().await?, 1);
-//! assert_eq!(ids.next().await?, 2);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`IdBlocks`]: numbers that nobody else has, without a write for each.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,8 +12,44 @@ use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
 use crate::values::relay::{Relay, Work, lock};
 
-/// Numbers that nobody else has, taken from a [`Counter`] in blocks. Cheap to clone; clones share the
-/// block.
+/// Numbers that nobody else has, taken from a [`Counter`] in blocks, without a write for each. Cheap to
+/// clone; clones share the block.
+///
+/// # Guarantees
+///
+/// No number comes twice, from any program that takes its numbers from the same counter, as long as
+/// nobody lowers it.
+///
+/// # Not guaranteed
+///
+/// Numbers have gaps, and are not in the order of time. What is left of a block when a program ends
+/// is skipped, and so is a block of which it is unknown whether it was taken.
+///
+/// # Znodes
+///
+/// Those of the [`Counter`]: it is the highest number that was given to anybody.
+///
+/// # Cost
+///
+/// - A block costs 1 write, and the numbers in it cost nothing.
+/// - Tasks that wait at the same time share 1 write for all blocks that they need.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Counter, IdBlocks};
+///
+/// let ids = IdBlocks::new(&Counter::new(&client, "/orders")?, 1_000);
+/// assert_eq!(ids.next().await?, 1);
+/// assert_eq!(ids.next().await?, 2);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "CachedAtomicLong")]
 #[doc(alias = "RIdGenerator")]
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Values that programs share: typed values, counters, numbers that nobody else has, notifications.
 //!
-//! One file for each recipe, all with the same outline: what it guarantees and what not, an example,
-//! the znodes, the type.
+//! One file for each recipe. The type has the outline as its documentation: what it guarantees and what
+//! not, the znodes, the cost, an example.
 
 pub(crate) mod changes;
 mod codec;

@@ -1,33 +1,4 @@
-//! Wakes up whoever waits, in any program.
-//!
-//! Guarantees  who waits for a notification after the last one that it knows of is woken by it, also
-//!             when it comes before the wait, while there is no connection, or between two sessions; and
-//!             when servers have lost their data, as numbers begin again then. Data of something else
-//!             is refused, and not overwritten.
-//! Not         one wake-up for each notification: several in a row are one, and whoever waits is told
-//!             of the last one. No data comes along; see [`Counter`](crate::Counter) for a number.
-//! Znodes      `<path>`, persistent: its mzxid is the number of the last notification. It holds no
-//!             data; a node that does is refused.
-//! Cost        notify: 1 round trip (1 write), and one more before the first; up to 3 more if others
-//!             have notified since the last one of this handle and its clones. Waiting: 1 round trip, 1
-//!             event, and 1 more round trip; many notifications while one is being answered cost no more
-//!             than one.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::Notify;
-//!
-//! let news = Notify::new(&client, "/news")?;
-//! let known = news.last().await?;
-//! let sent = news.notify().await?;
-//! assert_eq!(news.wait_past(known).await?, sent);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Notify`]: wakes up whoever waits, in any program.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
@@ -48,6 +19,49 @@ use crate::values::shown::shown;
 ///
 /// Not for work that exactly one of many is to do, which is what locks are for; nor for thousands of
 /// waiters in processes of their own, each of which gets an event.
+///
+/// # Guarantees
+///
+/// - Who waits for a notification after the last one that it knows of is woken by it, also when it
+///   comes before the wait, while there is no connection, or between two sessions; and when servers
+///   have lost their data, as numbers begin again then.
+/// - Data of something else is refused, and not overwritten.
+///
+/// # Not guaranteed
+///
+/// - There is not one wake-up for each notification: several in a row are one, and whoever waits is
+///   told of the last one.
+/// - No data comes along; see [`Counter`](crate::Counter) for a number.
+///
+/// # Znodes
+///
+/// `<path>`, persistent: its mzxid is the number of the last notification. It holds no data, and a
+/// node that does is refused.
+///
+/// # Cost
+///
+/// - A notification costs 1 round trip (1 write), and one more before the first. It costs up to 3
+///   more if others have notified since the last one of this handle and its clones.
+/// - A wait costs 1 round trip, 1 event, and 1 more round trip. Many notifications while one is
+///   being answered cost no more than one.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Notify;
+///
+/// let news = Notify::new(&client, "/news")?;
+/// let known = news.last().await?;
+/// let sent = news.notify().await?;
+/// assert_eq!(news.wait_past(known).await?, sent);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Notify {
     place: Place,

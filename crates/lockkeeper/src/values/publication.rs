@@ -1,44 +1,5 @@
-//! What one publishes as a whole, and many follow: configuration of any size, with its history.
-//!
-//! Guarantees  whoever follows it sees whole editions only, however large they are, and never an older
-//!             one after a newer one. An edition is published once, also when replies are lost; it is
-//!             unknown whether it was only if the session ended before an answer came.
-//! Not         every edition for those who follow it: several in a row may be one. Nothing for a pointer
-//!             that somebody deletes and makes anew: as often written, it has the same version.
-//! Znodes      `<path>`, persistent: a line of JSON that says which editions there are, and after it the
-//!             last one, if that is no longer than 256 KiB. `<path>/<uuid>`, persistent: an edition, or
-//!             its parts of 512 KiB as nodes below it, which never change. `<path>/<uuid>/writing`,
-//!             ephemeral: the parts are being written. `/lockkeeper-outcomes/<uuid>`: the outcome
-//!             marker of a handle.
-//! Cost        publish: 1 round trip (1 write) when the last edition is this handle's in the same session, 2
-//!             else, and 1 more for each time that another program was quicker, from the second time in a
-//!             row with a pause and a read; for an edition in parts 3 more, and one for each part.
-//!             Following: 1 event and 1 read for a change; for an edition in parts a read for each, in 1
-//!             more round trip.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Publication, ValueChange};
-//!
-//! let routes: Publication<Vec<String>> = Publication::new(&client, "/routes")?;
-//! let first = routes.publish(&vec!["a".into()]).await?;
-//! routes.publish(&vec!["a".into(), "b".into()]).await?;
-//!
-//! let mut editions = routes.follow();
-//! match editions.next().await? {
-//!     ValueChange::Set(now) => assert_eq!(now.value, ["a", "b"]),
-//!     other => panic!("{other:?}"),
-//! }
-//! // Back to the first one, under a new number.
-//! assert_eq!(routes.rollback(first).await?, Some(3));
-//! assert_eq!(routes.editions().await?, [1, 2, 3]);
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Publication`]: what one publishes as a whole, and many follow. `draft.rs` writes an edition, and
+//! `manifest.rs` is what the pointer at `<path>` says.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -70,11 +31,69 @@ const MOST_KEPT: u16 = 1_000;
 /// How often an edition is written whose session ends meanwhile.
 const TRIES: u32 = 3;
 
-/// What one publishes as a whole, and many follow.
+/// What one publishes as a whole, and many follow: configuration of any size, with its history.
 ///
 /// Do not use it for what changes many times a second, nor as a store of files: everyone who follows it
 /// reads each edition, and servers keep all of it in memory. For one short value that many change,
 /// [`Shared`] is simpler. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - Whoever follows it sees whole editions only, however large they are, and never an older one
+///   after a newer one.
+/// - An edition is published once, also when replies are lost. It is unknown whether it was
+///   published only if, before an answer came, the session ended, no server could be reached for a
+///   whole session timeout, or somebody deleted the outcome marker.
+///
+/// # Not guaranteed
+///
+/// - Not every edition is seen by those who follow it: several in a row may be one.
+/// - Nothing is guaranteed for a pointer that somebody deletes and makes anew: once it has been
+///   written as often as the old one, it has the same version.
+///
+/// # Znodes
+///
+/// - `<path>`, persistent, is the pointer: a line of JSON that says which editions there are, and
+///   after it the last one, if that is no longer than 256 KiB.
+/// - `<path>/<uuid>`, persistent, is an edition, or its parts of 512 KiB as nodes below it, which
+///   never change.
+/// - `<path>/<uuid>/writing`, ephemeral, is there while the parts are being written.
+/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle.
+///
+/// # Cost
+///
+/// - Publishing costs 1 round trip (1 write) when the last edition is this handle's in the same
+///   session, and 2 otherwise. It costs 1 more for each time that another program was quicker, from
+///   the second time in a row with a pause and a read. An edition in parts costs 3 more, and one
+///   for each part.
+/// - Following costs 1 event and 1 read for a change. An edition in parts costs a read for each
+///   part, in 1 more round trip.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Publication, ValueChange};
+///
+/// let routes: Publication<Vec<String>> = Publication::new(&client, "/routes")?;
+/// let first = routes.publish(&vec!["a".into()]).await?;
+/// routes.publish(&vec!["a".into(), "b".into()]).await?;
+///
+/// let mut editions = routes.follow();
+/// match editions.next().await? {
+///     ValueChange::Set(now) => assert_eq!(now.value, ["a", "b"]),
+///     other => panic!("{other:?}"),
+/// }
+/// // Back to the first one, under a new number.
+/// assert_eq!(routes.rollback(first).await?, Some(3));
+/// assert_eq!(routes.editions().await?, [1, 2, 3]);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Publication<T, C = Json> {
     place: Place,
     codec: Arc<C>,

@@ -1,41 +1,4 @@
-//! One value that many programs read, change and follow.
-//!
-//! Guarantees  a change is applied once, also when its reply is lost; it is unknown whether it was
-//!             only if the session ended, or somebody deleted the outcome marker, before an answer came. An
-//!             update is never lost: it is made on the very value that it replaces. Whoever follows the value
-//!             sees its last state in the end, never an older one after a newer one, and keeps the last good
-//!             one when somebody writes what cannot be read.
-//! Not         every change for those who follow it: several in a row may be one. An update over a node
-//!             that somebody deletes and makes anew meanwhile: as often written, it has the same
-//!             version as the old one.
-//! Znodes      `<path>`, persistent: the value as JSON, or in another [`Codec`]; with [`Raw`], Curator's
-//!             `SharedValue`. `/lockkeeper-outcomes/<uuid>`: the outcome marker of a handle, ephemeral
-//!             and nearly always empty; it goes with the handle.
-//! Cost        get: 1 round trip. Set, and compare-and-set: 1 round trip (1 write), once 1 more to
-//!             create the marker (for each write that a handle has under way at a time), and 1 to
-//!             create the node. Update: 2, and 1 more for each time that another program was quicker, from
-//!             the second time in a row with a pause and a read.
-//!             Following: 1 event and 1 read for a change, or for a burst of them.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let engine = lockkeeper_engine::Engine::builder().start().await?;
-//! # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-//! use lockkeeper::{Shared, ValueChange};
-//!
-//! let limits: Shared<Vec<u32>> = Shared::new(&client, "/limits")?;
-//! limits.set(&vec![10, 20]).await?;
-//! let mut changes = limits.changes();
-//! limits.update(|old| [old.cloned().unwrap_or_default(), vec![30]].concat()).await?;
-//! match changes.next().await? {
-//!     ValueChange::Set(now) => assert_eq!(*now, [10, 20, 30]),
-//!     other => panic!("{other:?}"),
-//! }
-//! # client.close().await;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Shared`]: one value that many programs read, change and follow.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -66,6 +29,59 @@ pub enum Swap<T> {
 ///
 /// Do not use it for what changes many times a second, nor for more than a few hundred kilobytes: each
 /// change is a write to a quorum, and everyone who follows it reads all of it. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - A change is applied once, also when its reply is lost. It is unknown whether it was applied
+///   only if, before an answer came, the session ended, no server could be reached for a whole
+///   session timeout, or somebody deleted the outcome marker.
+/// - An update is never lost: it is made on the very value that it replaces.
+/// - Whoever follows the value sees its last state in the end, and never an older one after a newer
+///   one; and keeps the last good one when somebody writes what cannot be read.
+///
+/// # Not guaranteed
+///
+/// - Not every change is seen by those who follow the value: several in a row may be one.
+/// - An update is not exact over a node that somebody deletes and makes anew meanwhile: once that
+///   has been written as often as the old one, it has the same version.
+///
+/// # Znodes
+///
+/// - `<path>`, persistent, holds the value as JSON, or in another [`Codec`]. With
+///   [`Raw`](crate::Raw), it is Curator's `SharedValue`.
+/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral and nearly always
+///   empty. It goes with the handle.
+///
+/// # Cost
+///
+/// - A get costs 1 round trip.
+/// - A set or a compare-and-set costs 1 round trip (1 write). It costs 1 more, once for each write
+///   that a handle has under way at a time, to create the marker, and 1 more to create the node.
+/// - An update costs 2 round trips, and 1 more for each time that another program was quicker, from
+///   the second time in a row with a pause and a read.
+/// - Following costs 1 event and 1 read for a change, or for a burst of them.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Shared, ValueChange};
+///
+/// let limits: Shared<Vec<u32>> = Shared::new(&client, "/limits")?;
+/// limits.set(&vec![10, 20]).await?;
+/// let mut changes = limits.changes();
+/// limits.update(|old| [old.cloned().unwrap_or_default(), vec![30]].concat()).await?;
+/// match changes.next().await? {
+///     ValueChange::Set(now) => assert_eq!(*now, [10, 20, 30]),
+///     other => panic!("{other:?}"),
+/// }
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias = "SharedValue")]
 #[doc(alias = "NodeCache")]
 #[doc(alias = "DataWatch")]
