@@ -1,13 +1,27 @@
 //! Asking holders to give a lock back, and taking it by force.
 //!
-//! Guarantees  every holder is asked. With force, each is told so and loses the lock after the grace
-//!             time.
-//! Not         that a holder which ignores the loss stops, see `docs/guarantees.md`: a lock taken
-//!             by force is free while its last holder may still act. Nor that the lock stays free.
-//! Znodes      the data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker`
-//!             sets it and its `InterProcessMutex.makeRevocable` sees it. A guard that sees the mark
-//!             writes back what the node said of its owner, so that people see who ignores it.
-//! Cost        1 round trip to look, 1 to ask; by force 1 more to watch, and 1 to delete.
+//! # Guarantees
+//!
+//! Every holder is asked. With force, each holder is told so, and loses the lock after the grace time.
+//!
+//! # Not guaranteed
+//!
+//! - A holder that ignores the loss may not stop; see `docs/guarantees.md`. A lock that is taken by force
+//!   is free while its last holder may still act.
+//! - The lock may not stay free.
+//!
+//! # Znodes
+//!
+//! The data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker` sets it and its
+//! `InterProcessMutex.makeRevocable` sees it. A guard that sees the mark writes back what the node said of
+//! its owner, so that people see who ignores it.
+//!
+//! # Cost
+//!
+//! A look costs 2 round trips, and asking 1 more. By force, each holder costs 1 more to watch, and 1 to
+//! delete.
+//!
+//! # Examples
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,38 +1,4 @@
 //! Service directories and registrations whose methods wait.
-//!
-//! ```
-//! # let (send, servers) = std::sync::mpsc::channel();
-//! # let (done, wait) = tokio::sync::oneshot::channel::<()>();
-//! # let server = std::thread::spawn(move || {
-//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
-//! #         send.send(engine.connect_string()).unwrap();
-//! #         wait.await.ok();
-//! #     })
-//! # });
-//! # let servers = servers.recv()?;
-//! use lockkeeper::blocking::{Client, Registration, ServiceDirectory};
-//! use lockkeeper::{Instance, Pick};
-//!
-//! let client = Client::connect(&servers)?;
-//! let instance = Instance::new("web", "7").address("10.0.0.7").port(8080);
-//! let registration = Registration::start(&client, "/services", instance)?;
-//!
-//! let web = ServiceDirectory::open(&client, "/services", "web")?;
-//! let call = web.pick(Pick::PowerOfTwo)?;
-//! assert_eq!(call.instance().port, Some(8080));
-//! drop(call);
-//!
-//! let mut changes = web.changes();
-//! registration.unregister()?;
-//! while !web.instances().is_empty() {
-//!     changes.next()?;
-//! }
-//! # drop((changes, web, client));
-//! # done.send(()).ok();
-//! # server.join().unwrap();
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +14,44 @@ use crate::discovery::{
 };
 use crate::watch::{CacheError, PresenceError, PresenceState};
 
-/// As [`crate::ServiceDirectory`], but for `run`: count the outcome of each call by
-/// [`Call::outcome`]. Cheap to clone.
+/// A [`crate::ServiceDirectory`] whose methods wait. What it guarantees and costs is described
+/// there. It has no `run`: count the outcome of each call by [`Call::outcome`]. Cheap to clone.
+///
+/// # Examples
+///
+/// ```
+/// # let (send, servers) = std::sync::mpsc::channel();
+/// # let (done, wait) = tokio::sync::oneshot::channel::<()>();
+/// # let server = std::thread::spawn(move || {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+/// #         send.send(engine.connect_string()).unwrap();
+/// #         wait.await.ok();
+/// #     })
+/// # });
+/// # let servers = servers.recv()?;
+/// use lockkeeper::blocking::{Client, Registration, ServiceDirectory};
+/// use lockkeeper::{Instance, Pick};
+///
+/// let client = Client::connect(&servers)?;
+/// let instance = Instance::new("web", "7").address("10.0.0.7").port(8080);
+/// let registration = Registration::start(&client, "/services", instance)?;
+///
+/// let web = ServiceDirectory::open(&client, "/services", "web")?;
+/// let call = web.pick(Pick::PowerOfTwo)?;
+/// assert_eq!(call.instance().port, Some(8080));
+/// drop(call);
+///
+/// let mut changes = web.changes();
+/// registration.unregister()?;
+/// while !web.instances().is_empty() {
+///     changes.next()?;
+/// }
+/// # drop((changes, web, client));
+/// # done.send(()).ok();
+/// # server.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ServiceDirectory {
     // Dropped before the runtime, as everything here: it is what ends them.
@@ -122,7 +124,8 @@ waits_mut! { DirectoryChanges, "DirectoryChanges":
     next() -> Result<DirectoryUpdate, CacheError>;
 }
 
-/// As [`crate::Registration`].
+/// A [`crate::Registration`] whose methods wait. What it guarantees and costs is described there.
+/// An example is at [`ServiceDirectory`].
 #[must_use = "the instance is taken out when this is dropped"]
 #[derive(Debug)]
 pub struct Registration {

@@ -14,7 +14,8 @@ use crate::error::{
     AcquireError, BuildError, EnsureError, ObserveError, ProclaimError, ReleaseError,
 };
 
-/// As [`crate::Election`]. Cheap to clone.
+/// A [`crate::Election`] whose methods wait. What it guarantees and costs is described there. Cheap
+/// to clone.
 #[derive(Clone, Debug)]
 pub struct Election {
     inner: election::Election,

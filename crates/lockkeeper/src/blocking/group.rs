@@ -1,32 +1,4 @@
 //! Groups whose methods wait.
-//!
-//! ```
-//! # let (send, servers) = std::sync::mpsc::channel();
-//! # let (done, wait) = tokio::sync::oneshot::channel::<()>();
-//! # let server = std::thread::spawn(move || {
-//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
-//! #         send.send(engine.connect_string()).unwrap();
-//! #         wait.await.ok();
-//! #     })
-//! # });
-//! # let servers = servers.recv()?;
-//! use lockkeeper::blocking::{Client, Group};
-//!
-//! let client = Client::connect(&servers)?;
-//! let group = Group::new(&client, "/workers")?;
-//! let members = group.watch()?;
-//! let me = group.join("host-7", "10.0.0.7:80")?;
-//! assert!(members.wait_for(1)?.member("host-7").is_some());
-//!
-//! let mut changes = members.changes();
-//! me.leave()?;
-//! assert!(changes.next()?.view.is_empty());
-//! # drop((changes, members, group, client));
-//! # done.send(()).ok();
-//! # server.join().unwrap();
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +13,38 @@ use crate::group::{self, GroupBuilder, GroupError, GroupUpdate, GroupView, Membe
 use crate::token::FencingToken;
 use crate::watch::PresenceState;
 
-/// As [`crate::Group`]. Cheap to clone.
+/// A [`crate::Group`] whose methods wait. What it guarantees and costs is described there. Cheap to
+/// clone.
+///
+/// # Examples
+///
+/// ```
+/// # let (send, servers) = std::sync::mpsc::channel();
+/// # let (done, wait) = tokio::sync::oneshot::channel::<()>();
+/// # let server = std::thread::spawn(move || {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+/// #         send.send(engine.connect_string()).unwrap();
+/// #         wait.await.ok();
+/// #     })
+/// # });
+/// # let servers = servers.recv()?;
+/// use lockkeeper::blocking::{Client, Group};
+///
+/// let client = Client::connect(&servers)?;
+/// let group = Group::new(&client, "/workers")?;
+/// let members = group.watch()?;
+/// let me = group.join("host-7", "10.0.0.7:80")?;
+/// assert!(members.wait_for(1)?.member("host-7").is_some());
+///
+/// let mut changes = members.changes();
+/// me.leave()?;
+/// assert!(changes.next()?.view.is_empty());
+/// # drop((changes, members, group, client));
+/// # done.send(()).ok();
+/// # server.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Group {
     inner: group::Group,

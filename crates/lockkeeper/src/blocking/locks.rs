@@ -20,17 +20,17 @@ pub struct Lock<L> {
     runtime: Arc<Runtime>,
 }
 
-/// As [`crate::Mutex`].
+/// A [`crate::Mutex`] whose methods wait. What it guarantees and costs is described there.
 pub type Mutex = Lock<locks::Mutex>;
-/// As [`crate::ReentrantMutex`].
+/// A [`crate::ReentrantMutex`] whose methods wait. What it guarantees and costs is described there.
 pub type ReentrantMutex = Lock<locks::ReentrantMutex>;
-/// As [`crate::ExclusiveNode`].
+/// A [`crate::ExclusiveNode`] whose methods wait. What it guarantees and costs is described there.
 pub type ExclusiveNode = Lock<locks::ExclusiveNode>;
-/// As [`crate::MultiLock`].
+/// A [`crate::MultiLock`] whose methods wait. What it guarantees and costs is described there.
 pub type MultiLock = Lock<locks::MultiLock>;
-/// As [`crate::RwLock`].
+/// A [`crate::RwLock`] whose methods wait. What it guarantees and costs is described there.
 pub type RwLock = Lock<locks::RwLock>;
-/// As [`crate::Semaphore`].
+/// A [`crate::Semaphore`] whose methods wait. What it guarantees and costs is described there.
 pub type Semaphore = Lock<locks::Semaphore>;
 
 impl<L> Lock<L> {
@@ -178,7 +178,8 @@ waits! { Semaphore, "Semaphore":
 
 // ----- a lock for any key ---------------------------------------------------------------------
 
-/// The locks below one path, by key, as [`crate::Locks`]. Cheap to clone.
+/// The locks below one path, by key, as [`crate::Locks`]. What it guarantees and costs is described
+/// there. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Locks {
     inner: locks::Locks,

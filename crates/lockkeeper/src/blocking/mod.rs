@@ -16,11 +16,25 @@
 //!   inspect, revoke   who holds and who waits; asking holders to leave
 //! ```
 //!
-//! Guarantees  those of each lock. It can be used and dropped anywhere, in async code too, where
-//!             waiting blocks the thread, so that nothing else on that thread goes on.
-//! Not         a way to stop work when a lock is lost: a thread cannot be stopped. Ask
-//!             [`Guard::ensure`] before each step, or use tokens.
-//! Cost        that of each lock, and a thread for each [`Client`].
+//! Each type here stands for the async one of the same name, whose page has the guarantees, the znodes,
+//! the costs and an example.
+//!
+//! # Guarantees
+//!
+//! - Those of each lock.
+//! - It can be used and dropped anywhere, in async code too, where waiting blocks the thread, so that
+//!   nothing else on that thread goes on.
+//!
+//! # Not guaranteed
+//!
+//! Work does not stop when a lock is lost: a thread cannot be stopped. Ask [`Guard::ensure`] before each
+//! step, or use tokens.
+//!
+//! # Cost
+//!
+//! That of each lock, and a thread for each [`Client`].
+//!
+//! # Examples
 //!
 //! ```
 //! # let (send, servers) = std::sync::mpsc::channel();
@@ -47,6 +61,8 @@
 //! # server.join().unwrap();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Methods
 //!
 //! Every method of the async locks and guards is here too, and waits; except `run` and `run_through`, which
 //! would have to stop a thread. The work of [`Election::lead`] asks between its steps whether it may go on. No

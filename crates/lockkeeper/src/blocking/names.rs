@@ -1,29 +1,4 @@
 //! Names whose methods wait.
-//!
-//! ```
-//! # let (send, servers) = std::sync::mpsc::channel();
-//! # let (done, wait) = tokio::sync::oneshot::channel::<()>();
-//! # let server = std::thread::spawn(move || {
-//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
-//! #         send.send(engine.connect_string()).unwrap();
-//! #         wait.await.ok();
-//! #     })
-//! # });
-//! # let servers = servers.recv()?;
-//! use lockkeeper::blocking::{Client, Names};
-//!
-//! let client = Client::connect(&servers)?;
-//! let names = Names::new(&client, "/workers")?;
-//! let claim = names.claim("worker-7")?;
-//! assert!(names.try_claim("worker-7")?.is_none());
-//! assert_eq!(claim.name(), "worker-7");
-//! claim.release()?;
-//! # drop((names, client));
-//! # done.send(()).ok();
-//! # server.join().unwrap();
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +12,35 @@ use crate::blocking::runtime::Runtime;
 use crate::error::BuildError;
 use crate::names::{self, ClaimError, NameClaim, NameHolder, NamesBuilder};
 
-/// As [`crate::Names`]. Cheap to clone.
+/// [`crate::Names`] whose methods wait. What it guarantees and costs is described there. Cheap to
+/// clone.
+///
+/// # Examples
+///
+/// ```
+/// # let (send, servers) = std::sync::mpsc::channel();
+/// # let (done, wait) = tokio::sync::oneshot::channel::<()>();
+/// # let server = std::thread::spawn(move || {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+/// #         send.send(engine.connect_string()).unwrap();
+/// #         wait.await.ok();
+/// #     })
+/// # });
+/// # let servers = servers.recv()?;
+/// use lockkeeper::blocking::{Client, Names};
+///
+/// let client = Client::connect(&servers)?;
+/// let names = Names::new(&client, "/workers")?;
+/// let claim = names.claim("worker-7")?;
+/// assert!(names.try_claim("worker-7")?.is_none());
+/// assert_eq!(claim.name(), "worker-7");
+/// claim.release()?;
+/// # drop((names, client));
+/// # done.send(()).ok();
+/// # server.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Names {
     inner: names::Names,

@@ -13,7 +13,8 @@ use crate::values::{
     SharedBuilder, Swap, ValueChange, ValueError, ValuePathError, Versioned,
 };
 
-/// A number that many programs add to, as [`crate::Counter`]. Cheap to clone.
+/// A number that many programs add to, as [`crate::Counter`]. What it guarantees and costs is
+/// described there. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Counter {
     inner: values::Counter,
@@ -54,7 +55,8 @@ waits! { Counter, "Counter":
     add(delta: i64) -> Result<Added, ValueError>;
 }
 
-/// Numbers that nobody else has, as [`crate::IdBlocks`]. Cheap to clone.
+/// Numbers that nobody else has, as [`crate::IdBlocks`]. What it guarantees and costs is described
+/// there. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct IdBlocks {
     inner: values::IdBlocks,
@@ -76,7 +78,8 @@ impl IdBlocks {
 
 waits! { IdBlocks, "IdBlocks": next() -> Result<i64, ValueError>; }
 
-/// Wakes up whoever waits, in any program, as [`crate::Notify`]. Cheap to clone.
+/// Wakes up whoever waits, in any program, as [`crate::Notify`]. What it guarantees and costs is
+/// described there. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Notify {
     inner: values::Notify,
@@ -106,7 +109,8 @@ waits! { Notify, "Notify":
     wait_past(known: Zxid) -> Result<Zxid, ValueError>;
 }
 
-/// One value that many programs read, change and follow, as [`crate::Shared`]. Cheap to clone.
+/// One value that many programs read, change and follow, as [`crate::Shared`]. What it guarantees
+/// and costs is described there. Cheap to clone.
 #[derive(Debug)]
 pub struct Shared<T, C = Json> {
     inner: values::Shared<T, C>,
@@ -195,7 +199,8 @@ waits_mut! { ValueChanges<T, C> where [T: Clone, C: Codec<T>], "ValueChanges":
     next() -> Result<ValueChange<T>, ValueError>;
 }
 
-/// What one publishes as a whole, and many follow, as [`crate::Publication`]. Cheap to clone.
+/// What one publishes as a whole, and many follow, as [`crate::Publication`]. What it guarantees
+/// and costs is described there. Cheap to clone.
 #[derive(Debug)]
 pub struct Publication<T, C = Json> {
     inner: values::Publication<T, C>,

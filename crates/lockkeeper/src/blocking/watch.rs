@@ -1,36 +1,4 @@
 //! Tree caches and presences whose methods wait.
-//!
-//! ```
-//! # let (send, servers) = std::sync::mpsc::channel();
-//! # let (done, wait) = tokio::sync::oneshot::channel::<()>();
-//! # let server = std::thread::spawn(move || {
-//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
-//! #         send.send(engine.connect_string()).unwrap();
-//! #         wait.await.ok();
-//! #     })
-//! # });
-//! # let servers = servers.recv()?;
-//! use lockkeeper::blocking::{Client, Presence, TreeCache};
-//! use lockkeeper::PresenceState;
-//!
-//! let client = Client::connect(&servers)?;
-//! let workers = TreeCache::open(&client, "/workers")?;
-//! let mut changes = workers.changes();
-//! let presence = Presence::start(&client, Presence::builder(&client, "/workers/7"))?;
-//! assert!(matches!(presence.state(), PresenceState::Present { .. }));
-//! while workers.snapshot().get("/workers/7").is_none() {
-//!     changes.next()?;
-//! }
-//! presence.end()?;
-//! while workers.snapshot().get("/workers/7").is_some() {
-//!     changes.next()?;
-//! }
-//! # drop((changes, workers, client));
-//! # done.send(()).ok();
-//! # server.join().unwrap();
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +14,42 @@ use crate::watch::{
     TreeCacheBuilder, TtlPresenceBuilder,
 };
 
-/// As [`crate::TreeCache`]. Cheap to clone.
+/// A [`crate::TreeCache`] whose methods wait. What it guarantees and costs is described there.
+/// Cheap to clone.
+///
+/// # Examples
+///
+/// ```
+/// # let (send, servers) = std::sync::mpsc::channel();
+/// # let (done, wait) = tokio::sync::oneshot::channel::<()>();
+/// # let server = std::thread::spawn(move || {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// #         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+/// #         send.send(engine.connect_string()).unwrap();
+/// #         wait.await.ok();
+/// #     })
+/// # });
+/// # let servers = servers.recv()?;
+/// use lockkeeper::blocking::{Client, Presence, TreeCache};
+/// use lockkeeper::PresenceState;
+///
+/// let client = Client::connect(&servers)?;
+/// let workers = TreeCache::open(&client, "/workers")?;
+/// let mut changes = workers.changes();
+/// let presence = Presence::start(&client, Presence::builder(&client, "/workers/7"))?;
+/// assert!(matches!(presence.state(), PresenceState::Present { .. }));
+/// while workers.snapshot().get("/workers/7").is_none() {
+///     changes.next()?;
+/// }
+/// presence.end()?;
+/// while workers.snapshot().get("/workers/7").is_some() {
+///     changes.next()?;
+/// }
+/// # drop((changes, workers, client));
+/// # done.send(()).ok();
+/// # server.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TreeCache {
     // Dropped before the runtime, as everything here: it is what ends them.
@@ -107,7 +110,8 @@ waits_mut! { CacheChanges, "CacheChanges":
     next() -> Result<CacheUpdate, CacheError>;
 }
 
-/// As [`crate::Presence`].
+/// A [`crate::Presence`] whose methods wait. What it guarantees and costs is described there. An
+/// example is at [`TreeCache`].
 #[must_use = "the node is deleted when this is dropped"]
 #[derive(Debug)]
 pub struct Presence {
@@ -149,7 +153,7 @@ same! { Presence, "Presence":
 waits! { Presence, "Presence": update(data: impl Into<Bytes>) -> Result<(), PresenceError>; }
 waits_for_end! { Presence, "Presence": end() -> Result<(), Error>; }
 
-/// As [`crate::TtlPresence`].
+/// A [`crate::TtlPresence`] whose methods wait. What it guarantees and costs is described there.
 #[must_use = "the node is not kept alive any more when this is dropped"]
 #[derive(Debug)]
 pub struct TtlPresence {
