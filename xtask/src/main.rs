@@ -72,6 +72,8 @@ enum Task {
     /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
     /// see that none is lost.
     Keeping(proof::Keeping),
+    /// Run sessions against ensembles in virtual time, by seeds: no lease lasts too long, and none ends too soon.
+    Leases(proof::Leases),
     /// Check that the crates, and the modules of each, depend on each other in one direction only.
     Layers,
     /// Check that every test exists that the pages name for what they promise.
@@ -157,6 +159,7 @@ fn main() -> ExitCode {
         Task::Keeping(options) => proof::keeping(&options),
         Task::Layers => layers::run(),
         Task::Promises => promises::run(),
+        Task::Leases(options) => proof::leases(&options),
         Task::Simulate(options) => proof::simulate(&options),
         Task::Model(options) => proof::model(&options),
         Task::Mutants(options) => mutants::run(&options),

@@ -259,6 +259,30 @@ pub(crate) fn simulate(options: &Simulate) -> Result<()> {
     run(&mut suite, "simulation")
 }
 
+/// `cargo xtask leases`
+#[derive(clap::Args)]
+pub(crate) struct Leases {
+    /// How many seeds each of its tests runs; some thousand a second.
+    #[arg(long, default_value_t = 300_000)]
+    seeds: u64,
+    /// The first seed; the following ones count up from it.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+}
+
+/// Runs the suite of the session's leases, optimized.
+///
+/// # Errors
+///
+/// A lease lasted too long, or ended too soon; the seed and what happened have been printed.
+pub(crate) fn leases(options: &Leases) -> Result<()> {
+    let mut suite = command(&["test", "--quiet", "--profile", PROFILE]);
+    suite.args(["--package", "lockkeeper-session", "--test", "leases"]);
+    suite.env("LOCKKEEPER_LEASE_SEEDS", options.seeds.to_string());
+    suite.env("LOCKKEEPER_LEASE_FIRST", options.first.to_string());
+    run(&mut suite, "leases")
+}
+
 /// `cargo xtask model`
 #[derive(clap::Args)]
 pub(crate) struct Model {

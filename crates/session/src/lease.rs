@@ -182,6 +182,22 @@ impl Lease {
         })
     }
 
+    /// From when on a write proves more than one that is sent before that, where waiting for the usual next
+    /// one would cost more than [`Timing`] allows for: after a late answer, and after a handshake that took
+    /// so long that nothing else could be sent for longer than [`Timing::newest_answer`].
+    pub(crate) fn counts_from(&self) -> Instant {
+        let sure_from = self.state.sure_from;
+        let Some(handshake) = self.touched else { return sure_from };
+
+        let newest_answer = self.timing.newest_answer();
+        match self.heard.iter().find(|heard| heard.sent > handshake) {
+            Some(first) if first.sent.since(handshake) > newest_answer => {
+                sure_from.max(first.answered + self.lengths.relay)
+            }
+            _ => sure_from,
+        }
+    }
+
     /// When the newest thing was sent for which the leader had the session touched, as far as a
     /// committed write proves it that was sent at `write`.
     fn touched_before(&self, write: Instant) -> Option<Instant> {

@@ -170,9 +170,9 @@ impl<T> Session<T> {
 
     /// Has the next heartbeat sent at the latest when writes count, if none does that is sent now.
     fn hasten_heartbeat(&mut self, now: Instant) {
-        let sure_from = self.lease.state().sure_from;
-        if sure_from > now {
-            self.heartbeat.hasten(sure_from);
+        let counts_from = self.lease.counts_from();
+        if counts_from > now {
+            self.heartbeat.hasten(counts_from);
         }
     }
 

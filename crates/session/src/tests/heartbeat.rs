@@ -142,6 +142,36 @@ fn a_heartbeat_that_does_not_count_delays_none_that_does() {
     }
 }
 
+/// Nothing can be sent during a handshake. If its answer is slow, what comes next is sent later than
+/// `Timing::newest_answer` allows for. A heartbeat just before that counts would cost the lease an interval
+/// more than `Timing::always_left` says.
+///
+/// Seen to fail when the next heartbeat is not due at that moment.
+#[test]
+fn after_a_slow_handshake_a_heartbeat_comes_when_it_counts() {
+    for (share, counts) in (0..20).flat_map(|share| [(share, true), (share, false)]) {
+        let mut world = World::holding();
+        let timing = world.timing();
+        world.lose_connection();
+        world.shake();
+        let slow = if counts { timing.slowest_answer() } else { timing.newest_answer() };
+        world.now = world.now + slow;
+        world.answer_handshake(7).unwrap();
+
+        world.pass(Duration::ZERO).unwrap();
+        let (first, Request::Multi(_)) = world.requests()[0] else { panic!("nothing is proven") };
+        world.now = world.now + timing.slowest_answer() * share / 20;
+        world.reply(first, checked(1)).unwrap();
+        let told = world.now + timing.relay();
+        while let Some(next) = world.session.poll_timeout().filter(|next| *next < told) {
+            world.pass(next.since(world.now)).unwrap();
+        }
+        world.requests();
+        world.pass(told.since(world.now)).unwrap();
+        assert_eq!(world.requests().iter().any(is_multi), counts, "{share} of 20");
+    }
+}
+
 /// A short outage has packets sent again after pauses that double. So answers were late over a connection
 /// that had not been silent for long enough to be left, nothing that was sent over it counted for a relay,
 /// and the lease ended meanwhile.

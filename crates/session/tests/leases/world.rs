@@ -89,6 +89,8 @@ pub(crate) struct World {
     is_proven: bool,
     is_interrupted: bool,
     least_left: Duration,
+    /// A run ends when less is left of a lease: the story is to tell why.
+    least_allowed: Duration,
     story: VecDeque<(Duration, Event)>,
 }
 
@@ -113,6 +115,7 @@ impl World {
             is_proven: false,
             is_interrupted: false,
             least_left: timing.timeout(),
+            least_allowed: Duration::ZERO,
             story: VecDeque::new(),
             random,
         };
@@ -127,9 +130,17 @@ impl World {
         world
     }
 
+    /// Ends runs when less is left of a lease.
+    pub(crate) fn allow_least(&mut self, least: Duration) {
+        self.least_allowed = least;
+    }
+
     /// Lets time pass, until the session has expired at the latest.
     pub(crate) fn run(&mut self, end: Duration) {
-        while self.now < end && self.ensemble.expired().is_none() {
+        while self.now < end
+            && self.ensemble.expired().is_none()
+            && self.least_left >= self.least_allowed
+        {
             let queued = self.queue.first_key_value().map_or(end, |((at, _), _)| *at);
             let wakes = self.client.wakes_at().unwrap_or(end).max(self.client_paused);
             let next = queued.min(wakes).min(self.ensemble.expiry().max(self.now)).max(self.now);
