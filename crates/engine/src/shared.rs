@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     /// How many connections there have been.
     pub(crate) connections: AtomicU64,
     /// When a four-letter word may list something next.
-    pub(crate) next_listing: tokio::sync::Mutex<tokio::time::Instant>,
+    pub(crate) next_listing: Arc<tokio::sync::Mutex<tokio::time::Instant>>,
 }
 
 impl Shared {

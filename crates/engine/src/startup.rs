@@ -176,7 +176,7 @@ impl Running {
             memory: Arc::default(),
             log_limiter: Arc::default(),
             connections: AtomicU64::new(0),
-            next_listing: tokio::sync::Mutex::new(tokio::time::Instant::now()),
+            next_listing: Arc::new(tokio::sync::Mutex::new(tokio::time::Instant::now())),
             plan,
         });
         start_commits(&shared)?;

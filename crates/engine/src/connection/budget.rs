@@ -14,7 +14,8 @@ use std::time::Duration;
 pub(crate) use lockkeeper_tree::LITTLE;
 use lockkeeper_tree::allowance;
 
-/// How often connections are looked at while memory is short.
+/// How often connections are looked at while memory is short, and how long one that has too much of it
+/// waits before it looks again.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Counts what waits for all connections.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
-use crate::connection::budget::{Account, LITTLE, TlsCharge};
+use crate::connection::budget::{Account, CHECK_INTERVAL, LITTLE, Pressure, TlsCharge};
 use crate::connection::{Connection, ConnectionState, Interest};
 use crate::shared::Shared;
 use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
@@ -31,8 +31,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long a connection may take until its handshake if it has a place that is kept for those who come
 /// back.
 const KEPT_TIME: Duration = Duration::from_secs(2);
-/// How long a connection that has too much of the memory for all waits before it looks again.
-const PAUSE: Duration = Duration::from_millis(100);
 /// How often a client counts as heard of that is not read, but takes what waits for it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 
@@ -49,6 +47,10 @@ enum Ended {
     Frame(#[from] FrameError),
     #[error("the peer did not take the last replies")]
     LastNotTaken,
+    #[error("an answer to a four-letter word was too large beside all that waits")]
+    NoRoomForAnswer,
+    #[error("no answer to a four-letter word within {0:?}: others were asked for before")]
+    NoAnswer(Duration),
     #[error("dropped a client that took nothing of what waits for it for {0:?}")]
     NotTaken(Duration),
     #[error("the TLS handshake failed: {0}")]
@@ -96,11 +98,8 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
     let mut reader = Reader::new(opened.incoming);
     let ended = match in_time(until, reader.opening()).await {
         Ok(Opening::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
-        Ok(Opening::Word(word)) => answer_word(&shared, &connection, word).await,
-        Ok(Opening::Tls) => {
-            refuse_tls(&shared, &connection);
-            Ok(())
-        }
+        Ok(Opening::Word(word)) => answer_word(&shared, &connection, word, until).await,
+        Ok(Opening::Tls) => refuse_tls(&shared, &connection).await,
         Err(ended) => Err(ended),
     };
 
@@ -136,24 +135,56 @@ async fn in_time<T>(
     timeout_at(deadline, opening).await.unwrap_or(Err(Ended::TooLate(time)))
 }
 
-async fn answer_word(shared: &Shared, connection: &Connection, word: [u8; 4]) -> Result<(), Ended> {
-    let Some(answer) = four_letter::answer(word, shared).await else {
+async fn answer_word(
+    shared: &Shared,
+    connection: &Connection,
+    word: [u8; 4],
+    until: (Instant, Duration),
+) -> Result<(), Ended> {
+    let answer = async { Ok(four_letter::answer(word, shared).await) };
+    let Some(answer) = in_time(until, answer).await.map_err(|_| Ended::NoAnswer(until.1))? else {
         let word = String::from_utf8_lossy(&word).into_owned();
         let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
         return Err(Ended::NoClient(what));
     };
-    connection.push_last(answer.into());
-    connection.flush();
-    Ok(())
+    send_last(shared, connection, answer.into()).await
 }
 
 /// Says in the clear that this is no TLS, which every TLS library reports at once. Whoever sees no more
 /// than an end takes the engine for one that is just starting, and tries again.
-fn refuse_tls(shared: &Shared, connection: &Connection) {
+async fn refuse_tls(shared: &Shared, connection: &Connection) -> Result<(), Ended> {
     let what = "connection closed: a client wants TLS, which is not spoken at this address";
     shared.log_limiter.warn("TLS at a plain port", Some(connection.peer), &what);
-    connection.push_last(Bytes::from_static(b"this port does not speak TLS\n"));
+    let refusal = Bytes::from_static(b"this port does not speak TLS\n");
+    send_last(shared, connection, refusal).await
+}
+
+/// Sends plain bytes and ends the connection, for a peer that the tree does not know. It is not read: who
+/// asks by `nc` has closed its side already. So that it cannot hold memory by taking a byte now and then,
+/// it has to take all of it in the time that a client may take nothing.
+async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Result<(), Ended> {
+    connection.push_last(bytes);
     connection.flush();
+    let time = shared.plan.limits.send_timeout;
+    let send = async {
+        let mut stall = StallDetector::default();
+        loop {
+            let wants = connection.wants();
+            if wants.life != ConnectionState::Finishing {
+                return Ok(());
+            }
+            // Load is shed among the connections that the tree knows, and this one is not.
+            if wants.pause && shared.budget.pressure() == Pressure::Full {
+                return Err(Ended::NoRoomForAnswer);
+            }
+            let limit = stall.limit(&wants, time);
+            tokio::select! {
+                sent = send(connection, &wants, limit) => sent?,
+                () = sleep(CHECK_INTERVAL), if wants.pause => {}
+            }
+        }
+    };
+    timeout(time, send).await.unwrap_or(Err(Ended::LastNotTaken))
 }
 
 /// Hands frames to the tree until either side ends the connection.
@@ -186,7 +217,6 @@ async fn exchange(
             return Ok(());
         }
         let full = shared.pipeline.is_full();
-        let is_ending = wants.life == ConnectionState::Finishing;
 
         // It lives, although what it sends is not read.
         let is_alive = stall.has_taken(&wants) && connection.is_held_back();
@@ -195,15 +225,9 @@ async fn exchange(
             let _ = shared.events.send(Event::Taken(connection.id));
         }
 
-        let patience = if is_ending { LINGER } else { shared.plan.limits.send_timeout };
-        let stuck_since = stall.since(&wants, is_ending);
-
+        let limit = stall.limit(&wants, shared.plan.limits.send_timeout);
         tokio::select! {
-            () = connection.attention() => {}
-            ready = connection.writable(), if wants.write => {
-                ready?;
-                connection.flush();
-            }
+            sent = send(connection, &wants, limit) => sent?,
             read = reader.fill(), if wants.read && !wants.pause && !full => {
                 read?;
                 reader.deliver(shared, connection)?;
@@ -213,19 +237,38 @@ async fn exchange(
                     yield_now().await;
                 }
             }
-            () = sleep(PAUSE), if wants.pause => {}
+            () = sleep(CHECK_INTERVAL), if wants.pause => {}
             () = shared.pipeline.room(), if full => {}
-            () = over(stuck_since, patience), if stuck_since.is_some() => {
-                // Another thread may have got on meanwhile.
-                if !stall.has_taken(&connection.wants()) {
-                    return Err(match is_ending {
-                        true => Ended::LastNotTaken,
-                        false => Ended::NotTaken(patience),
-                    });
-                }
+        }
+    }
+}
+
+/// Sends what waits for the peer, and returns when there is something new to look at. A peer that takes
+/// nothing of it for too long is given up. Cancel-safe.
+async fn send(
+    connection: &Connection,
+    wants: &Interest,
+    limit: Option<StallLimit>,
+) -> Result<(), Ended> {
+    let since = limit.map_or_else(Instant::now, |limit| limit.since);
+    let patience = limit.map_or(Duration::ZERO, |limit| limit.patience);
+    tokio::select! {
+        () = connection.attention() => {}
+        ready = connection.writable(), if wants.write => {
+            ready?;
+            connection.flush();
+        }
+        () = sleep_until(since + patience), if limit.is_some() => {
+            // Another thread may have got on meanwhile.
+            if connection.wants().taken == wants.taken {
+                return Err(match wants.life {
+                    ConnectionState::Finishing => Ended::LastNotTaken,
+                    _ => Ended::NotTaken(patience),
+                });
             }
         }
     }
+    Ok(())
 }
 
 /// Since when a peer has taken nothing of what waits for it. What it says gives it no time.
@@ -242,8 +285,9 @@ impl StallDetector {
         self.taken != wants.taken
     }
 
-    /// Notes how much it has taken now.
-    fn since(&mut self, wants: &Interest, is_ending: bool) -> Option<Instant> {
+    /// Notes how much it has taken now. `None` if nothing waits for it.
+    fn limit(&mut self, wants: &Interest, send_timeout: Duration) -> Option<StallLimit> {
+        let is_ending = wants.life == ConnectionState::Finishing;
         let waits = wants.write || is_ending;
         if !waits || self.has_taken(wants) || self.is_ending != is_ending {
             self.since = None;
@@ -252,13 +296,16 @@ impl StallDetector {
         if waits {
             self.since.get_or_insert_with(Instant::now);
         }
-        self.since
+        let patience = if is_ending { LINGER } else { send_timeout };
+        self.since.map(|since| StallLimit { since, patience })
     }
 }
 
-/// Waits until the time is over that a peer has which takes nothing.
-async fn over(stuck_since: Option<Instant>, patience: Duration) {
-    sleep_until(stuck_since.unwrap_or_else(Instant::now) + patience).await;
+/// For how long a peer may go on taking nothing.
+#[derive(Clone, Copy)]
+struct StallLimit {
+    since: Instant,
+    patience: Duration,
 }
 
 /// Everyday ends are logged for debugging only.
@@ -275,6 +322,8 @@ fn log_end(shared: &Shared, peer: Peer, ended: &Ended) {
         Ended::Frame(FrameError::TooLong { .. }) => "long frame",
         Ended::Frame(_) => "negative frame",
         Ended::LastNotTaken => "last replies",
+        Ended::NoRoomForAnswer => "answer memory",
+        Ended::NoAnswer(_) => "late answer",
         Ended::NotTaken(_) => "slow client",
         Ended::NoTls(_) => "TLS handshake",
         Ended::NoRoomForTls => "TLS memory",

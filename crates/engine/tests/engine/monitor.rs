@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use lockkeeper_engine::{Builder, Durability, Engine};
 use lockkeeper_wire::CreateMode;
 
-use crate::client::{Client, LONG, create, exists, get_data, word};
+use crate::client::{Client, LONG, create, eventually, exists, get_data, word};
 use crate::figures::Page;
 
 const SRVR: [&str; 9] = [
@@ -50,6 +51,53 @@ async fn s8_only_the_harmless_words_are_answered_by_everybody() {
     let engine = Engine::builder().four_letter_word("wchs").start().await.unwrap();
     assert!(word(&engine, "wchs").starts_with("0 connections watching 0 paths\n"));
     assert!(word(&engine, "wchc").contains("whitelist"));
+}
+
+/// An engine on a Unix socket, whose buffers are small, and a client with watches that take a listing of
+/// far more than these.
+async fn with_long_listing(dir: &std::path::Path, builder: Builder) -> (Engine, Client) {
+    let engine = builder.unix_socket(dir.join("socket")).start().await.unwrap();
+    let mut client = Client::connect(&engine, LONG);
+    let long = "x".repeat(1_000);
+    for n in 0..2_000 {
+        client.call(exists(&format!("/{n}{long}"), true)).unwrap_err();
+    }
+    (engine, client)
+}
+
+/// What the socket did not take at once of an answer was dropped: of 9 MB, a slow reader got 2.8 MB.
+///
+/// Seen to fail with one flush.
+#[tokio::test]
+async fn e36_a_long_answer_arrives_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, _client) = with_long_listing(dir.path(), talkative()).await;
+    let mut monitor = Client::raw(&engine);
+    monitor.send_bytes(b"wchp");
+    monitor.half_close();
+    let first = monitor.take(1);
+    // The engine's thread has done by now what it did before it waited for the monitor.
+    assert_eq!(word(&engine, "ruok"), "imok");
+    let listing = monitor.rest();
+    assert!(listing.ends_with(b"\n\n"), "it is cut off");
+    assert_eq!(listing.iter().filter(|byte| **byte == b'/').count() + first, 2_000);
+}
+
+/// Seen to fail without `LastNotTaken` in `send_last`.
+#[tokio::test]
+async fn e36_a_monitor_that_takes_nothing_does_not_keep_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = Duration::from_millis(100);
+    let builder = talkative().max_connections(2).send_timeout(limit);
+    let (engine, _client) = with_long_listing(dir.path(), builder).await;
+    let mut monitor = Client::raw(&engine);
+    monitor.send_bytes(b"wchp");
+    monitor.take(1);
+    eventually("its place is free", || {
+        let mut other = Client::raw(&engine);
+        other.try_send_bytes(b"ruok").is_ok() && other.rest() == b"imok"
+    });
+    assert!(!monitor.rest().ends_with(b"\n\n"), "all of it fits into a socket");
 }
 
 #[tokio::test]

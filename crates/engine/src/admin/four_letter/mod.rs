@@ -55,24 +55,29 @@ pub(crate) async fn answer(word: [u8; 4], shared: &Shared) -> Option<String> {
 }
 
 /// Has the tree thread list something, which may be long: one after the other, and with pauses, so that
-/// it takes no more than a small part of that thread's time, whoever many ask.
+/// it takes no more than a small part of that thread's time, however many ask.
+///
+/// Cancel-safe. The listing has the turn until it is over: one that nobody waits for any more is followed
+/// by a pause, too.
 async fn look(
     shared: &Shared,
     list: impl FnOnce(&TreeLoop) -> String + Send + 'static,
 ) -> Option<String> {
-    let mut next = shared.next_listing.lock().await;
+    let mut next = shared.next_listing.clone().lock_owned().await;
     sleep_until(*next).await;
-    let timed = move |tree: &TreeLoop| {
+    let list_and_pause = move |tree: &TreeLoop| {
         let began = Instant::now();
-        (list(tree), began.elapsed())
+        let listed = list(tree);
+        *next = Instant::now() + began.elapsed() * PAUSE;
+        listed
     };
-    let (listed, took) = shared.look(timed).await?;
-    *next = Instant::now() + took * PAUSE;
-    Some(listed)
+    shared.look(list_and_pause).await
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
     use crate::engine::Engine;
 
@@ -93,6 +98,46 @@ mod tests {
         );
         look(shared, clients::wchs).await.unwrap();
         assert!(Instant::now() >= next);
+    }
+
+    /// Whoever asked may be gone before the tree thread gets to the listing, and a limited time makes that
+    /// happen again and again.
+    #[tokio::test]
+    async fn a_listing_that_nobody_waits_for_is_followed_by_a_pause() {
+        let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
+        let shared = &engine.shared;
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let before = *shared.next_listing.lock().await;
+        let slow = move |_: &TreeLoop| {
+            let _ = begun.recv();
+            String::new()
+        };
+        // Polled once: the tree thread has it by then.
+        tokio::select! {
+            biased;
+            _ = look(shared, slow) => panic!("it has not begun"),
+            () = std::future::ready(()) => {}
+        }
+        assert!(shared.next_listing.try_lock().is_err(), "it goes on");
+        drop(begin);
+        assert!(*shared.next_listing.lock().await > before);
+    }
+
+    /// A word that waited for a listing had no deadline, and kept its place until others stopped asking.
+    /// Seen to fail without `in_time` around the answer.
+    #[tokio::test]
+    async fn e37_a_word_waits_for_its_listing_no_longer_than_a_connection_for_its_handshake() {
+        let time = std::time::Duration::from_millis(50);
+        let builder = Engine::builder().four_letter_word("*").handshake_time(time);
+        let engine = builder.start().await.unwrap();
+        let far = Instant::now() + std::time::Duration::from_secs(3_600);
+        *engine.shared.next_listing.lock().await = far;
+        let mut client = std::net::TcpStream::connect(engine.addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        client.write_all(b"wchs").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("the connection goes on");
+        assert_eq!(answer, "");
     }
 
     /// The list and the answers are in two places.
