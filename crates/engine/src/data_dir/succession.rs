@@ -41,20 +41,23 @@ pub(crate) struct Succession {
     quiet_until: Option<Duration>,
     /// Where a mark is to be removed after the quiet time.
     marked: Option<PathBuf>,
+    /// The longest timeout that a session can get.
+    max_timeout: Duration,
 }
 
 impl Succession {
     /// Prepares a server that was just read from its storage.
     pub(crate) fn begin(plan: &Plan, server: &mut Server) -> Result<Self, StartError> {
-        match (&plan.data_dir, plan.durability) {
-            (Some(dir), Durability::Memory) => Self::in_memory(plan, dir, server),
-            (Some(dir), _) => Self::on_disk(plan, dir, server),
+        let begun = match (&plan.data_dir, plan.durability) {
+            (Some(dir), Durability::Memory) => Self::in_memory(plan, dir, server)?,
+            (Some(dir), _) => Self::on_disk(plan, dir, server)?,
             (None, _) => {
                 server.begin_after(clock::zxid());
                 let quiet = plan.quiet_time.unwrap_or_default();
-                Ok(Self::default().quiet_for(quiet, server))
+                Self::default().quiet_for(quiet, server)
             }
-        }
+        };
+        Ok(Self { max_timeout: plan.config.max_session_timeout, ..begun })
     }
 
     fn in_memory(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
@@ -155,7 +158,7 @@ impl Succession {
             return Ok(());
         };
         // What sessions were promised by those before goes on until the quiet time is over.
-        floor.cover(server.stats().last_zxid, server.longest_timeout())
+        floor.cover(server.stats().last_zxid, server.longest_timeout(), self.max_timeout)
     }
 
     /// After an orderly end: the next engine need not wait for sessions that are over.
