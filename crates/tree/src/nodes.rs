@@ -39,6 +39,12 @@ impl Owner {
     pub(crate) fn is_session(self) -> bool {
         matches!(self, Self::Session(_))
     }
+
+    /// Whether it is a node of the kinds that locks are made of: their own, and the containers that these
+    /// are in.
+    pub(crate) fn is_of_lock(self) -> bool {
+        matches!(self, Self::Session(_) | Self::Container)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -296,9 +296,7 @@ impl<'a> Draft<'a> {
 
         let size = size_of_node(&path, new.data.len(), &acl);
         let size = size + Size { memory: list_weight as i64, disk: 0 };
-        // What locks are made of: their nodes, and the containers that these are in.
-        let is_of_lock = owner.is_session() || matches!(owner, Owner::Container);
-        self.grow(caller, size, is_of_lock && room::is_lock(new.data.len(), &acl))?;
+        self.grow(caller, size, owner.is_of_lock() && room::is_lock(new.data.len(), &acl))?;
         if owner.is_session() {
             self.check_ephemerals(caller)?;
         }
@@ -401,8 +399,8 @@ impl<'a> Draft<'a> {
 
         let growth = request.data.len() as i64 - node.data as i64;
         self.check_quota(caller, &request.path, (growth, 0))?;
-        let is_of_lock = node.owner.is_session() && room::is_lock(request.data.len(), &node.acl);
-        self.grow(caller, Size::of(growth), is_of_lock)?;
+        let is_lock = node.owner.is_of_lock() && room::is_lock(request.data.len(), &node.acl);
+        self.grow(caller, Size::of(growth), is_lock)?;
 
         Ok(Txn::SetData {
             version: next_version(node.version, request.version)?,

@@ -220,6 +220,9 @@ fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     // A lock that was idle for long has no container any more.
     let container = |path: &str| Request::CreateContainer(new_node(path, Container));
     assert!(world.ask(&client, &container("/locks")).is_ok());
+    // What says of a queue how many permits it has. Refused before, unlike a container with that data.
+    assert!(world.ask(&client, &set_data_to("/locks", 100)).is_ok());
+    assert_eq!(world.ask(&client, &set_data_to("/locks", 1_025)), FULL);
     world.create(&client, "/lock", Ephemeral);
     world.server.set_growth(Resource::Disk, Growth::Nothing);
     assert_eq!(world.ask(&client, &container("/locks-2")), FULL);
