@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::data_dir::backup::{Backup, BackupError};
+use crate::sockets::listen::BACKLOG;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 use crate::storage::{IoResultExt, Snapshots, Storage, StorageError};
 use crate::thread;
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Listens in a data directory. Without it the engine works all the same.
 pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
-    let opened = listen_at(&data_dir.join(NAME), PRIVATE);
+    let opened = listen_at(&data_dir.join(NAME), PRIVATE, BACKLOG);
     opened.inspect_err(|e| tracing::warn!("no other process can ask for a backup: {e}")).ok()
 }
 

@@ -69,7 +69,8 @@ impl BoundSockets {
             sockets.metrics = Some(listener);
         }
         if let Some(path) = &plan.unix_socket {
-            let (listener, file) = listen_at(path, plan.unix_socket_mode.unwrap_or(PRIVATE))?;
+            let mode = plan.unix_socket_mode.unwrap_or(PRIVATE);
+            let (listener, file) = listen_at(path, mode, backlog)?;
             sockets.addresses.unix = Some(file.path().to_path_buf());
             sockets.listeners.push(Listener::Unix(listener));
             sockets.socket = Some(file);

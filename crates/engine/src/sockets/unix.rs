@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, connect};
 use tokio::net::{UnixListener, UnixSocket};
 
-use super::listen::BACKLOG;
 use crate::error::StartError;
 use crate::storage::IoResultExt;
 
@@ -43,7 +42,13 @@ impl SocketFile {
 
 /// Listens at `path`, for the users that `mode` lets write to the socket. Replaces a file that a dead
 /// engine left. To be called within a runtime.
-pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), StartError> {
+///
+/// `backlog` is how many connections may wait to be accepted.
+pub(crate) fn listen_at(
+    path: &Path,
+    mode: u32,
+    backlog: u32,
+) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     let path = std::path::absolute(path).map_err(failed)?;
     let address = address(&path)?;
@@ -51,7 +56,7 @@ pub(crate) fn listen_at(path: &Path, mode: u32) -> Result<(UnixListener, SocketF
     create_private(directory).map_err(failed)?;
     let _turn = take_turn(directory).map_err(failed)?;
     remove_stale(&path, &address)?;
-    let listener = bind_with(&path, mode).map_err(failed)?;
+    let listener = bind_with(&path, mode, backlog).map_err(failed)?;
     let identity = identity(&path).map_err(failed)?;
     Ok((listener, SocketFile { path, identity }))
 }
@@ -101,11 +106,11 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
 }
 
 /// The permissions are set before anyone can connect: a bound socket that does not listen refuses.
-fn bind_with(path: &Path, mode: u32) -> io::Result<UnixListener> {
+fn bind_with(path: &Path, mode: u32, backlog: u32) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))?;
-    socket.listen(BACKLOG)
+    socket.listen(backlog)
 }
 
 fn identity(path: &Path) -> io::Result<Identity> {
