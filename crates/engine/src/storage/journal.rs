@@ -161,9 +161,10 @@ impl Journal {
             self.join()?;
         }
 
-        let (end, long) = (self.file.end(), self.long);
+        let end = self.file.end();
+        let is_overdue = end > 0 && self.end_after(bytes) > PATIENCE * self.long;
         let is_due = end > 0 && self.would_grow(bytes);
-        if end >= PATIENCE * long || (is_due && self.background.is_none()) {
+        if is_overdue || (is_due && self.background.is_none()) {
             self.join()?;
             return self.turn();
         }
