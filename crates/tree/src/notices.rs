@@ -155,6 +155,45 @@ pub enum Notice {
     },
 }
 
+impl Notice {
+    /// The kind of limit, in a word or two: repetitions of one kind say no more than the first.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::ReplyTooLong { .. } => "reply",
+            Self::TooManyOps { .. } => "ops",
+            Self::TooMuchToCount { .. } => "count",
+            Self::TooManyWatches { .. } => "watches",
+            Self::WatchesTooHeavy { .. } => "watch bytes",
+            Self::TooManyEphemerals { .. } => "ephemerals",
+            Self::NoRoom { .. } => "room",
+            Self::DiskShort { .. } => "disk",
+            Self::MemoryShort { .. } => "memory",
+            Self::AclTooLong { .. } => "acl",
+            Self::AclTooLarge { .. } => "acl bytes",
+            Self::QuotaExceeded { refused: true, .. } => "hard quota",
+            Self::QuotaExceeded { .. } => "soft quota",
+        }
+    }
+
+    /// Whose request it was, as far as that is noted.
+    pub fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Self::ReplyTooLong { connection, .. }
+            | Self::TooManyOps { connection, .. }
+            | Self::TooMuchToCount { connection, .. }
+            | Self::TooManyWatches { connection, .. }
+            | Self::WatchesTooHeavy { connection, .. }
+            | Self::TooManyEphemerals { connection, .. }
+            | Self::NoRoom { connection, .. }
+            | Self::DiskShort { connection }
+            | Self::MemoryShort { connection }
+            | Self::AclTooLong { connection, .. }
+            | Self::AclTooLarge { connection, .. } => Some(*connection),
+            Self::QuotaExceeded { .. } => None,
+        }
+    }
+}
+
 /// Collects notices; behind a cell, because they also arise where the server is only read.
 #[derive(Default)]
 pub(crate) struct Notices(RefCell<Vec<Notice>>);

@@ -143,8 +143,8 @@ impl TreeLoop {
 
     /// Lets the connections read and write, without sleeping.
     pub(super) async fn poll_sockets(&mut self, round: &mut Vec<Event>) {
-        // One yield polls the sockets, the next runs the tasks of those that are ready.
-        yield_now().await;
+        // The runtime polls the sockets once it has no other task, and wakes this one behind the tasks of
+        // those that are ready.
         yield_now().await;
         self.receive(round);
     }

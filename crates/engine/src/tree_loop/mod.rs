@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockkeeper_tree::{CloseReason, ConnectionId, Growth, Notice, Now, Output, Resource, Server};
+use lockkeeper_tree::{CloseReason, ConnectionId, Growth, Now, Output, Resource, Server};
 use lockkeeper_wire::SessionId;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -46,8 +46,6 @@ const PART_BYTES: usize = 256 * 1024;
 const EXPIRY_PAUSE: Duration = Duration::from_millis(100);
 /// From how long a wait for the disk on, that was a while.
 const STALL_THRESHOLD: Duration = Duration::from_millis(10);
-/// How long the next portion of timeouts waits before it asks again whether the last is committed.
-const EXPIRY_RETRY: Duration = Duration::from_millis(1);
 /// Up to how many sessions that expire at the same time are logged one by one.
 const LOGGED_EXPIRIES: usize = 64;
 
@@ -213,13 +211,13 @@ impl TreeLoop {
         let delay = self.delay(self.now());
         let pipeline = self.pipeline.clone();
         let spins = !self.arrivals.spin_time(&self.spin).is_zero();
-        // Turns wait until the disk has caught up.
-        let has_turns = self.turns.is_anyone_ready();
+        // Turns wait until the disk has caught up, and timeouts until the last portion is committed.
+        let waits_for_disk = self.turns.is_anyone_ready() || self.pipeline.has_timeouts();
         tokio::select! {
             biased;
             // When the time is up, the round is empty.
             _ = tokio::time::timeout(delay, self.events.recv_many(round, MAX_ROUND)) => false,
-            () = pipeline.released(), if spins || has_turns => spins,
+            () = pipeline.released(), if spins || waits_for_disk => spins,
         }
     }
 
@@ -229,11 +227,12 @@ impl TreeLoop {
         if self.pipeline.is_full() {
             return EXPIRY_PAUSE;
         }
-        if self.pipeline.has_timeouts() {
-            return EXPIRY_RETRY;
-        }
         if self.turns.is_anyone_held() || self.budget.pressure() != Pressure::None {
             return CHECK_INTERVAL;
+        }
+        if self.pipeline.has_timeouts() {
+            // The next timeout may be due already; its turn comes when the disk is done.
+            return LONGEST;
         }
         let next = self.server.next_timeout();
         let next = next.map(|at| at.max(self.no_expiry_before).saturating_sub(now.monotonic));
@@ -259,7 +258,8 @@ impl TreeLoop {
     async fn catch_up(&mut self, round: &mut Vec<Event>) {
         loop {
             let before = round.len();
-            // One yield polls the sockets, the next runs the tasks of those that are ready.
+            // After one yield, the sockets were polled and the tasks of those that were ready have run. A
+            // connection that was accepted then has its first look at its socket after another one.
             yield_now().await;
             yield_now().await;
             while let Ok(event) = self.events.try_recv() {
@@ -367,11 +367,13 @@ impl TreeLoop {
     /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
         (self.in_part, self.part_bytes) = (0, 0);
+        let began = Instant::now();
         if let Err(e) = self.succession.cover(&self.server) {
             // Nothing more may leave: another engine would not know of it.
             self.ending = Some(Err(e.into()));
             return;
         }
+        let mut disk_wait = began.elapsed();
 
         let changes = self.server.take_changes();
         self.idle.count(changes.len());
@@ -397,7 +399,8 @@ impl TreeLoop {
         let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
         self.part_waits |= !answered;
-        self.pause_expiry_after(submitted.elapsed());
+        disk_wait += submitted.elapsed();
+        self.pause_expiry_after(disk_wait);
         self.log_notices();
     }
 
@@ -424,17 +427,18 @@ impl TreeLoop {
 
     fn log_notices(&mut self) {
         for notice in self.server.take_notices() {
-            let (kind, connection) = describe(&notice);
-            let peer = connection.and_then(|id| self.connections.get(&id));
-            self.log_limiter.warn(kind, peer.map(|connection| connection.peer), &notice);
+            let peer = notice.connection().and_then(|id| self.connections.get(&id));
+            self.log_limiter.warn(notice.kind(), peer.map(|connection| connection.peer), &notice);
         }
     }
 
-    /// While the disk is behind there are no turns, and of a connection that waits for one, what comes next
-    /// is not read: its session could not be heard.
+    /// Of a connection whose requests wait for a turn, what comes next may not be read: its session could
+    /// not be heard, however long the turns of the others take. Not so of one that is held: its client is
+    /// to take something, unless it is the disk that keeps its replies back.
     fn hear_those_who_wait(&mut self, now: Now) {
-        if self.pipeline.is_behind() {
-            for id in self.turns.waiting() {
+        let is_behind = self.pipeline.is_behind();
+        for id in self.turns.waiting() {
+            if is_behind || !self.turns.is_held(id) {
                 self.server.heard_of(now, id);
             }
         }
@@ -491,27 +495,11 @@ impl TreeLoop {
 }
 
 fn is_auth_failure(output: &Output) -> bool {
-    use CloseReason::{AuthFailed, TooManyIdentities};
-    matches!(output, Output::Close(AuthFailed | TooManyIdentities { .. }))
-}
-
-/// What kind of notice it is, and whom it is about.
-fn describe(notice: &Notice) -> (&'static str, Option<ConnectionId>) {
-    match notice {
-        Notice::ReplyTooLong { connection, .. } => ("reply", Some(*connection)),
-        Notice::TooManyOps { connection, .. } => ("ops", Some(*connection)),
-        Notice::TooMuchToCount { connection, .. } => ("count", Some(*connection)),
-        Notice::AclTooLong { connection, .. } => ("acl", Some(*connection)),
-        Notice::TooManyWatches { connection, .. } => ("watches", Some(*connection)),
-        Notice::WatchesTooHeavy { connection, .. } => ("watch bytes", Some(*connection)),
-        Notice::TooManyEphemerals { connection, .. } => ("ephemerals", Some(*connection)),
-        Notice::NoRoom { connection, .. } => ("room", Some(*connection)),
-        Notice::DiskShort { connection } => ("disk", Some(*connection)),
-        Notice::MemoryShort { connection } => ("memory", Some(*connection)),
-        Notice::QuotaExceeded { refused: true, .. } => ("hard quota", None),
-        Notice::QuotaExceeded { .. } => ("soft quota", None),
-        _ => ("other", None),
-    }
+    use CloseReason::{AuthFailed, IdentitiesTooLong, TooManyIdentities};
+    let is_one = |reason: &CloseReason| {
+        matches!(reason, AuthFailed | TooManyIdentities { .. } | IdentitiesTooLong { .. })
+    };
+    matches!(output, Output::Close(reason) if is_one(reason))
 }
 
 #[cfg(test)]

@@ -113,18 +113,106 @@ async fn c8_memory_that_the_budgets_do_not_see_stops_growth() {
     until(node, true).await;
 }
 
+/// How often this thread has gone to sleep by itself.
+#[cfg(target_os = "linux")]
+fn sleeps_of_this_thread() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// While a portion of timeouts waited for a disk that hung, the thread asked each millisecond whether it
+/// still did. Seen to fail that way.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn e41_a_disk_that_hangs_before_the_next_timeouts_lets_the_thread_sleep() {
+    let engine = Engine::builder().tick(TICK).spin(Spin::Off).start().await.unwrap();
+    let clients = [come(&engine, None), come(&engine, None)];
+    clients.iter().for_each(|client| drop(answer(client)));
+    engine.pause_commits();
+    engine.skip_time(Duration::from_secs(60)).await;
+    while !engine.shared.pipeline.has_timeouts() {
+        yield_now().await;
+    }
+    let sleeps = || engine.shared.look(|_| sleeps_of_this_thread());
+    let before = sleeps().await.unwrap();
+    // Nothing is waited for: this is how long it is counted.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let count = sleeps().await.unwrap() - before;
+    assert!(count < 100, "it has slept {count} times");
+
+    engine.resume_commits();
+    let since = Instant::now();
+    while engine.sessions() > 0 || engine.shared.pipeline.has_timeouts() {
+        assert!(since.elapsed() < Duration::from_secs(60), "in vain");
+        yield_now().await;
+    }
+}
+
+/// Many that each send a lot have to wait for many long turns, in which nothing more may be read of them:
+/// sessions ended whose pings lay in the sockets. Seen to fail when they are heard only while the disk is
+/// behind.
+#[tokio::test]
+async fn e40_whoever_waits_for_a_turn_keeps_the_session() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const CLIENTS: usize = 12;
+    /// More than a few, so that they wait for a turn.
+    const PINGS: usize = 20;
+    /// Long in the time that is skipped, so that nothing depends on how fast the test is.
+    const ASKED: Duration = Duration::from_secs(10);
+
+    /// Makes each round one that has time for one turn only, and that takes a third of the timeout.
+    fn delay(shared: Arc<crate::shared::Shared>, is_over: Arc<AtomicBool>) {
+        let (later, over) = (shared.clone(), is_over.clone());
+        let inspect = move |_: &TreeLoop| {
+            std::thread::sleep(Duration::from_millis(3));
+            if !over.load(Ordering::Relaxed) {
+                delay(later, over);
+            }
+        };
+        let _ = shared.events.send(Event::Skip(ASKED / 3, oneshot::channel().0));
+        let _ = shared.events.send(Event::Inspect(Box::new(inspect)));
+    }
+
+    let engine = Engine::builder().tick(ASKED / 20).start().await.unwrap();
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| come_for(&engine, None, ASKED)).collect();
+    clients.iter().for_each(|client| assert_ne!(answer(client).timeout_ms, 0));
+    let mut pings = BytesMut::new();
+    for _ in 0..PINGS {
+        write_frame(&mut pings, |out| out.extend_from_slice(&[255, 255, 255, 254, 0, 0, 0, 11]));
+    }
+    let let_go = hold(&engine);
+    clients.iter().for_each(|mut client| client.write_all(&pings).unwrap());
+    let is_over = Arc::new(AtomicBool::new(false));
+    delay(engine.shared.clone(), is_over.clone());
+    drop(let_go);
+    for client in &clients {
+        let mut bytes = BytesMut::new();
+        for _ in 0..PINGS {
+            assert_eq!(next::<ReplyHeader>(client, &mut bytes, 1024).error, 0);
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+}
+
 const TICK: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Sends a handshake for a session, or for a new one.
 fn come(engine: &Engine, session: Option<&ConnectResponse>) -> TcpStream {
+    come_for(engine, session, TIMEOUT)
+}
+
+/// The same with this session timeout.
+fn come_for(engine: &Engine, session: Option<&ConnectResponse>, timeout: Duration) -> TcpStream {
     let mut stream = TcpStream::connect(engine.addr().unwrap()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let none = Bytes::from_static(&[0; PASSWORD_LEN]);
     let request = ConnectRequest {
         protocol_version: 0,
         last_zxid_seen: Zxid(0),
-        timeout_ms: TIMEOUT.as_millis() as i32,
+        timeout_ms: timeout.as_millis() as i32,
         session_id: session.map_or(SessionId::NONE, |known| known.session_id),
         password: session.map_or(none, |known| known.password.clone()),
         read_only: Some(false),
@@ -396,4 +484,11 @@ async fn no_thread_polls_when_spinning_is_off() {
         let adaptive = polls_in_a_ping_pong(Spin::Adaptive, durability).await;
         assert!(adaptive > 0, "{durability}: what is counted is what polls");
     }
+}
+
+#[test]
+fn e39_identities_that_are_too_long_are_refused_credentials() {
+    let close = Output::Close(CloseReason::IdentitiesTooLong { bytes: 2, max: 1 });
+    assert!(is_auth_failure(&close));
+    assert!(!is_auth_failure(&Output::Close(CloseReason::PlacesKept)));
 }

@@ -31,6 +31,11 @@ impl Turns {
         !self.held.is_empty()
     }
 
+    /// Whether its client is to take something before it gets a turn.
+    pub(super) fn is_held(&self, id: ConnectionId) -> bool {
+        self.held.contains(&id)
+    }
+
     /// The connections of which frames wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = ConnectionId> {
         self.frames.keys().copied()
