@@ -129,9 +129,10 @@ impl Engine {
         Ok(Backup { path, records })
     }
 
-    /// Stops the engine: what it has received is committed and answered, then all connections are
-    /// closed, and the data directory and the addresses are free. Sessions live on in the data
-    /// directory, with their full timeout from the next start.
+    /// Stops the engine: what it has handled is committed and answered, then all connections are
+    /// closed, and the data directory and the addresses are free. Requests that still wait for their turn
+    /// are not handled, and a backup that is under way fails with [`BackupError::Ended`]. Sessions live on
+    /// in the data directory, with their full timeout from the next start.
     ///
     /// # Errors
     /// If the engine had ended before, or the last commit failed.

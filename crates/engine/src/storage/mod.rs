@@ -9,6 +9,7 @@
 mod activity;
 mod batch;
 mod checkpoint;
+mod copies;
 mod database;
 mod dir;
 mod disk;
@@ -27,6 +28,7 @@ mod tests;
 
 pub(crate) use self::activity::{During, SyncTime};
 pub(crate) use self::batch::Batch;
+pub(crate) use self::copies::Snapshots;
 pub(crate) use self::database::Repairs;
 pub(crate) use self::dir::OwnedDirectory;
 pub use self::durability::{Durability, UnknownDurability};
@@ -36,5 +38,5 @@ pub(crate) use self::files::{
     DATABASE, FORMAT, LOCK, LockedFile, create_private, is_data, open_or_create, sync_parent,
 };
 pub(crate) use self::mark::{QuietTime, mark_restored, remove_mark, restored_mark};
-pub(crate) use self::snapshot::{Draft, Snapshots};
+pub(crate) use self::snapshot::Draft;
 pub(crate) use self::store::Storage;

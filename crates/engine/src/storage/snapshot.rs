@@ -3,12 +3,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockkeeper_tree::Table;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::batch::Batch;
+use super::copies::Snapshots;
 use super::database::{OpenDisk, Repairs};
 use super::dir::{DataDir, State};
 use super::disk::plain;
@@ -21,10 +23,6 @@ use super::store::{Disk, Storage};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
-
-/// Gives consistent views of a storage while it is being written. Does not keep it open.
-#[derive(Clone)]
-pub(crate) struct Snapshots(Weak<OpenDisk>);
 
 impl Storage {
     /// Opens what is in `dir` and checks every page of it, but changes nothing: what opening
@@ -67,39 +65,41 @@ impl Storage {
             open.apply(&tail.outcome, applied)?;
         }
 
-        let disk = Disk { journal: None, open: Arc::new(open), failed: false };
+        let disk = Disk::new(None, Arc::new(open));
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
     }
 
     /// Copies all records into a new directory, which is complete in itself but not in its place.
     pub(crate) fn fill(&self, draft: &Draft) -> Result<u64, StorageError> {
         match &self.disk {
-            Some(disk) => fill(&disk.open, draft.path()),
+            Some(disk) => fill(&disk.open, draft.path(), &AtomicBool::new(false)),
             None => Err(StorageError::GivenUp),
         }
     }
 
     /// For backups while it is open; `None` if nothing is on a disk.
     pub(crate) fn snapshots(&self) -> Option<Snapshots> {
-        self.disk.as_ref().map(|disk| Snapshots(Arc::downgrade(&disk.open)))
+        self.disk.as_ref().map(|disk| disk.snapshots.clone())
     }
 }
 
 impl Snapshots {
     /// Copies the state as of the last commit into `target`, a directory that does not exist yet
-    /// and is there as a whole or not at all. `None` if the storage was closed.
+    /// and is there as a whole or not at all. `None` if the storage was closed, before or meanwhile.
     ///
     /// The copy is complete in itself: it has been synced, and needs no recovery.
     pub(crate) fn copy_to(&self, target: &Path) -> Option<Result<u64, StorageError>> {
-        let open = self.0.upgrade()?;
-        Some(copy(&open, target))
+        match self.while_open(|open, is_over| copy(open, target, is_over))? {
+            Err(StorageError::GivenUp) => None,
+            copied => Some(copied),
+        }
     }
 }
 
-fn copy(open: &OpenDisk, target: &Path) -> Result<u64, StorageError> {
+fn copy(open: &OpenDisk, target: &Path, is_over: &AtomicBool) -> Result<u64, StorageError> {
     check_place(open.dir.path(), target)?;
     let draft = Draft::beside(target)?;
-    let records = fill(open, draft.path())?;
+    let records = fill(open, draft.path(), is_over)?;
     draft.put_in_place(target)?;
     Ok(records)
 }
@@ -180,13 +180,19 @@ impl Drop for Draft {
 }
 
 /// Writes all records into a new directory; their number.
-fn fill(open: &OpenDisk, dir: &Path) -> Result<u64, StorageError> {
+///
+/// # Errors
+/// [`StorageError::GivenUp`] when it is over.
+fn fill(open: &OpenDisk, dir: &Path, is_over: &AtomicBool) -> Result<u64, StorageError> {
     let mut copy = Storage::open(Some(dir), Durability::Sync)?;
     copy.keep_no_logs();
     let (transaction, mut newer) = open.snapshot()?;
 
     let (mut batch, mut bytes, mut records) = (Batch::default(), 0, 0);
     open.load_from(&transaction, |table: Table, key, value| {
+        if is_over.load(Ordering::Relaxed) {
+            return Err(StorageError::GivenUp);
+        }
         let value = newer.take(table, key).unwrap_or_else(|| Some(value.to_vec()));
         let Some(value) = value else {
             return Ok(());

@@ -8,6 +8,7 @@ use lockkeeper_tree::Table;
 
 use super::activity::SyncTime;
 use super::batch::Batch;
+use super::copies::Snapshots;
 use super::database::OpenDisk;
 use super::dir::{DataDir, State};
 use super::disk::{Wrap, plain};
@@ -100,10 +101,15 @@ pub(super) struct Disk {
     /// `None` if it is only looked at.
     pub(super) journal: Option<Journal>,
     pub(super) open: Arc<OpenDisk>,
+    pub(super) snapshots: Snapshots,
     pub(super) failed: bool,
 }
 
 impl Disk {
+    pub(super) fn new(journal: Option<Journal>, open: Arc<OpenDisk>) -> Self {
+        Self { journal, snapshots: Snapshots::of(open.clone()), open, failed: false }
+    }
+
     fn open(path: &Path, durability: Durability, wrap: Wrap) -> Result<Disk, StorageError> {
         let (dir, state) = DataDir::claim(path)?;
         let logs = LogDir::new(path, wrap.clone())?;
@@ -130,7 +136,7 @@ impl Disk {
         let open = Arc::new(open);
         let sync = durability == Durability::Sync;
         let journal = Journal::begin(logs, open.clone(), applied, sync)?;
-        Ok(Disk { journal: Some(journal), open, failed: false })
+        Ok(Disk::new(Some(journal), open))
     }
 
     fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
@@ -158,6 +164,7 @@ impl Disk {
 impl Drop for Disk {
     /// Nothing is lost if this fails: the next start finds it in the logs.
     fn drop(&mut self) {
+        self.snapshots.end();
         if let Err(e) = self.close() {
             tracing::warn!("{e}");
         }

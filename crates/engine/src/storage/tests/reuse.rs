@@ -175,6 +175,30 @@ fn the_logs_of_a_copy_take_no_room() {
     assert!(Storage::open(Some(&target), Durability::Sync).is_ok());
 }
 
+/// A copy that was under way kept the directory locked after the end of its engine. Seen to fail that way.
+#[test]
+fn e43_a_copy_gives_the_directory_up_with_its_storage() {
+    let (dir, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut storage = open(&dir, Durability::Os).unwrap();
+    for n in 1..=60 {
+        let mut batch = numbered(n);
+        batch.put(Table::Nodes, format!("/large/{n}"), vec![b'x'; 1_000_000]);
+        storage.commit(&mut batch).unwrap();
+    }
+    let (snapshots, target) = (storage.snapshots().unwrap(), place.path().join("copy"));
+    let copying = {
+        let target = target.clone();
+        std::thread::spawn(move || snapshots.copy_to(&target).map(Result::unwrap))
+    };
+    while place.path().read_dir().unwrap().next().is_none() {
+        std::thread::yield_now();
+    }
+    drop(storage);
+    assert!(open(&dir, Durability::Os).is_ok(), "the copy has it still");
+    let is_whole = copying.join().unwrap().is_some();
+    assert_eq!(place.path().read_dir().unwrap().count(), usize::from(is_whole));
+}
+
 impl Disks {
     /// The number of a file of this name.
     fn of(&self, dir: &TempDir, name: &str) -> usize {
