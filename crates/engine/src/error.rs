@@ -133,7 +133,7 @@ pub enum StartError {
     #[error(transparent)]
     SuperDigest(#[from] InvalidSuperDigest),
 
-    /// A four-letter word that there is not.
+    /// An unknown four-letter word.
     #[error("the four-letter word {word:?} is unknown: leave it out, or write * for all")]
     UnknownWord {
         /// The word that was asked for.
@@ -196,6 +196,11 @@ impl StartError {
     /// The error for what the operating system does not give.
     pub(crate) fn refused(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
+    }
+
+    /// The error for a thread that the operating system does not give.
+    pub(crate) fn no_thread(source: io::Error) -> Self {
+        Self::System { what: "a thread", source }
     }
 }
 

@@ -65,7 +65,8 @@ async fn start(plan: Plan) -> Result<Engine, StartError> {
     let (ended, ending) = watch::channel(None);
     thread::spawn("lockkeeper-tree", move || {
         run(plan, started, &ended, ending);
-    })?;
+    })
+    .map_err(StartError::no_thread)?;
     engine.await.unwrap_or(Err(EngineError::Panicked.into()))
 }
 

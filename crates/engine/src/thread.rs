@@ -1,15 +1,16 @@
 //! The threads of an engine.
 
-use std::thread;
+use std::io;
+use std::thread::{self, JoinHandle};
 
 use tracing::Dispatch;
 
-use crate::error::StartError;
-
 /// Starts a thread that logs to where the caller logs.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     let dispatch = tracing::dispatcher::get_default(Dispatch::clone);
     let body = move || tracing::dispatcher::with_default(&dispatch, body);
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
-    thread.map(drop).map_err(StartError::refused("a thread"))
+    thread::Builder::new().name(name.to_owned()).spawn(body)
 }

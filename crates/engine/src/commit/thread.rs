@@ -16,7 +16,7 @@ pub(crate) type OnEnd = Arc<dyn Fn(Result<(), EngineError>) + Send + Sync>;
 /// Starts the commit thread, which tells how it ended after it has given up the data directory. When
 /// it is recycled, it starts its successor instead.
 pub(crate) fn start(pipeline: Arc<Pipeline>, tell: OnEnd) -> Result<(), StartError> {
-    thread::spawn("lockkeeper-commit", move || {
+    let thread = thread::spawn("lockkeeper-commit", move || {
         let result = loop {
             match catch_unwind(AssertUnwindSafe(|| run(&pipeline))) {
                 Ok(Ok(Returned::Recycled)) => match start(pipeline.clone(), tell.clone()) {
@@ -32,7 +32,8 @@ pub(crate) fn start(pipeline: Arc<Pipeline>, tell: OnEnd) -> Result<(), StartErr
             }
         };
         tell(result);
-    })
+    });
+    thread.map(drop).map_err(StartError::no_thread)
 }
 
 /// Why the commit thread has returned.

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::data_dir::backup::{Backup, BackupError};
+use crate::error::StartError;
 use crate::sockets::listen::BACKLOG;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 use crate::storage::{IoResultExt, Snapshots, Storage, StorageError};
@@ -86,7 +87,8 @@ pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, 
     thread::spawn("lockkeeper-backup", move || {
         // Whoever asked may be gone.
         let _ = sender.send(snapshots.copy_to(&target));
-    })?;
+    })
+    .map_err(StartError::no_thread)?;
     let copied = copied.await.ok().flatten().ok_or(BackupError::Ended)?;
     Ok(copied?)
 }

@@ -26,7 +26,8 @@ impl Handshakes {
         let runtime = runtime.map_err(StartError::refused("a thread for TLS"))?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel();
-        thread::spawn("lockkeeper-tls", move || _ = runtime.block_on(ended))?;
+        thread::spawn("lockkeeper-tls", move || _ = runtime.block_on(ended))
+            .map_err(StartError::no_thread)?;
         Ok(Self { handle, _end: end })
     }
 

@@ -19,7 +19,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use redb::StorageBackend;
@@ -33,6 +33,7 @@ use super::error::{IoResultExt, StorageError};
 use super::log::file::{CHUNK, LogFile};
 use super::log::record::{self, Place};
 use super::log::{Access, Applied, LogDir, number, strict};
+use crate::thread;
 
 /// How many times as long it may get while the checkpoint before is not over.
 const PATIENCE: u64 = 4;
@@ -269,8 +270,7 @@ impl Journal {
         name: &str,
         work: impl FnOnce() -> Result<LogFile, StorageError> + Send + 'static,
     ) -> Result<(), StorageError> {
-        let thread = thread::Builder::new().name(name.to_owned());
-        let running = thread.spawn(move || work().inspect_err(|e| tracing::error!("{e}")));
+        let running = thread::spawn(name, move || work().inspect_err(|e| tracing::error!("{e}")));
         self.background = Some(running.at(&self.dir.path)?);
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Journal {
     /// Waits for what is under way in the background, and does not hurry it.
     pub(super) fn wait(&mut self) {
         while self.background.as_ref().is_some_and(|background| !background.is_finished()) {
-            thread::yield_now();
+            std::thread::yield_now();
         }
         self.join().unwrap();
     }
