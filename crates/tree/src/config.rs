@@ -52,13 +52,23 @@ pub struct Config {
 }
 
 impl Config {
+    /// The shortest session timeout, where none is set.
+    pub fn min_timeout(tick: Duration) -> Duration {
+        tick.saturating_mul(2)
+    }
+
+    /// The longest session timeout, where none is set.
+    pub fn max_timeout(tick: Duration) -> Duration {
+        tick.saturating_mul(20)
+    }
+
     /// ZooKeeper's defaults for a tick of this length: timeouts between 2 and 20 ticks, no TTL
     /// nodes, a look for reapable nodes every minute, unused containers kept.
     pub fn with_tick(tick: Duration) -> Self {
         Self {
             tick,
-            min_session_timeout: tick * 2,
-            max_session_timeout: tick * 20,
+            min_session_timeout: Self::min_timeout(tick),
+            max_session_timeout: Self::max_timeout(tick),
             max_frame: MAX_FRAME,
             max_sessions: 1_000_000,
             max_watches: 1_000_000,

@@ -1,6 +1,6 @@
 //! The lengths of the parts of a reply on the wire, to compute a reply's length before it is made.
 
-use lockkeeper_wire::{ReplyHeader, Sequence, Stat};
+use lockkeeper_wire::{MultiHeader, ReplyHeader, Sequence, Stat};
 
 /// A length, a count or a number.
 pub(crate) const LEN: usize = size_of::<i32>();
@@ -9,6 +9,6 @@ pub(crate) const STAT: usize = Stat::LENGTH;
 /// What stands before every body.
 pub(crate) const REPLY_HEADER: usize = ReplyHeader::LENGTH;
 /// What stands before every result of a `multi` or `multiRead`, and after the last one.
-pub(crate) const ITEM_HEADER: usize = 9;
+pub(crate) const ITEM_HEADER: usize = MultiHeader::LENGTH;
 /// The digits of a sequence number.
 pub(crate) const SEQUENCE: usize = Sequence::LENGTH;

@@ -90,6 +90,7 @@ pub use config::{Config, Entropy, InvalidSuperDigest, Now, SuperDigest};
 pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
 pub use report::WatchSummary;
+pub use restore::LAST_EPOCH;
 pub use room::{Growth, Resource};
 pub use server::{Server, SessionInfo, Stats};
 pub use share::{LITTLE, allowance};

@@ -56,7 +56,7 @@ impl Rearming {
         let relative_zxid = Zxid::decode(input)?;
         let (mut lists, mut left) = (Vec::with_capacity(count), Left::default());
         for _ in 0..count {
-            let paths = length(input)?;
+            let paths = input.take_len()?;
             lists.push((paths, input.clone()));
             for _ in 0..paths {
                 left.weight += weight(input)?;
@@ -85,14 +85,6 @@ impl Rearming {
             }
         }
         Ok(portion)
-    }
-}
-
-/// The length of a list; null is as good as empty.
-fn length(input: &mut Decoder) -> Result<usize, DecodeError> {
-    match i32::decode(input)? {
-        -1 => Ok(0),
-        count => usize::try_from(count).map_err(|_| DecodeError::NegativeLength(count)),
     }
 }
 

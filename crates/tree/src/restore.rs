@@ -10,7 +10,7 @@ use crate::sessions::Sessions;
 use crate::storage::{RestoreError, Table};
 
 /// No server begins in this epoch: its last number would be the last one of an `i64`.
-const LAST_EPOCH: u32 = i32::MAX as u32;
+pub const LAST_EPOCH: u32 = i32::MAX as u32;
 
 /// The state as far as it has been read.
 pub(crate) struct Restoring {

@@ -59,7 +59,10 @@ impl Decoder {
     }
 
     /// Takes a length or count; a null (-1) is 0.
-    fn take_len(&mut self) -> Result<usize, DecodeError> {
+    ///
+    /// # Errors
+    /// If the bytes end early, or it is another negative number.
+    pub fn take_len(&mut self) -> Result<usize, DecodeError> {
         self.take_nullable_len().map(Option::unwrap_or_default)
     }
 

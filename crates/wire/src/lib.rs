@@ -50,7 +50,7 @@ pub use error::{DecodeError, ErrorCode};
 pub use frame::{FrameError, MAX_FRAME, split_frame, write_frame};
 pub use handshake::{ConnectRequest, ConnectResponse, PASSWORD_LEN};
 pub use ids::{Sequence, SessionId, Zxid};
-pub use multi::{Op, OpResult, ReadOp, ReadResult};
+pub use multi::{MultiHeader, Op, OpResult, ReadOp, ReadResult};
 pub use op::{CreateMode, OpCode, xid};
 pub use path::{PathError, ZnodePath};
 pub use request::{Request, RequestHeader};

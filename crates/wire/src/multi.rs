@@ -83,7 +83,8 @@ pub enum ReadResult {
     Error(ErrorCode),
 }
 
-struct MultiHeader {
+/// What stands before every item, and after the last one.
+pub struct MultiHeader {
     kind: i32,
     done: bool,
     error: i32,
@@ -92,6 +93,9 @@ struct MultiHeader {
 record!(MultiHeader { kind, done, error });
 
 impl MultiHeader {
+    /// Its length, in bytes.
+    pub const LENGTH: usize = 2 * size_of::<i32>() + size_of::<bool>();
+
     const END: Self = Self { kind: -1, done: true, error: -1 };
 
     fn of(op: OpCode) -> Self {

@@ -161,7 +161,9 @@ async fn ready(shared: &Shared) -> Result<(), String> {
         return Err(format!("{sessions} sessions are alive, which is the limit"));
     }
     if let Some(open) = shared.admission.is_full() {
-        return Err(format!("{open} connections are open; the last places are for who comes back"));
+        return Err(format!(
+            "{open} connections are open; the last ones are reserved for clients that reconnect"
+        ));
     }
     has_room(shared)
 }

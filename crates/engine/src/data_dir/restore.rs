@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lockkeeper_tree::{Config, Server};
+use lockkeeper_tree::{Config, LAST_EPOCH, Server};
 use lockkeeper_wire::Zxid;
 
 use crate::clock;
@@ -17,9 +17,6 @@ use crate::storage::{
     Batch, DATABASE, Draft, Durability, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs,
     Storage, StorageError, mark_restored,
 };
-
-/// The last epoch that a restore may begin: the next one would have no end.
-const LAST_EPOCH: u32 = i32::MAX as u32 - 1;
 
 /// What is to become of a data directory that is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,7 +197,7 @@ fn read(dir: &Path, inspect: Inspect) -> Result<(Storage, Server), RestoreFailur
 /// The number above which a server begins that comes after this one.
 fn base_above(known: Zxid) -> Result<Zxid, RestoreFailure> {
     let epoch = known.epoch();
-    if epoch >= LAST_EPOCH {
+    if epoch.saturating_add(1) >= LAST_EPOCH {
         return Err(RestoreFailure::UsedUp { epoch });
     }
     Ok(start_above(epoch))

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lockkeeper_tree::Config;
+
 use super::plan::{IdleHook, Plan};
 use crate::error::StartError;
 #[cfg(feature = "tls")]
@@ -236,8 +238,8 @@ impl Builder {
 
     fn check_timeouts(&mut self) -> Result<(), StartError> {
         let tick = self.plan.config.tick;
-        let min = self.min_session_timeout.unwrap_or(tick.saturating_mul(2));
-        let max = self.max_session_timeout.unwrap_or(tick.saturating_mul(20));
+        let min = self.min_session_timeout.unwrap_or_else(|| Config::min_timeout(tick));
+        let max = self.max_session_timeout.unwrap_or_else(|| Config::max_timeout(tick));
         if tick < Duration::from_millis(1) || min.is_zero() || min > max {
             return Err(StartError::Timeouts { tick, min, max });
         }
@@ -363,7 +365,8 @@ impl Builder {
     ///
     /// With less room, creates and data that gets longer are refused with the error -125 (quota exceeded),
     /// except for ephemeral nodes with up to 1 KiB of data, and with less than half of it those as well.
-    /// Everything else goes on. The room is looked at every 0.1 to 1 s.
+    /// Everything else goes on. The room is looked at every second while there is plenty, every 0.1 s
+    /// while there is little, and every 10 ms while that gets less.
     pub fn disk_reserve(mut self, bytes: u64) -> Self {
         self.plan.limits.disk_reserve = Some(bytes);
         self

@@ -175,9 +175,7 @@ impl StorageError {
             io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
                 StorageError::NotADirectory { path }
             }
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => StorageError::Full { path, source },
+            _ if is_full(&source) => StorageError::Full { path, source },
             _ => StorageError::Io { path, source },
         }
     }
@@ -233,6 +231,12 @@ impl<T> IoResultExt<T> for io::Result<T> {
     fn at(self, path: &Path) -> Result<T, StorageError> {
         self.map_err(|e| StorageError::io(path, e))
     }
+}
+
+/// Whether the disk, or what this user may have of it, has no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// Whether the library found nonsense, rather than the operating system trouble.

@@ -14,6 +14,7 @@ use redb::StorageBackend;
 use wal_db::{WalError, WalStore};
 
 use crate::storage::disk::{PIECE, Pace};
+use crate::storage::error::is_full;
 
 /// How much is filled with zeros at a time, in bytes, when a commit needs it at once.
 pub(crate) const CHUNK: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
@@ -175,11 +176,6 @@ fn fill(file: &dyn StorageBackend, from: u64, to: u64) -> io::Result<()> {
         at += length;
     }
     Ok(())
-}
-
-fn is_full(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl WalStore for LogFile {
