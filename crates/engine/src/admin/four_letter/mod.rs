@@ -106,20 +106,20 @@ mod tests {
     async fn a_listing_that_nobody_waits_for_is_followed_by_a_pause() {
         let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
         let shared = &engine.shared;
-        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
         let before = *shared.next_listing.lock().await;
         let slow = move |_: &TreeLoop| {
-            let _ = begun.recv();
+            let _ = begun.send(());
+            let _ = ended.recv();
             String::new()
         };
-        // Polled once: the tree thread has it by then.
         tokio::select! {
-            biased;
-            _ = look(shared, slow) => panic!("it has not begun"),
-            () = std::future::ready(()) => {}
+            _ = look(shared, slow) => panic!("it is not over"),
+            begun = has_begun => begun.unwrap(),
         }
         assert!(shared.next_listing.try_lock().is_err(), "it goes on");
-        drop(begin);
+        drop(end);
         assert!(*shared.next_listing.lock().await > before);
     }
 
