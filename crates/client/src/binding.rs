@@ -3,10 +3,10 @@
 
 use std::cell::RefCell;
 
-use lockkeeper_session::HoldId;
+use lockkeeper_session::Binding;
 
-/// A hold, and the address of the session that has it.
-pub(crate) type Key = (usize, HoldId);
+/// A hold and its holder, and the address of the session that has it.
+pub(crate) type Key = (usize, Binding);
 
 thread_local! {
     /// What the work that runs on this thread is bound to, the innermost last.
@@ -44,8 +44,8 @@ impl Drop for Unbind {
     }
 }
 
-/// The holds of this session that what runs on this thread is bound to.
-pub(crate) fn holds_of(session: usize) -> Vec<HoldId> {
+/// The holds of this session that what runs on this thread is bound to, with their holders.
+pub(crate) fn holds_of(session: usize) -> Vec<Binding> {
     BOUND.with_borrow(|bound| {
         let ours = bound.iter().filter(|(of, _)| *of == session);
         ours.map(|(_, id)| *id).collect()

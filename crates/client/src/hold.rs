@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper_session::{Cleanup, HoldId};
+use lockkeeper_session::{Binding, Cleanup, HoldId};
 use lockkeeper_wire::{SessionId, Zxid};
 use tokio::sync::oneshot;
 
@@ -17,13 +17,15 @@ use crate::status::HoldState;
 pub struct Hold {
     shared: Arc<Shared>,
     id: HoldId,
+    /// What binds requests to it and its present holder.
+    binding: Binding,
     /// Whether the session has been told that it is over.
     ended: bool,
 }
 
 impl Hold {
     pub(crate) fn new(shared: Arc<Shared>, id: HoldId) -> Self {
-        Self { shared, id, ended: false }
+        Self { shared, id, binding: Binding::new(id), ended: false }
     }
 
     /// The state of the hold and of the session's lease now.
@@ -37,26 +39,35 @@ impl Hold {
         self.shared.is_gone(self.id)
     }
 
-    /// Has it outlast the lease's deadline: it is in jeopardy then, and goes on when the servers have
-    /// proven that its node is still the one that the transaction `czxid` created. Gives whether it
+    /// Makes it outlast the lease's deadline: it is in jeopardy then, and goes on when the servers have
+    /// proven that its node is still the one that the transaction `czxid` created. Returns whether it
     /// may: not if a deadline has passed already, or the node is gone.
     pub fn ride_out(&self, czxid: Zxid) -> bool {
         self.shared.ride_out(self.id, czxid)
     }
 
-    /// Has it end at the next deadline, or now if it is in jeopardy.
+    /// Makes it end at the next deadline, or now if it is in jeopardy.
     pub fn end_at_deadline(&self) {
         self.shared.end_at_deadline(self.id);
     }
 
-    /// Has the node proven no more, and nothing sent that is bound to it: its holder has found out in
+    /// Hands the node on to another holder. It stays proven, and what was bound to the holder before is
+    /// not sent any more.
+    pub fn hand_on(&mut self) {
+        // A hold that is over has no new binding, and what has the old one is refused.
+        if let Some(binding) = self.shared.hand_on(self.id) {
+            self.binding = binding;
+        }
+    }
+
+    /// Ends the proofs of the node, and sends nothing that is bound to it any more: its holder has found out in
     /// another way that it is gone. It counts as live until it is dropped.
     pub fn give_up(&self) {
         self.shared.give_up(self.id);
     }
 
     pub(crate) fn key(&self) -> binding::Key {
-        (self.shared.address(), self.id)
+        (self.shared.address(), self.binding)
     }
 
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use lockkeeper_session::{
-    Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState, NameUse,
-    Outcome, RequestError, Session, WatchEvent, WatchId, WatchKind,
+    Binding, Cleanup, Config, Contact, Credentials, Disconnect, Event, HoldId, Instant, LeaseState,
+    NameUse, Outcome, RequestError, Session, WatchEvent, WatchId, WatchKind,
 };
 use lockkeeper_wire::{ErrorCode, Outgoing, Request, Response, SessionId, ZnodePath, Zxid};
 use tokio::runtime::Handle;
@@ -246,6 +246,12 @@ impl Shared {
         let mut core = self.lock();
         let now = self.runtime.now();
         core.session.ride_out(now, id, czxid)
+    }
+
+    pub(crate) fn hand_on(&self, id: HoldId) -> Option<Binding> {
+        let mut core = self.lock();
+        core.session.hand_on(id);
+        core.session.binding(id)
     }
 
     pub(crate) fn end_at_deadline(&self, id: HoldId) {

@@ -96,8 +96,8 @@ impl Transaction {
         Self { session: Some(session), ..self }
     }
 
-    /// Has it sent only while this hold is known to be good, and else refused, also if it had to wait
-    /// for a connection; see [`Error::is_not_held`](crate::Error::is_not_held).
+    /// Makes it sent only while this hold is known to be good and not handed on, and else refused, also
+    /// if it had to wait for a connection; see [`Error::is_not_held`](crate::Error::is_not_held).
     pub fn while_held(mut self, hold: &Hold) -> Self {
         self.bound.push(hold.key());
         self

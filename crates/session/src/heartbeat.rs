@@ -24,6 +24,21 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(pub(crate) u64);
 
+/// What a request can be bound to: a hold, for as long as its node serves the same holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    pub(crate) hold: HoldId,
+    /// How often the node had been handed on.
+    pub(crate) handed_on: u64,
+}
+
+impl Binding {
+    /// What binds to a hold and its first holder.
+    pub fn new(hold: HoldId) -> Self {
+        Self { hold, handed_on: 0 }
+    }
+}
+
 /// How much goes into one `multi`, in bytes of paths: far from any server's limit.
 const BYTES_PER_MULTI: usize = 64 * 1024;
 
@@ -92,6 +107,8 @@ struct Held {
     czxid: Option<Zxid>,
     /// The newest committed check of its path on this connection: when it was sent.
     checked: Option<Instant>,
+    /// How often the node has been handed on to another holder.
+    handed_on: u64,
 }
 
 impl Held {
@@ -137,7 +154,8 @@ impl Heartbeat {
     ) -> HoldId {
         let id = HoldId(self.next_id);
         self.next_id += 1;
-        self.holds.insert(id, Held { path, name, generation, czxid: None, checked: None });
+        let (czxid, checked, handed_on) = (None, None, 0);
+        self.holds.insert(id, Held { path, name, generation, czxid, checked, handed_on });
         self.due = self.due.into_iter().chain(due).min();
         id
     }
@@ -155,14 +173,27 @@ impl Heartbeat {
         Some(Standing { generation: held.generation, rides_out: held.czxid.is_some() })
     }
 
-    /// Has a hold ride out outages, as the node that this transaction created, or (`None`) no more.
+    /// Counts one more holder of a hold's node.
+    pub(crate) fn hand_on(&mut self, id: HoldId) {
+        if let Some(held) = self.holds.get_mut(&id) {
+            held.handed_on += 1;
+        }
+    }
+
+    /// What binds to a hold and its present holder; `None` if the hold is over.
+    pub(crate) fn binding(&self, id: HoldId) -> Option<Binding> {
+        let handed_on = self.holds.get(&id)?.handed_on;
+        Some(Binding { hold: id, handed_on })
+    }
+
+    /// Makes a hold ride out outages, as the node that this transaction created, or (`None`) no more.
     pub(crate) fn ride_out(&mut self, id: HoldId, czxid: Option<Zxid>) {
         if let Some(held) = self.holds.get_mut(&id) {
             held.czxid = czxid;
         }
     }
 
-    /// Has no hold ride out outages any more. Gives whether any did.
+    /// Ends every hold at the next deadline. Returns whether any was to ride it out.
     pub(crate) fn end_all_at_deadline(&mut self) -> bool {
         let ended = self.holds.values_mut().filter_map(|held| held.czxid.take());
         ended.count() > 0
@@ -173,12 +204,12 @@ impl Heartbeat {
         self.due
     }
 
-    /// Has the next heartbeat sent at `due`, if it would be later and something is held.
+    /// Makes the next heartbeat due at `due`, if it would be later and something is held.
     pub(crate) fn hasten(&mut self, due: Instant) {
         self.due = self.due.map(|current| current.min(due));
     }
 
-    /// Has a heartbeat sent at `due` or before, if a hold is to be proven again: the lease goes on in
+    /// Makes a heartbeat due at `due` or before, if a hold is to be proven again: the lease goes on in
     /// this generation.
     pub(crate) fn prove_again(&mut self, due: Instant, generation: u64) {
         if self.holds.values().any(|held| held.is_in_jeopardy(Some(generation))) {

@@ -4,7 +4,7 @@ use lockkeeper_wire::{AddWatchMode, OpCode, OpResult, Request, Response};
 
 use crate::cleanup::PendingCleanup;
 use crate::error::{Outcome, RequestError};
-use crate::heartbeat::{Checked, HoldId};
+use crate::heartbeat::{Binding, Checked, HoldId};
 use crate::time::Instant;
 use crate::watches::{Removal, WatchId};
 
@@ -58,7 +58,7 @@ pub(crate) struct Queued<T> {
     pub(crate) token: T,
     pub(crate) watch: Option<WatchId>,
     /// The holds without which it must not be sent.
-    pub(crate) bound: Vec<HoldId>,
+    pub(crate) bound: Vec<Binding>,
 }
 
 /// A request without its reply.

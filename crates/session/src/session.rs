@@ -22,7 +22,7 @@ use crate::cleanup::{Cleanup, CleanupQueue, PendingCleanup};
 use crate::config::{Config, Credentials, LeaseMode};
 use crate::error::{Disconnect, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Heartbeat, HoldId, NameUse, Standing};
+use crate::heartbeat::{Binding, Heartbeat, HoldId, NameUse, Standing};
 use crate::history::History;
 use crate::lease::{Lease, LeaseState};
 use crate::requests::{Origin, Queued, Sent, StagedDelete, watched_path};
@@ -107,7 +107,7 @@ pub struct Session<T> {
     knows_persistent: bool,
     heartbeat: Heartbeat,
     /// What is submitted is bound to these holds.
-    bound: Vec<HoldId>,
+    bound: Vec<Binding>,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
     /// How much of the input is the rest of an answer that is too long, in bytes.
@@ -247,7 +247,7 @@ impl<T> Session<T> {
     /// alone. If the server refuses the transaction, the deletion is sent again by itself, and the
     /// create fails with its own error or with [`RequestError::Undone`].
     ///
-    /// Gives whether the node that is replaced is the one at the path `old`.
+    /// Returns whether the node that is replaced is the one at the path `old`.
     pub fn replace(
         &mut self,
         now: Instant,
@@ -330,9 +330,9 @@ impl<T> Session<T> {
         self.heartbeat.hold(path, name, lease.generation, due)
     }
 
-    /// Has a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is
+    /// Makes a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is
     /// proven to be the one that the transaction `czxid` created, for this session. See
-    /// [`Standing`]. Gives whether the hold may: not if a deadline has passed already, or the node
+    /// [`Standing`]. Returns whether the hold may: not if a deadline has passed already, or the node
     /// is gone. Costs nothing until a deadline passes; then each heartbeat, also under
     /// [`LeaseMode::Direct`], is followed by a look at the node until it is proven.
     pub fn ride_out(&mut self, now: Instant, id: HoldId, czxid: Zxid) -> bool {
@@ -343,7 +343,7 @@ impl<T> Session<T> {
         may
     }
 
-    /// Has a hold end at the next deadline, or now if it is in jeopardy.
+    /// Makes a hold end at the next deadline, or now if it is in jeopardy.
     pub fn end_at_deadline(&mut self, id: HoldId) {
         self.heartbeat.ride_out(id, None);
     }
@@ -361,10 +361,22 @@ impl<T> Session<T> {
         lease.is_running(now) && standing.is_some_and(|s| s.generation == lease.generation)
     }
 
+    /// What binds requests to a hold and its present holder; `None` if the hold is over.
+    pub fn binding(&self, id: HoldId) -> Option<Binding> {
+        self.heartbeat.binding(id)
+    }
+
+    /// Hands the node of a hold on to another holder. The hold stays proven, and what is bound to the
+    /// holder before is not sent any more.
+    pub fn hand_on(&mut self, id: HoldId) {
+        self.heartbeat.hand_on(id);
+    }
+
     /// Binds what is submitted from now on to some holds: a request that is bound is sent only while
-    /// all of them [are believed in](Session::is_believed), and else refused with
-    /// [`RequestError::NotHeld`](crate::RequestError::NotHeld), also if it had to wait for a connection.
-    pub fn bind(&mut self, holds: Vec<HoldId>) {
+    /// all of them [are believed in](Session::is_believed) and have the same holders, and else refused
+    /// with [`RequestError::NotHeld`](crate::RequestError::NotHeld), also if it had to wait for a
+    /// connection.
+    pub fn bind(&mut self, holds: Vec<Binding>) {
         self.bound = holds;
     }
 
@@ -585,7 +597,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// Has a server left over which what is held cannot be proven before the lease ends.
+    /// Makes the caller leave a server over which what is held cannot be proven before the lease ends.
     ///
     /// # Errors
     /// If it is to be left.

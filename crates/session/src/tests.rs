@@ -310,6 +310,12 @@ impl World {
         self.reply_at(look_xid, zxid, look).unwrap();
     }
 
+    /// Binds what is submitted from now on to a hold.
+    fn bind(&mut self, id: HoldId) {
+        let bound = self.session.binding(id).expect("it is held");
+        self.session.bind(vec![bound]);
+    }
+
     fn is_believed(&self, id: HoldId) -> bool {
         self.session.is_believed(self.now, id)
     }

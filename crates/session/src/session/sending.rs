@@ -6,7 +6,7 @@ use super::{Contact, Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, delete};
 use crate::config::LeaseMode;
 use crate::error::RequestError;
-use crate::heartbeat::{Checked, HeartbeatRequest, Need};
+use crate::heartbeat::{Binding, Checked, HeartbeatRequest, Need};
 use crate::lease::Lease;
 use crate::requests::{
     Origin, Queued, Replacement, Sent, StagedDelete, keep_recursive, set_watch_flag,
@@ -69,9 +69,10 @@ impl<T> Session<T> {
         }
     }
 
-    /// Whether all holds that a request belongs to are believed in.
+    /// Whether all holds that a request belongs to are believed in, under the same holders.
     fn may_be_sent(&self, now: Instant, queued: &Queued<T>) -> bool {
-        queued.bound.iter().all(|id| self.is_believed(now, *id))
+        let is_current = |bound: &Binding| self.heartbeat.binding(bound.hold) == Some(*bound);
+        queued.bound.iter().all(|bound| is_current(bound) && self.is_believed(now, bound.hold))
     }
 
     pub(super) fn refuse(&mut self, queued: Queued<T>, error: RequestError) {

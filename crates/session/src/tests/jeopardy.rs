@@ -198,7 +198,7 @@ fn a_hold_that_begins_in_an_outage_is_proven_after_it() {
 #[test]
 fn a_request_that_is_bound_to_a_hold_is_sent_while_it_is_believed_in() {
     let (mut world, id) = holding(LeaseMode::Quorum);
-    world.session.bind(vec![id]);
+    world.bind(id);
     world.submit(create("/a"), 1);
     world.request();
     world.lose_connection();
@@ -215,7 +215,7 @@ fn a_request_that_is_bound_to_a_hold_is_sent_while_it_is_believed_in() {
 fn a_request_that_is_bound_to_a_hold_in_jeopardy_is_refused() {
     let (mut world, id) = holding(LeaseMode::Quorum);
     world.lose_connection();
-    world.session.bind(vec![id]);
+    world.bind(id);
     world.submit(create("/a"), 1);
     world.session.bind(Vec::new());
     world.submit(create("/b"), 2);
@@ -230,10 +230,31 @@ fn a_request_that_is_bound_to_a_hold_in_jeopardy_is_refused() {
     assert_eq!(created, [create("/b")]);
     assert_eq!(world.results(), [(1, Err(RequestError::NotHeld))]);
 
-    world.session.bind(vec![id]);
+    world.bind(id);
     world.submit(create("/c"), 3);
     world.session.submit_borrowed(world.now, borrowed(), 4);
     world.session.bind(Vec::new());
     let refused = [(3, Err(RequestError::NotHeld)), (4, Err(RequestError::NotHeld))];
     assert_eq!(world.results(), refused, "not before it is proven");
+}
+
+/// A write of the holder before, which waited for a connection, would be sent under the next one, as the
+/// node is the same.
+#[test]
+fn a_request_that_is_bound_to_the_holder_before_is_refused() {
+    let (mut world, id) = holding(LeaseMode::Quorum);
+    world.lose_connection();
+    world.results();
+    world.bind(id);
+    world.submit(create("/a"), 1);
+    world.session.hand_on(id);
+    world.bind(id);
+    world.submit(create("/b"), 2);
+    world.session.bind(Vec::new());
+
+    world.connect(7);
+    let sent = world.requests().into_iter().map(|(_, request)| request);
+    let created: Vec<_> = sent.filter(|request| request.op() == OpCode::Create2).collect();
+    assert_eq!(created, [create("/b")]);
+    assert_eq!(world.results(), [(1, Err(RequestError::NotHeld))]);
 }
