@@ -274,8 +274,12 @@ async fn several_permits_are_all_or_nothing(backend: Backend) -> Result<()> {
         reach(&backend, &layout, 0, 2).await?;
         both.release().await?;
         reach(&backend, &layout, 0, 0).await?;
+        alice.proxy.clear();
         let error = ours.acquire_many(4).await.expect_err("there are three");
         assert!(matches!(error, AcquireError::TooMany { .. }), "{error:?}");
+        // It made a lease for each, and was refused only then.
+        let created = alice.proxy.requests().into_iter().filter(|op| *op == OpCode::Create2);
+        assert_eq!(created.count(), 0, "{layout:?}");
         reach(&backend, &layout, 0, 0).await?;
     }
     Ok(())

@@ -26,7 +26,8 @@ pub enum SemaphoreProfile {
     /// free lease below `<path>/leases`. Acquiring costs two round trips, or more.
     /// The number of permits is a convention.
     Curator,
-    /// The same, and the number of permits is that of Curator's `SharedCount` at this path.
+    /// The same, and the number of permits is that of Curator's `SharedCount` at this path. Acquiring
+    /// several permits costs one round trip more.
     CuratorCounted(String),
     /// That of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
     /// few enough children. Acquiring costs four round trips, or more. The number of
@@ -108,6 +109,11 @@ impl Entrances {
                 place.hold(counted, wanted, patience).await
             }
             Self::Curator { gate, leases } => {
+                // Before a lease is made for each. One that is too many costs less than this look.
+                if wanted > 1 {
+                    let permits = counted.current(&leases.client, None).await?;
+                    counted.enough(wanted, permits)?;
+                }
                 let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
                     return Ok(None);
                 };
