@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, EventKind, Mutex, Semaphore};
+use lockkeeper::{
+    Acl, AcquireError, ErrorCode, EventKind, Mutex, Permissions, Semaphore, TransactionError,
+    VerifyError,
+};
 use lockkeeper_testkit::backend::Backend;
-use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
@@ -20,7 +23,8 @@ for_each_lock!("an exclusive lock":
     l24_an_empty_lock_is_a_container,
     a_guard_dropped_without_a_runtime_releases,
     closing_the_client_waits_for_dropped_guards,
-    a_transaction_is_applied_only_while_held;
+    a_transaction_is_applied_only_while_held,
+    a_check_that_is_refused_verifies_nothing;
     where there is a line:
     an_uncontended_acquire_is_one_round_trip,
     grants_follow_the_order_of_arrival_and_tokens_grow,
@@ -32,6 +36,7 @@ for_each_lock!("an exclusive lock":
     l12_two_handles_of_one_session_exclude_each_other,
     l23_a_foreign_child_is_refused_and_named,
     an_idle_lock_below_is_removed,
+    an_idle_lock_below_is_removed_after_a_lost_reply,
     a_lock_below_in_use_is_refused_and_named,
     a_contender_that_is_not_ephemeral_is_refused_and_named,
     l25_a_waiter_that_gives_up_takes_no_watch_from_others,
@@ -297,6 +302,23 @@ async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend
     Ok(())
 }
 
+/// A server that refused to check the node was taken for one that had confirmed it.
+async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
+    alice.client.set_acl(guard.node(), vec![others], None).await?;
+    let verified = guard.verify().await;
+    let is_no_auth = |error: &TransactionError| {
+        matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
+    };
+    assert!(
+        matches!(&verified, Err(VerifyError::Refused(error)) if is_no_auth(error)),
+        "{verified:?}"
+    );
+    Ok(())
+}
+
 /// The node of a lock below, used once and idle, kept the lock from everybody until a server removed
 /// it.
 ///
@@ -308,6 +330,19 @@ async fn an_idle_lock_below_is_removed<L: Exclusive>(backend: Backend) -> Result
     let counted = Semaphore::new(&alice.client, L::line().child("counted")?.as_str(), 3)?;
     counted.acquire().await?.release().await?;
 
+    lock_of::<L>(&alice)?.acquire().await?.release().await?;
+    contenders::<L>(&backend, 0).await
+}
+
+/// An acquire whose reply was lost was refused because of it.
+async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
+    below.acquire().await?.release().await?;
+
+    alice.proxy.lose_next(OpCode::Create2, Loss::BeforeReply);
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
     contenders::<L>(&backend, 0).await
 }

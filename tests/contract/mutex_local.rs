@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lockkeeper::{Client, LossReason, Mutex};
+use lockkeeper::{Client, LossReason, Mutex, MutexBuilder, TransactionError};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -24,6 +24,8 @@ contract!("mutex, local line":
     a_lingering_node_that_was_deleted_is_not_granted_again,
     a_lingering_node_does_not_outlive_its_lock,
     a_cohort_passes_the_node_on_and_ends_at_its_bound,
+    a_cohort_whose_nodes_linger_ends_at_its_bound_too,
+    a_transaction_goes_with_the_holder_that_began_it,
     a_cohort_leaves_nothing_to_a_task_that_gave_up,
     a_lost_lock_stays_taken_within_its_process,
 );
@@ -256,6 +258,25 @@ async fn a_lingering_node_that_was_deleted_is_not_granted_again(backend: Backend
     Ok(())
 }
 
+/// A transaction of the holder before was applied under the next one, whose node is the same.
+async fn a_transaction_goes_with_the_holder_that_began_it(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lingering(&alice, LONG)?;
+    let first = lock.acquire().await?;
+    let (node, late) = (first.node().clone(), first.transaction());
+    first.transaction().commit().await?;
+    first.release().await?;
+    let next = lock.acquire().await?;
+    assert_eq!(next.node(), &node);
+    let refused = late.commit().await;
+    assert!(
+        matches!(&refused, Err(TransactionError::Request(error)) if error.is_not_held()),
+        "{refused:?}"
+    );
+    next.transaction().commit().await?;
+    Ok(())
+}
+
 async fn a_lingering_node_does_not_outlive_its_lock(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = lingering(&alice, LONG)?;
@@ -265,9 +286,21 @@ async fn a_lingering_node_does_not_outlive_its_lock(backend: Backend) -> Result<
 }
 
 async fn a_cohort_passes_the_node_on_and_ends_at_its_bound(backend: Backend) -> Result<()> {
-    const HOLDERS: u32 = 3;
+    a_cohort_of_three_ends(backend, |lock| lock).await
+}
+
+/// The node that had served the whole cohort was left to linger, and the next task of the same process took
+/// it.
+async fn a_cohort_whose_nodes_linger_ends_at_its_bound_too(backend: Backend) -> Result<()> {
+    a_cohort_of_three_ends(backend, |lock| lock.linger(LONG)).await
+}
+
+async fn a_cohort_of_three_ends(
+    backend: Backend,
+    configure: impl FnOnce(MutexBuilder) -> MutexBuilder,
+) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let lock = Mutex::builder(&alice.client, LOCK).cohort(HOLDERS, LONG).build()?;
+    let lock = configure(Mutex::builder(&alice.client, LOCK).cohort(3, LONG)).build()?;
     let first = lock.acquire().await?;
     let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
     let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
@@ -302,6 +335,8 @@ async fn a_cohort_passes_the_node_on_and_ends_at_its_bound(backend: Backend) -> 
         ended??;
     }
     assert_eq!(names[..3], ["alice", "alice", "bob"], "the first holder was one of the three");
+    // No node lingers longer than its lock.
+    drop(lock);
     queue_empties(&backend).await
 }
 

@@ -350,6 +350,10 @@ pub enum VerifyError {
     /// No server confirmed it; the guard may be valid until its deadline.
     #[error("the lock could not be verified: {0}")]
     Unknown(#[from] Error),
+    /// A server refused to check the holder's node, so nobody confirmed it; the guard may be valid until its
+    /// deadline.
+    #[error("the lock could not be verified: {0}")]
+    Refused(TransactionError),
 }
 
 /// A release was not as it should be.

@@ -9,8 +9,8 @@
 //! *linger*: a holder leaves the node where it is for a moment, watched, so that anyone else who
 //! enters the queue gets the lock at once.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::time::Duration;
 
 use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
@@ -47,13 +47,12 @@ struct NodeUse {
     lingering: Option<Arc<Lingering>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lingering {
     /// Set once, by the keeper: the node must be given up as soon as nobody holds it.
     given_up: AtomicBool,
-    held: AtomicBool,
-    /// How often it has been taken.
-    taken: AtomicU32,
+    /// Since when nobody holds it; `None` while somebody does.
+    idle_since: StdMutex<Option<Instant>>,
 }
 
 /// The queue of the tasks of this process.
@@ -193,8 +192,7 @@ impl LocalTurn {
         let node_use =
             NodeUse { holders: cached.node_use.holders.saturating_add(1), ..cached.node_use };
         if let Some(lingering) = &node_use.lingering {
-            lingering.held.store(true, Ordering::SeqCst);
-            lingering.taken.fetch_add(1, Ordering::SeqCst);
+            lingering.set_idle(None);
         }
         Ok(LocalHold {
             guard: Some(cached.guard.regrant()),
@@ -215,6 +213,10 @@ impl LocalTurn {
         let since = self.queue.sharing.cohort.map(|_| guard.client().now());
         let node_use = NodeUse { since, holders: 1, lingering: None };
         let tail = queue.tail(guard.node());
+        let guard = match self.queue.sharing == Sharing::default() {
+            true => guard,
+            false => guard.shared(),
+        };
         LocalHold { guard: Some(guard), turn: Some(self), node_use, tail }
     }
 }
@@ -227,14 +229,13 @@ impl LocalHold {
     /// Leaves the node to the next holder of this process, or gives it back. What is returned is
     /// the release that may be waited for.
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
-        let (guard, mut turn) = (self.guard.take()?, self.turn.take()?);
+        let (mut guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(node_use) = self.use_to_leave(&guard, &turn.queue) else {
             turn.handover.tail = self.tail.take();
             // Before the turn is passed on: the next one's node comes after this one's deletion.
             return Some(guard.begin_release());
         };
-        // The next holder decides anew, and a node that nobody uses outlasts no outage.
-        guard.end_at_deadline();
+        guard.hand_on();
         let queue = Arc::clone(&turn.queue);
         turn.handover.cached = Some(CachedNode { guard, node_use });
         drop(turn);
@@ -248,21 +249,22 @@ impl LocalHold {
             return None;
         }
         if let Some(lingering) = &self.node_use.lingering {
-            lingering.held.store(false, Ordering::SeqCst);
+            lingering.set_idle(Some(guard.client().now()));
             let given_up = lingering.given_up.load(Ordering::SeqCst);
             return (!given_up).then(|| self.node_use.clone());
         }
-        if queue.sharing.cohort.is_some_and(|bounds| self.cohort_goes_on(guard, queue, bounds)) {
-            return Some(self.node_use.clone());
+        // A node that lingered here would go to the next of those who wait, beyond the bound.
+        if let Some(bounds) = queue.sharing.cohort
+            && queue.slot.waiting.load(Ordering::SeqCst) > 0
+        {
+            return self.cohort_goes_on(guard, bounds).then(|| self.node_use.clone());
         }
         let lingering = keep(guard, queue)?;
         Some(NodeUse { lingering: Some(lingering), ..self.node_use.clone() })
     }
 
-    fn cohort_goes_on(&self, guard: &Guard, queue: &LocalQueue, bounds: (u32, Duration)) -> bool {
-        let (holders, time) = bounds;
-        queue.slot.waiting.load(Ordering::SeqCst) > 0
-            && self.node_use.holders < holders
+    fn cohort_goes_on(&self, guard: &Guard, (holders, time): (u32, Duration)) -> bool {
+        self.node_use.holders < holders
             && self.node_use.since.is_some_and(|since| guard.client().now().since(since) < time)
     }
 }
@@ -276,7 +278,7 @@ impl Drop for LocalHold {
 /// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger.
 fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
     let period = queue.sharing.linger?;
-    let lingering = Arc::new(Lingering::default());
+    let lingering = Arc::new(Lingering::new(guard.client().now()));
     let keeper = Keeper {
         client: guard.client().clone(),
         path: guard.path().clone(),
@@ -288,6 +290,31 @@ fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
     // The present runtime, if there is one, may end before the node is given up.
     guard.client().tokio_runtime().spawn(keeper.run());
     Some(lingering)
+}
+
+impl Lingering {
+    /// Nobody holds it from now on.
+    fn new(now: Instant) -> Self {
+        Self { given_up: AtomicBool::new(false), idle_since: StdMutex::new(Some(now)) }
+    }
+
+    fn set_idle(&self, since: Option<Instant>) {
+        *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Returns when the node has lain idle for a whole period.
+    async fn unused(&self, period: Duration, now: impl Fn() -> Instant) {
+        loop {
+            let idle_since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = now();
+            // While it is held, its period has not begun.
+            let left = (idle_since.unwrap_or(now) + period).since(now);
+            if left.is_zero() && idle_since.is_some() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
 }
 
 /// Watches over a lingering node.
@@ -307,7 +334,7 @@ impl Keeper {
         tokio::select! {
             biased;
             () = self.contended() => {}
-            () = self.unused() => {}
+            () = self.lingering.unused(self.period, || self.client.now()) => {}
         }
         self.lingering.given_up.store(true, Ordering::SeqCst);
         let Some(queue) = self.queue.upgrade() else { return };
@@ -333,18 +360,6 @@ impl Keeper {
             }
         }
     }
-
-    /// Returns when the node has lain idle for a whole period.
-    async fn unused(&self) {
-        loop {
-            let taken = self.lingering.taken.load(Ordering::SeqCst);
-            tokio::time::sleep(self.period).await;
-            let held = self.lingering.held.load(Ordering::SeqCst);
-            if !held && self.lingering.taken.load(Ordering::SeqCst) == taken {
-                return;
-            }
-        }
-    }
 }
 
 /// Waits for an event of either; `None` if a watch was lost with its session.
@@ -360,6 +375,32 @@ async fn either(a: &mut Watcher, b: &mut Watcher) -> Option<()> {
 mod tests {
     use super::*;
     use std::sync::Barrier;
+
+    /// A node that had been used within the last period was given up a moment after it was released:
+    /// only its takes were counted.
+    #[tokio::test(start_paused = true)]
+    async fn a_node_lingers_for_its_period_from_the_last_release_on() {
+        const PERIOD: Duration = Duration::from_secs(100);
+        let (first, started) = (Instant::default(), tokio::time::Instant::now());
+        let now = || first + started.elapsed();
+        let lingering = Lingering::new(now());
+
+        let uses = async {
+            for (wait, since) in [(PERIOD / 2, None), (PERIOD * 7 / 5, Some(()))] {
+                tokio::time::sleep(wait).await;
+                lingering.set_idle(since.map(|()| now()));
+            }
+            now()
+        };
+        let unused = async {
+            lingering.unused(PERIOD, now).await;
+            now()
+        };
+        let (released, given_up) = tokio::join!(uses, unused);
+        let idle = given_up.since(released);
+        assert!(idle >= PERIOD, "given up after {idle:?} of {PERIOD:?}");
+        assert!(idle < PERIOD * 11 / 10, "given up only after {idle:?} of {PERIOD:?}");
+    }
 
     impl SlotItem for () {
         fn is_kept(&self) -> bool {

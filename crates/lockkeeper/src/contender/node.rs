@@ -156,8 +156,8 @@ impl Contender {
             // A node of another session is about to vanish: it is never adopted.
             Some(stat) if stat.ephemeral_owner == self.0.client.session_id() => {
                 self.0.node = Some(Created { path: node, stat });
-                let queue = self.read_queue(listing).map_err(Attempt::Failed)?;
-                Ok((self, queue))
+                let queue = self.read_or_list(listing).await;
+                self.entered(queue)
             }
             _ => Err(Attempt::Again),
         }
@@ -173,6 +173,14 @@ impl Contender {
     /// Reads a listing of the queue.
     pub(crate) fn read_queue(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
         self.checked(self.0.terms.read(listing)?)
+    }
+
+    /// The same, and lists again what has other nodes than contenders in it, to delete those of idle locks.
+    async fn read_or_list(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
+        match self.read_queue(listing) {
+            Err(AcquireError::Foreign { .. }) => self.list().await,
+            queue => queue,
+        }
     }
 
     /// Refuses a queue whose numbers are used up.

@@ -4,7 +4,7 @@
 //! lock. Where the holder allows it, a *jeopardy* (Chubby's word) begins at the deadline: the lock
 //! counts as not held, and no work runs, until the session proves that the same node of the same
 //! session existed all the time. Then no other client can have been granted the lock, and the holder
-//! continues with the same token. For the proof see `lockkeeper_session::Standing`.
+//! continues with the same token. `docs/decisions/0020-jeopardy.md` has the proof.
 //!
 //! This is shared by the guards of one lock and of several.
 
@@ -121,10 +121,10 @@ pub(crate) async fn checkpoint(
         }
 
         let is_final = match belief.verify().await {
-            // A fresh proof is the best that these servers give.
-            Ok(()) => true,
+            // A fresh proof is the best that these servers give, and a refusal stays.
+            Ok(()) | Err(VerifyError::Refused(_)) => true,
             Err(VerifyError::Unknown(error)) => retry_backoff(error).await.is_err(),
-            Err(_) => false,
+            Err(VerifyError::Lost(_) | VerifyError::Jeopardy) => false,
         };
 
         match belief.ensure(wanted) {

@@ -55,6 +55,8 @@ struct GuardInner {
     /// The other nodes that belong to it, if it has several: the loss of any is its loss.
     others: Vec<(Hold, OwnedNode)>,
     owned: OwnedNode,
+    /// Whether the node may serve other holders of this process after this one.
+    is_shared: bool,
     token: FencingToken,
     lost: SetOnce<LossReason>,
     /// Whether a request to release the lock was seen.
@@ -96,14 +98,16 @@ impl Guard {
             tokio::time::sleep(seen.lease.sure_from.since(seen.now)).await;
             let check = owned.client.transaction().check(&owned.node.path, None);
             match prove(check, &owned).await {
-                Ok(Proof::NodeGone) | Err(TransactionError::Failed { .. }) => {
+                Ok(Proof::NodeGone) => {
                     return Err(AcquireError::NodeDeleted { node: owned.node.path.clone() });
                 }
                 Err(TransactionError::Request(error)) if !error.is_retryable() => {
                     return Err(AcquireError::from_client(&owned.path, error));
                 }
                 Err(TransactionError::Request(error)) => failed = Some(error),
-                Err(_) => failed = None,
+                Err(source) => {
+                    return Err(AcquireError::Refused { path: owned.path.clone(), source });
+                }
                 Ok(Proof::Held) => {
                     enough = timing.always_left();
                     failed = None;
@@ -123,6 +127,7 @@ impl Guard {
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
+            is_shared: false,
             token: FencingToken::new(owned.node.stat.czxid),
             lost: SetOnce::new(),
             revoking: AtomicBool::new(false),
@@ -211,7 +216,10 @@ impl Guard {
     /// round trip.
     ///
     /// # Errors
-    /// If it is lost or in jeopardy, or no server answers.
+    /// If it is lost or in jeopardy, no server answers, or one refuses the check.
+    ///
+    /// # Session loss
+    /// Fails with [`VerifyError::Lost`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -219,13 +227,10 @@ impl Guard {
         if let State::Lost(reason) = self.state() {
             return Err(VerifyError::Lost(reason));
         }
-        let proof = prove(self.checks(), &self.0.owned).await;
-        match (proof, self.state()) {
-            (Ok(Proof::NodeGone), _) => Err(VerifyError::Lost(self.found_missing())),
-            (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
-            (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
-            (_, State::Jeopardy) => Err(VerifyError::Jeopardy),
-            _ => Ok(()),
+        match prove(self.checks(), &self.0.owned).await {
+            Ok(Proof::NodeGone) => Err(VerifyError::Lost(self.found_missing())),
+            Ok(Proof::Held) => verified(Ok(()), self.state()),
+            Err(error) => verified(Err(error), self.state()),
         }
     }
 
@@ -449,10 +454,15 @@ impl Guard {
     /// [a heartbeat finds that](Guard::state). A [`Guard::verify`] that succeeds after the commit shows
     /// that it was applied while the lock was held. Where that is not enough, use a
     /// [`Mutex`](crate::Mutex).
+    ///
+    /// Where `linger` or `cohort` lets the node of a [`Mutex`](crate::Mutex) serve several holders of this
+    /// process, the transaction is also sent only while this guard is there and believes that it holds. One
+    /// that is on its way when the guard is given back may be applied when the next of them holds, ahead of
+    /// all that this one asks of the same client.
     pub fn transaction(&self) -> Transaction {
         match self.0.owned.name {
-            NameUse::Once => self.checks(),
-            NameUse::Again(_) => self.checks().while_held(&self.0.hold),
+            NameUse::Once if !self.0.is_shared => self.checks(),
+            NameUse::Once | NameUse::Again(_) => self.checks().while_held(&self.0.hold),
         }
     }
 
@@ -468,6 +478,9 @@ impl Guard {
     /// # Errors
     /// If the lock had been lost before, which is reported at once, or if no server could be reached for
     /// a session timeout. In the second case the release goes on in the background.
+    ///
+    /// # Session loss
+    /// The release fails; the lock was lost.
     ///
     /// # Cancel safety
     /// The release goes on in the background.
@@ -510,6 +523,20 @@ impl Guard {
     pub(crate) fn regrant(mut self) -> Self {
         self.0.token = self.0.token.next_grant();
         self
+    }
+
+    /// The same with a node that may serve other holders of this process later.
+    pub(crate) fn shared(mut self) -> Self {
+        self.0.is_shared = true;
+        self
+    }
+
+    /// Ends it for this holder, and keeps the node for another one. What this holder has asked for and what
+    /// is not sent yet is refused. A node that nobody uses outlasts no outage.
+    pub(crate) fn hand_on(&mut self) {
+        self.end_at_deadline();
+        self.0.hold.hand_on();
+        self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_on());
     }
 
     /// The same with a token that was made at the grant.
@@ -784,6 +811,21 @@ macro_rules! offers_guard {
 }
 
 pub(crate) use offers_guard;
+
+/// What it means for a lock in this state that checks of its nodes, none of which was missing, were
+/// committed or not.
+pub(crate) fn verified(
+    committed: Result<(), TransactionError>,
+    state: State,
+) -> Result<(), VerifyError> {
+    match (committed, state) {
+        (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
+        (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
+        (Err(refused), _) => Err(VerifyError::Refused(refused)),
+        (Ok(()), State::Jeopardy) => Err(VerifyError::Jeopardy),
+        (Ok(()), State::Held | State::Suspect { .. }) => Ok(()),
+    }
+}
 
 /// What a committed check shows.
 enum Proof {

@@ -6,7 +6,6 @@ use lockkeeper_client::{CreateMode, Created, ErrorCode, Listing, Transaction, Tr
 
 use super::Contender;
 use crate::contender::order::WaitQueue;
-use crate::error::AcquireError;
 use crate::retry::{Attempt, retry_backoff};
 
 impl Contender {
@@ -17,10 +16,7 @@ impl Contender {
         listing: Listing,
     ) -> Result<(Self, WaitQueue), Attempt> {
         self.0.node = Some(node);
-        let queue = match self.read_queue(listing) {
-            Err(AcquireError::Foreign { .. }) => self.list().await,
-            queue => queue,
-        };
+        let queue = self.read_or_list(listing).await;
         Ok((self, queue.map_err(Attempt::Failed)?))
     }
 

@@ -11,10 +11,10 @@ use lockkeeper_client::{
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
-use crate::guard::Guard;
 use crate::guard::jeopardy::{self, Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, deleted};
 use crate::guard::state::State;
+use crate::guard::{Guard, verified};
 use crate::token::FencingToken;
 
 /// Locks that are held already.
@@ -99,15 +99,11 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe.
     pub async fn verify(&self) -> Result<(), VerifyError> {
-        let proof = self.transaction().commit().await;
-        match (proof, self.state()) {
-            (Err(TransactionError::Failed { index, .. }), _) => {
+        match self.transaction().commit().await {
+            Err(TransactionError::Failed { index, code: ErrorCode::NoNode, .. }) => {
                 Err(VerifyError::Lost(self.guards[index].found_missing()))
             }
-            (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
-            (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
-            (_, State::Jeopardy) => Err(VerifyError::Jeopardy),
-            _ => Ok(()),
+            committed => verified(committed.map(drop), self.state()),
         }
     }
 
