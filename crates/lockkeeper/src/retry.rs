@@ -134,7 +134,7 @@ pub(crate) async fn out_of_reach(client: &Client) {
     let _ = status.wait_for(|status| lost(status.contact)).await;
 }
 
-/// Makes attempts until one succeeds or fails for good.
+/// Makes attempts until one succeeds or fails for good, up to [`ATTEMPTS`].
 pub(crate) async fn retried<T, F>(
     path: &ZnodePath,
     attempt: impl Fn() -> F,

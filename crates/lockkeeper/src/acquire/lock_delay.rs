@@ -7,7 +7,7 @@
 //! 2006). It is for resources that cannot check fencing tokens, and no proof: the time is a guess.
 //!
 //! The mark is `<path>-__delay__`, beside the lock and not in it: a child of the lock would be a
-//! contender for every library. See `docs/decisions` for the places that were considered.
+//! contender for every library. See `docs/decisions/0005-lock-delay.md` for the places that were considered.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

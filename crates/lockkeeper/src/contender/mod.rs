@@ -34,7 +34,7 @@
 //!    |
 //!    |  Minting    acquire/entrance.rs: `mint`; only if the creation of the node is no token (3)
 //!    v
-//!   Held           guard/state.rs: Held, Suspect, Lost
+//!   Held           guard/state.rs: Held, Suspect, Jeopardy, Lost
 //!    |
 //!    v  release, drop, or a loss
 //!   Leaving        the session deletes the node, until a server has confirmed it

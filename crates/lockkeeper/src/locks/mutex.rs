@@ -109,7 +109,8 @@ impl MutexBuilder {
 
     /// Hands one node on to up to `holders` tasks of this process in a row, the last of them within
     /// `time`. Without it each task enters the queue on the server at its end. Contenders of other
-    /// processes wait longer by at most this bound. Off by default.
+    /// processes wait longer by at most `time` and the hold of the last one. With 0 or 1 holders nothing is
+    /// handed on. Off by default.
     pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
         self.sharing.cohort = Some((holders, time));
         self
