@@ -25,7 +25,7 @@ pub(crate) type Ending = Option<Result<(), EngineError>>;
 /// A running engine.
 ///
 /// Dropping it stops it as [`Engine::stop`] does, without waiting: the data directory and the
-/// addresses are free some milliseconds later. Whoever wants to use them again at once awaits
+/// addresses are free a moment later, when the log has been applied. Whoever wants to use them again at once awaits
 /// `stop`. A process that ends right after the drop loses nothing that was acknowledged.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,

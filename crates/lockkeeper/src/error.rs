@@ -241,14 +241,23 @@ impl AcquireError {
     /// the session can talk to one.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::NodeDeleted { .. }
+            Self::NodeDeleted { .. } | Self::OwnerLost { .. } | Self::NoPermits { .. } => {
+                Outcome::NotApplied
+            }
+            // Its node may have been created before, by this session or the one that followed it.
+            Self::Timeout { .. }
             | Self::SessionExpired { .. }
+            | Self::Unreachable { .. }
+            | Self::Foreign { .. }
+            | Self::NotEphemeral { .. }
+            | Self::Exhausted { .. }
+            | Self::GaveUp { .. }
             | Self::Lost { .. }
-            | Self::OwnerLost { .. }
-            | Self::NoPermits { .. }
-            | Self::Refused { .. } => Outcome::NotApplied,
-            Self::Client { source, .. } => source.outcome(),
-            _ => Outcome::Unknown,
+            | Self::LeaseTooShort { .. }
+            | Self::TooMany { .. }
+            | Self::BadPermits { .. }
+            | Self::Refused { .. }
+            | Self::Client { .. } => Outcome::Unknown,
         }
     }
 

@@ -73,7 +73,7 @@ impl Warned {
         if client.creates_open() || self.0.swap(true, Ordering::Relaxed) {
             return;
         }
-        // Who cannot tell will hear of it from the request that matters.
+        // A look that fails says nothing: the request that matters will tell.
         for exposure in exposures(client, lock).await.unwrap_or_default() {
             tracing::warn!(
                 "the access control list of {lock} does not protect it, because of {exposure}; \

@@ -18,8 +18,8 @@
 //!   multi      the operations and results of `multi` and `multiRead`
 //! ```
 //!
-//! Invariants: no I/O and no clock; bytes that came from a peer never cause a panic, and never an
-//! allocation larger than the bytes that were really received.
+//! Invariants: no I/O and no clock; bytes that came from a peer never cause a panic, and no
+//! allocation beyond a small multiple of the bytes that were really received, whatever counts they name.
 
 mod acl;
 mod body;

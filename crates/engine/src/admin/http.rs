@@ -214,7 +214,7 @@ impl Response {
         self.encode_head() + &self.body
     }
 
-    /// Without the body, of which the length is told.
+    /// Without the body, but with its length.
     fn encode_head(&self) -> String {
         format!(
             "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

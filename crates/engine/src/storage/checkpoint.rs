@@ -11,8 +11,8 @@ use super::error::{IoResultExt, StorageError};
 use super::log::file::LogFile;
 use super::log::{Applied, History, LogDir};
 
-/// How much of the outcome of a log goes into the database at a time, in bytes: memory that a thread
-/// has had it does not give back.
+/// How much of the outcome of a log goes into the database at a time, in bytes. A thread does not give
+/// back memory once it has had it.
 const PORTION: usize = if cfg!(test) { 2 * 1024 } else { 1024 * 1024 };
 
 /// A log that is to be written into the database, and then to be used again.

@@ -1,5 +1,8 @@
 //! The terms of a queue: its path, profile and kinds of contenders, and the limits of its numbers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use lockkeeper_client::{Listing, Sequence, ZnodePath};
 
 use crate::contender::order::WaitQueue;
@@ -20,11 +23,14 @@ pub(crate) struct Terms {
     /// The kinds of contenders that may be in the queue.
     pub(crate) kinds: &'static [Kind],
     pub(crate) warned: Warned,
+    /// Whether the log says already that the numbers are nearly used up.
+    warned_of_numbers: Arc<AtomicBool>,
 }
 
 impl Terms {
     pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Self {
-        Self { path, profile, kinds, warned: Warned::default() }
+        let (warned, warned_of_numbers) = (Warned::default(), Arc::default());
+        Self { path, profile, kinds, warned, warned_of_numbers }
     }
 
     /// Reads a listing of the queue.
@@ -43,7 +49,7 @@ impl Terms {
         if sequence.0 < 0 || sequence.0 >= REFUSE_AT {
             return Err(AcquireError::Exhausted { path: path.clone(), sequence });
         }
-        if sequence.0 >= WARN_AT {
+        if sequence.0 >= WARN_AT && !self.warned_of_numbers.swap(true, Ordering::Relaxed) {
             tracing::warn!(%path, %sequence, "the path's sequence numbers are nearly used up");
         }
         Ok(())

@@ -76,6 +76,8 @@ struct Handles {
     /// How often a handle was asked for.
     asked: u64,
     idle: usize,
+    /// With how many handles those that nobody uses are searched for again.
+    search_at: usize,
 }
 
 #[derive(Debug)]
@@ -103,7 +105,7 @@ impl Locks {
         configure: impl Fn(MutexBuilder) -> MutexBuilder + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
         let prefix = BuildError::check(prefix)?;
-        let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE };
+        let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE, search_at: 0 };
         let (client, configure) = (client.clone(), Arc::new(configure));
         Ok(Self { client, prefix, configure, handles: Arc::new(StdMutex::new(handles)) })
     }
@@ -167,10 +169,10 @@ impl std::fmt::Debug for Locks {
 
 impl Handles {
     /// Drops handles that nobody uses if there are too many, those first that were not asked for
-    /// for the longest time; more than one at once, so that a full registry is not searched each
-    /// time.
+    /// for the longest time. It drops more than one at once, and searches again only when a quarter
+    /// more are there than it left: all of them may be in use.
     fn make_room(&mut self) {
-        if self.by_key.len() < self.idle {
+        if self.by_key.len() < self.idle.max(self.search_at) {
             return;
         }
         let idle = self.by_key.iter().filter(|(_, handle)| !handle.lock.is_shared());
@@ -180,6 +182,7 @@ impl Handles {
         for (_, key) in idle.into_iter().take(excess) {
             self.by_key.remove(&key);
         }
+        self.search_at = self.by_key.len() + self.by_key.len() / 4;
     }
 }
 
