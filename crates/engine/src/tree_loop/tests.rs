@@ -481,8 +481,11 @@ async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
 async fn no_thread_polls_when_spinning_is_off() {
     for durability in [Durability::Sync, Durability::Os, Durability::Memory] {
         assert_eq!(polls_in_a_ping_pong(Spin::Off, durability).await, 0, "{durability}");
-        let adaptive = polls_in_a_ping_pong(Spin::Adaptive, durability).await;
-        assert!(adaptive > 0, "{durability}: what is counted is what polls");
+        // On a busy machine a client may be so slow that nothing is gained by polling for it.
+        let mut tries = 0..20;
+        while polls_in_a_ping_pong(Spin::Adaptive, durability).await == 0 {
+            assert!(tries.next().is_some(), "{durability}: what is counted is what polls");
+        }
     }
 }
 
