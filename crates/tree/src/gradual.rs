@@ -161,7 +161,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         let from = &mut self.parts[buddy(new)];
         let mut part = HashTable::with_capacity(from.len() / 2);
         for moved in from.extract_if(|slot| part_of(slot.hash(), new + 1) == new) {
-            part.insert_unique(moved.hash, moved, Slot::hash);
+            part.insert_unique(moved.hash(), moved, Slot::hash);
         }
         from.shrink_to_fit(Slot::hash);
         self.parts.push(part);
@@ -174,7 +174,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         let into = &mut self.parts[into];
         into.reserve(last.len(), Slot::hash);
         for moved in last {
-            into.insert_unique(moved.hash, moved, Slot::hash);
+            into.insert_unique(moved.hash(), moved, Slot::hash);
         }
     }
 }
