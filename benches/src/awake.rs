@@ -1,39 +1,32 @@
 //! Keeps processors awake, so that a machine on which waking is slow stands in for one on which it is fast.
 
-use std::path::Path;
-use std::process::Command;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 
-use anyhow::Result;
-use lockkeeper_testkit::process::Process;
+use anyhow::{Context, Result};
 
-use crate::peers::{child, ready_line};
-use crate::processors::Processors;
+/// What the kernel is told that a wake-up may take, as long as the file is open.
+const LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// Programs that run on each processor while nothing else wants it, until this is dropped.
+/// Until this is dropped, processors that have nothing to do poll, and do not sleep.
 ///
-/// They are of the scheduler's idle class: whatever wakes takes the processor from them at once, and need
-/// not wait for it to leave its sleep. What is left of a wake-up is what a processor that polls while it is
-/// idle has, as in virtual machines with Linux's own defaults.
+/// Virtual machines do much the same with Linux's own defaults.
 pub(crate) struct Awake {
-    _programs: Vec<Process>,
+    _request: File,
 }
 
 impl Awake {
-    /// Starts them.
+    /// Asks the kernel for it.
     ///
     /// # Errors
-    /// If `chrt` (of util-linux) is missing, or the idle class is not allowed here.
-    pub(crate) async fn start(folder: &Path) -> Result<Self> {
-        let mut programs = Vec::new();
-        for processor in Processors::all()? {
-            let own = child(&["awake", &processor.to_string()])?;
-            let mut idle = Command::new("chrt");
-            idle.args(["--idle", "0"]).arg(own.get_program()).args(own.get_args());
-
-            let mut program = Process::spawn(&format!("awake-{processor}"), &idle, folder)?;
-            ready_line(&mut program).await?;
-            programs.push(program);
-        }
-        Ok(Self { _programs: programs })
+    /// If only root may ask, or this is not Linux.
+    pub(crate) fn start() -> Result<Self> {
+        let ask = || {
+            let mut request = OpenOptions::new().write(true).open(LATENCY)?;
+            request.write_all(&0_i32.to_ne_bytes())?;
+            Ok::<_, std::io::Error>(request)
+        };
+        let request = ask().with_context(|| format!("cannot write {LATENCY}; are you root?"))?;
+        Ok(Self { _request: request })
     }
 }

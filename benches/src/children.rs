@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use lockkeeper::{Client, Mutex, TreeCache};
-use rustix::process::setpriority_process;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -47,21 +46,6 @@ async fn echo_one(mut stream: TcpStream) -> Result<()> {
             return Ok(());
         }
         stream.write_all(&buffer[..count]).await?;
-    }
-}
-
-/// Runs on this processor whenever nothing else does, until the parent kills it. The parent has put it into
-/// the scheduler's idle class.
-///
-/// # Errors
-/// If the processor is not for this process.
-pub(crate) fn awake(processor: usize) -> Result<()> {
-    processors::pin(processor)?;
-    // The kernel counts its time apart from that of what is measured.
-    setpriority_process(None, 19)?;
-    ready("");
-    loop {
-        std::hint::spin_loop();
     }
 }
 

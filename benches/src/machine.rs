@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::baselines::Baselines;
+use crate::baselines::{Baselines, Disk};
 use crate::measure::{Latency, micros};
 use crate::peers::{Peers, said};
 
@@ -18,7 +18,7 @@ const FAST_ROUND_TRIP: Duration = Duration::from_micros(45);
 /// The kind of a machine: what waking a thread on another processor costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeUp {
-    /// Little: a round trip between two of them is 20 to 35 us.
+    /// Little: a round trip between two of them is 35 us or less.
     Fast,
     /// Several times what a thread on the same one costs: a round trip is 55 us or more.
     Slow,
@@ -63,12 +63,15 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks around, before anything runs that the benchmarks start.
+    /// Looks around, and measures the peers' disk and the loopback interface.
     pub(crate) async fn look(peers: &mut Peers) -> Result<Self> {
         let before = Ticks::now()?;
         tokio::time::sleep(LOOK).await;
         let begun = Ticks::now()?;
 
+        let data = peers.folder()?;
+        let Baselines { disk: Disk { in_place, appended }, loopback } =
+            Baselines::measure(peers, 300, 5_000).await?;
         Ok(Self {
             date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             commit: said("git", &["describe", "--always", "--dirty", "--exclude=*"]),
@@ -76,21 +79,17 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_gib: memory_gib(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            file_system: file_system(&peers.folder()?),
+            file_system: file_system(&data),
             compiler: said("rustc", &["--version"]),
             busy_before: begun.since(before).busy_share(),
             stolen: f64::NAN,
+            kept_awake: false,
             begun,
-            ..Self::default()
+            record_in_place: in_place,
+            record_appended: appended,
+            loopback_two: loopback.two,
+            loopback_one: loopback.one,
         })
-    }
-
-    /// Measures the peers' disk and the loopback interface.
-    pub(crate) async fn measure(&mut self, peers: &mut Peers) -> Result<()> {
-        let Baselines { disk, loopback } = Baselines::measure(peers, 300, 5_000).await?;
-        (self.record_in_place, self.record_appended) = (disk.in_place, disk.appended);
-        (self.loopback_two, self.loopback_one) = (loopback.two, loopback.one);
-        Ok(())
     }
 
     pub(crate) fn wake_up(&self) -> WakeUp {
@@ -128,11 +127,9 @@ pub(crate) struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// Counted in ticks of the kernel, usually 10 ms: for turns that are much longer. What gives way to
-    /// others does not count, as what keeps the processors awake does.
+    /// Counted in ticks of the kernel, usually 10 ms: for turns that are much longer.
     pub(crate) fn now() -> Result<Self> {
-        let ticks = Ticks::now()?;
-        let all = (ticks.busy - ticks.given_way) * tick_us();
+        let all = Ticks::now()?.busy * tick_us();
         let ours = processor_time(std::process::id())?;
         Ok(Self { ours, others: all - ours })
     }
@@ -158,8 +155,6 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, Default)]
 struct Ticks {
     busy: f64,
-    /// The part of it that programs of a low priority used (`nice`).
-    given_way: f64,
     stolen: f64,
     all: f64,
 }
@@ -176,13 +171,12 @@ impl Ticks {
         // Those of guests, behind these, count as a user's already.
         let &[user, nice, system, idle, disks, interrupts, soft, stolen] = fields.first_chunk()?;
         let busy = user + nice + system + interrupts + soft;
-        Some(Self { busy, given_way: nice, stolen, all: busy + idle + disks + stolen })
+        Some(Self { busy, stolen, all: busy + idle + disks + stolen })
     }
 
     fn since(self, before: Self) -> Self {
         Self {
             busy: self.busy - before.busy,
-            given_way: self.given_way - before.given_way,
             stolen: self.stolen - before.stolen,
             all: self.all - before.all,
         }
@@ -231,7 +225,7 @@ mod tests {
         let before = at("10 20 30 400 50 6 7 8 9 10");
         let after = at("20 25 45 460 55 8 10 8 90 100");
         let between = after.since(before);
-        assert_eq!((between.busy, between.given_way, between.all), (35.0, 5.0, 100.0));
+        assert_eq!((between.busy, between.all), (35.0, 100.0));
         assert_eq!((between.busy_share(), between.stolen_share()), (0.35, 0.0));
         let later = at("20 25 45 460 55 8 10 58 90 100").since(after);
         assert_eq!((later.busy_share(), later.stolen_share()), (1.0, 1.0));

@@ -85,9 +85,6 @@ enum Task {
     },
     /// List the scenarios.
     Scenarios,
-    /// (child) Keep a processor awake.
-    #[command(hide = true)]
-    Awake { processor: usize },
     /// (child) Send back whatever comes.
     #[command(hide = true)]
     Echo { processor: usize },
@@ -113,7 +110,8 @@ struct Run {
     /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
     #[arg(long)]
     only: Option<String>,
-    /// Keep the processors from sleeping while it runs, as on a machine on which waking a thread is fast.
+    /// Keep the processors from sleeping while it runs, as on a machine on which waking a thread is fast. Needs
+    /// root.
     #[arg(long)]
     keep_awake: bool,
     /// For results.json, the page and its charts.
@@ -158,7 +156,6 @@ async fn perform(task: Task) -> Result<()> {
             }
             Ok(())
         }
-        Task::Awake { processor } => children::awake(processor),
         Task::Echo { processor } => children::echo(processor).await,
         Task::Count { servers } => children::count(&servers).await,
         Task::Cache { servers, path } => children::cache(&servers, &path).await,

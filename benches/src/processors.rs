@@ -25,21 +25,11 @@ impl Processors {
         Self::among(&allowed).context("this process may use no processor")
     }
 
-    /// All that this process may use.
-    pub(crate) fn all() -> Result<Vec<usize>> {
-        let allowed = sched_getaffinity(None).context("cannot ask for the processors")?;
-        Ok(each_of(&allowed).collect())
-    }
-
     fn among(allowed: &CpuSet) -> Option<Self> {
-        let mut processors = each_of(allowed);
+        let mut processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
         let server = processors.next()?;
         Some(Self { server, other: processors.next_back().unwrap_or(server) })
     }
-}
-
-fn each_of(set: &CpuSet) -> impl DoubleEndedIterator<Item = usize> {
-    (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor))
 }
 
 /// The thread that made it stays on one processor for as long as it lives.
@@ -91,7 +81,7 @@ mod tests {
     fn a_thread_is_pinned_no_longer_than_it_should_be() {
         let processors = || {
             let now = sched_getaffinity(None).unwrap();
-            each_of(&now).collect::<Vec<_>>()
+            (0..CpuSet::MAX_CPU).filter(|&at| now.is_set(at)).collect::<Vec<_>>()
         };
         let before = processors();
         let last = *before.last().unwrap();

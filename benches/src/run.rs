@@ -28,13 +28,9 @@ pub(crate) async fn run(
     let all = chosen.len() == scenarios::ALL.len() && settings.only.is_none();
     let begun = Instant::now();
     let mut peers = Peers::new(&output.join("data"));
+    let awake = settings.keep_awake.then(Awake::start).transpose()?;
     let mut machine = Machine::look(&mut peers).await?;
-    let awake = match settings.keep_awake {
-        true => Some(Awake::start(&peers.folder()?).await?),
-        false => None,
-    };
     machine.kept_awake = awake.is_some();
-    machine.measure(&mut peers).await?;
     eprintln!("{machine}");
 
     let mut bench = Bench::new(settings, peers, begun);
@@ -48,7 +44,7 @@ pub(crate) async fn run(
     // The servers end before the machine is looked at again.
     let Bench { settings, peers, results, .. } = bench;
     let configurations = peers.configurations();
-    drop((peers, awake));
+    drop(peers);
     machine.look_back()?;
     let report = Report::new(settings.quick, machine, configurations, &results, begun.elapsed())?;
     report.write(output)?;

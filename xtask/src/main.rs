@@ -113,6 +113,7 @@ enum Task {
         #[arg(long)]
         only: Option<String>,
         /// Keep the processors from sleeping while it runs, as on a machine on which waking a thread is fast.
+        /// Needs root.
         #[arg(long)]
         keep_awake: bool,
         /// Only these scenarios; an unknown name lists them.
