@@ -4,18 +4,18 @@
 //! watches only the closest one ahead. The create and the listing are sent together.
 
 mod in_transaction;
+mod parts;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Listing, Outcome, SessionId, Watcher,
-    ZnodePath,
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, Listing, Outcome, Watcher, ZnodePath,
 };
 
 use crate::contender::idle;
 use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
 use crate::contender::terms::Terms;
 use crate::error::AcquireError;
-use crate::profile::{Kind, Profile};
+use crate::profile::Kind;
 use crate::retry::{Attempt, retried};
 
 /// A place in a queue.
@@ -201,32 +201,11 @@ impl Contender {
         }
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.0.client
-    }
-
-    /// The lock that the queue is for.
-    pub(crate) fn path(&self) -> &ZnodePath {
-        &self.0.terms.path
-    }
-
-    pub(crate) fn profile(&self) -> Profile {
-        self.0.terms.profile
-    }
-
-    pub(crate) fn node(&self) -> Option<&Created> {
-        self.0.node.as_ref()
-    }
-
     /// Hands the node over, and its deletion with it.
     pub(crate) fn take_node(&mut self) -> Option<Created> {
         let node = self.0.node.take()?;
         self.0.armed = false;
         Some(node)
-    }
-
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.0.node.as_ref().map(|node| node.path.name())
     }
 
     /// Why the node is missing: its session expired, or another client deleted it.
@@ -236,15 +215,6 @@ impl Contender {
         }
         let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
-    }
-
-    /// The session that the node belongs to; none before there is a node.
-    pub(crate) fn session(&self) -> SessionId {
-        self.0.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
-    }
-
-    pub(crate) fn expired(&self) -> AcquireError {
-        AcquireError::SessionExpired { path: self.0.terms.path.clone() }
     }
 }
 

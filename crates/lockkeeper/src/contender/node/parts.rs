@@ -1,0 +1,39 @@
+//! What a contender consists of, for those who only read it.
+
+use lockkeeper_client::{Client, Created, SessionId, ZnodePath};
+
+use super::Contender;
+use crate::error::AcquireError;
+use crate::profile::Profile;
+
+impl Contender {
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// The lock that the queue is for.
+    pub(crate) fn path(&self) -> &ZnodePath {
+        &self.0.terms.path
+    }
+
+    pub(crate) fn profile(&self) -> Profile {
+        self.0.terms.profile
+    }
+
+    pub(crate) fn node(&self) -> Option<&Created> {
+        self.0.node.as_ref()
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.node.as_ref().map(|node| node.path.name())
+    }
+
+    /// The session that the node belongs to; none before there is a node.
+    pub(crate) fn session(&self) -> SessionId {
+        self.0.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
+    }
+
+    pub(crate) fn expired(&self) -> AcquireError {
+        AcquireError::SessionExpired { path: self.0.terms.path.clone() }
+    }
+}
