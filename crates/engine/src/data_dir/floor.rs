@@ -14,7 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper_wire::Zxid;
 
@@ -89,7 +89,7 @@ impl Floor {
         self.record
     }
 
-    /// Makes sure that it covers this, and writes it if need be. No session gets a longer timeout than
+    /// Makes sure that it covers this, and writes it if need be. Returns how long the write took. No session gets a longer timeout than
     /// `max_timeout`, so that it is not rounded up beyond that.
     ///
     /// # Errors
@@ -99,12 +99,12 @@ impl Floor {
         zxid: Zxid,
         longest_timeout: Duration,
         max_timeout: Duration,
-    ) -> Result<(), StorageError> {
+    ) -> Result<Duration, StorageError> {
         let covered = self
             .record
             .is_some_and(|record| zxid <= record.zxid && longest_timeout <= record.longest_timeout);
         if covered && !self.failed {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         let old = self.record.unwrap_or_default();
         let zxid = if zxid <= old.zxid { old.zxid } else { ahead_of(zxid) };
@@ -112,7 +112,10 @@ impl Floor {
             true => old.longest_timeout,
             false => rounded_up(longest_timeout).min(max_timeout.max(longest_timeout)),
         };
-        self.write(Record { zxid, longest_timeout })
+
+        let began = Instant::now();
+        self.write(Record { zxid, longest_timeout })?;
+        Ok(began.elapsed())
     }
 
     /// Writes what is so at an orderly end: the last transaction, and the longest timeout of the

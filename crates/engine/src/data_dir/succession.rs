@@ -152,10 +152,10 @@ impl Succession {
         }
     }
 
-    /// To be called before anything leaves the engine.
-    pub(crate) fn cover(&mut self, server: &Server) -> Result<(), StorageError> {
+    /// To be called before anything leaves the engine. Returns for how long it waited for the disk.
+    pub(crate) fn cover(&mut self, server: &Server) -> Result<Duration, StorageError> {
         let Some(floor) = &mut self.floor else {
-            return Ok(());
+            return Ok(Duration::ZERO);
         };
         // What sessions were promised by those before goes on until the quiet time is over.
         floor.cover(server.stats().last_zxid, server.longest_timeout(), self.max_timeout)

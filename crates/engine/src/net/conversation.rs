@@ -1,5 +1,6 @@
 //! The task of one connection: it reads frames, and sends what was left over.
 
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,15 +251,13 @@ async fn send(
     wants: &Interest,
     limit: Option<StallLimit>,
 ) -> Result<(), Ended> {
-    let since = limit.map_or_else(Instant::now, |limit| limit.since);
-    let patience = limit.map_or(Duration::ZERO, |limit| limit.patience);
     tokio::select! {
         () = connection.attention() => {}
         ready = connection.writable(), if wants.write => {
             ready?;
             connection.flush();
         }
-        () = sleep_until(since + patience), if limit.is_some() => {
+        patience = run_out(limit) => {
             // Another thread may have got on meanwhile.
             if connection.wants().taken == wants.taken {
                 return Err(match wants.life {
@@ -299,6 +298,13 @@ impl StallDetector {
         let patience = if is_ending { LINGER } else { send_timeout };
         self.since.map(|since| StallLimit { since, patience })
     }
+}
+
+/// Waits until the time is over that a peer has which takes nothing, and returns how long that was.
+async fn run_out(limit: Option<StallLimit>) -> Duration {
+    let Some(StallLimit { since, patience }) = limit else { return pending().await };
+    sleep_until(since + patience).await;
+    patience
 }
 
 /// For how long a peer may go on taking nothing.

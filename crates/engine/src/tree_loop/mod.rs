@@ -367,13 +367,14 @@ impl TreeLoop {
     /// Gives the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
         (self.in_part, self.part_bytes) = (0, 0);
-        let began = Instant::now();
-        if let Err(e) = self.succession.cover(&self.server) {
-            // Nothing more may leave: another engine would not know of it.
-            self.ending = Some(Err(e.into()));
-            return;
-        }
-        let mut disk_wait = began.elapsed();
+        let covered = match self.succession.cover(&self.server) {
+            Ok(covered) => covered,
+            Err(e) => {
+                // Nothing more may leave: another engine would not know of it.
+                self.ending = Some(Err(e.into()));
+                return;
+            }
+        };
 
         let changes = self.server.take_changes();
         self.idle.count(changes.len());
@@ -399,8 +400,7 @@ impl TreeLoop {
         let submitted = Instant::now();
         let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
         self.part_waits |= !answered;
-        disk_wait += submitted.elapsed();
-        self.pause_expiry_after(disk_wait);
+        self.pause_expiry_after(covered + submitted.elapsed());
         self.log_notices();
     }
 

@@ -157,16 +157,21 @@ fn a_disk_without_room_for_growth_takes_commits() {
     assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), last);
 }
 
+/// Makes so many commits of a node with so many bytes each.
+fn commit_large(storage: &mut Storage, commits: u64, bytes: usize) {
+    for n in 1..=commits {
+        let mut batch = numbered(n);
+        batch.put(Table::Nodes, format!("/large/{n}"), vec![b'x'; bytes]);
+        storage.commit(&mut batch).unwrap();
+    }
+}
+
 /// A copy is put away: logs that are ready for the next commits would be most of a small one.
 #[test]
 fn the_logs_of_a_copy_take_no_room() {
     let (dir, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut storage = open(&dir, Durability::Sync).unwrap();
-    for n in 1..=100 {
-        let mut batch = numbered(n);
-        batch.put(Table::Nodes, format!("/large/{n}"), vec![b'x'; 20_000]);
-        storage.commit(&mut batch).unwrap();
-    }
+    commit_large(&mut storage, 100, 20_000);
     let target = place.path().join("copy");
     storage.snapshots().unwrap().copy_to(&target).unwrap().unwrap();
     for name in ["commits.a", "commits.b"] {
@@ -180,11 +185,7 @@ fn the_logs_of_a_copy_take_no_room() {
 fn e43_a_copy_gives_the_directory_up_with_its_storage() {
     let (dir, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut storage = open(&dir, Durability::Os).unwrap();
-    for n in 1..=60 {
-        let mut batch = numbered(n);
-        batch.put(Table::Nodes, format!("/large/{n}"), vec![b'x'; 1_000_000]);
-        storage.commit(&mut batch).unwrap();
-    }
+    commit_large(&mut storage, 60, 1_000_000);
     let (snapshots, target) = (storage.snapshots().unwrap(), place.path().join("copy"));
     let copying = {
         let target = target.clone();
