@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, Client, CreateMode, LossReason, ReleaseError, SessionId};
+use lockkeeper::{
+    AcquireError, Client, Contact, CreateMode, LossReason, ReleaseError, SessionId, State,
+};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
 use crate::rw_lock::replies;
-use crate::{for_each_lock, lock_path, next_session};
+use crate::{for_each_lock, gets, lock_path, next_session};
 
 for_each_lock!("an exclusive lock, faults":
     l1_a_create_lost_on_its_way_leaves_one_node,
@@ -22,6 +24,9 @@ for_each_lock!("an exclusive lock, faults":
     l6_a_release_that_is_lost_is_tried_again,
     l7_a_release_tried_again_does_not_touch_the_next_holder,
     a_wait_survives_reconnects,
+    a_timeout_without_a_connection_says_so,
+    a_waiter_whose_client_is_closed_is_told_so,
+    a_holder_whose_client_is_closed_is_told_so,
     an_expired_holder_is_told_and_can_acquire_again,
     a_lost_lock_is_released_without_waiting_for_a_server;
     where there is a line:
@@ -322,6 +327,56 @@ async fn a_wait_survives_reconnects<L: Exclusive>(backend: Backend) -> Result<()
     guard.release().await?;
     bob.proxy.restore();
     waiting.await??.verify().await?;
+    Ok(())
+}
+
+/// Symptom: it said that the lock was not free, and whom to ask.
+async fn a_timeout_without_a_connection_says_so<L: Exclusive>(backend: Backend) -> Result<()> {
+    let bob = backend.participant().await?;
+    let lock = lock_of::<L>(&bob)?;
+    lock.acquire().await?.release().await?;
+    bob.proxy.refuse();
+    bob.client.status().wait_for(|status| status.contact != Contact::Connected).await?;
+
+    let error = lock.acquire_timeout(Duration::from_millis(50)).await.expect_err("no server");
+    assert!(matches!(error, AcquireError::Timeout { is_connected: false, .. }), "{error:?}");
+    assert!(error.to_string().contains("no connection"), "{error}");
+    Ok(())
+}
+
+/// Symptom: it was told that its session had expired, and to acquire again.
+async fn a_waiter_whose_client_is_closed_is_told_so<L: Exclusive>(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let _guard = lock_of::<L>(&alice)?.acquire().await?;
+    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    bob.client.close().await;
+
+    let lock = lock_of::<L>(&bob)?;
+    for result in [waiting.await?, lock.acquire().await] {
+        let error = result.expect_err("the client is closed");
+        assert!(matches!(error, AcquireError::ClientClosed { .. }), "{error:?}");
+        assert!(!error.is_retryable());
+    }
+    Ok(())
+}
+
+/// Symptom: it was told that another client had deleted its node. A server tells of the deletion before it
+/// answers that it has closed the session.
+async fn a_holder_whose_client_is_closed_is_told_so<L: Exclusive>(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let lost = guard.lost();
+    alice.proxy.clear();
+    tokio::pin!(lost);
+    tokio::select! {
+        biased;
+        reason = &mut lost => panic!("{reason}"),
+        () = alice.proxy.passes(|passed| gets(passed) > 0) => {}
+    }
+
+    let ((), reason) = tokio::join!(alice.client.close(), lost);
+    assert_eq!(reason, LossReason::ClientClosed);
+    assert_eq!(guard.state(), State::Lost(LossReason::ClientClosed));
     Ok(())
 }
 

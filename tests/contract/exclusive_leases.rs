@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, VerifyError,
+    AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, Status, VerifyError,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Passed;
@@ -22,6 +22,7 @@ for_each_lock!("an exclusive lock, leases":
     verify_renews_the_deadline,
     a_deleted_holder_is_told,
     a_loss_is_told_although_another_wait_is_not_polled,
+    each_wait_for_a_loss_reads_the_node_once,
     work_ends_when_the_lock_is_lost,
     ensure_looks_at_what_is_left,
     a_waiter_without_any_server_gets_an_error,
@@ -162,6 +163,33 @@ async fn a_loss_is_told_although_another_wait_is_not_polled<L: Exclusive>(
     let told = tokio::time::timeout(TIMEOUT, work).await?;
     assert_eq!(told, Err(LossReason::NodeDeleted));
     assert_eq!(first.await, LossReason::NodeDeleted);
+    Ok(())
+}
+
+/// Symptom: of two waits on one guard, the second one read the node with every change of the connection,
+/// and each second.
+async fn each_wait_for_a_loss_reads_the_node_once<L: Exclusive>(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    alice.proxy.clear();
+    let changes = async {
+        alice.proxy.passes(|passed| gets(passed) == 2).await;
+        for _ in 0..5 {
+            let status = alice.client.status().borrow().change;
+            alice.proxy.cut();
+            let is_back = |now: &Status| now.change > status && now.contact == Contact::Connected;
+            alice.client.status().wait_for(is_back).await?;
+        }
+        // What the waits sent before this is answered.
+        anyhow::Ok(alice.client.data(guard.node()).await?)
+    };
+
+    tokio::select! {
+        reason = guard.lost() => panic!("{reason}"),
+        reason = guard.lost() => panic!("{reason}"),
+        result = changes => drop(result?),
+    }
+    assert_eq!(gets(&alice.proxy.passed()), 3);
     Ok(())
 }
 

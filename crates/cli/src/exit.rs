@@ -141,7 +141,7 @@ impl From<BuildError> for Failure {
 impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         let exit = match &error {
-            AcquireError::Timeout { .. } => Exit::No,
+            AcquireError::Timeout { is_connected: true, .. } => Exit::No,
             AcquireError::Foreign { .. }
             | AcquireError::NotEphemeral { .. }
             | AcquireError::Exhausted { .. }

@@ -91,6 +91,12 @@ impl Client {
         self.inner.shared.contact()
     }
 
+    /// Whether this program has closed it, as by [`Client::close`], which may not be done yet; or the runtime
+    /// in which it was connected has ended. Every request fails from then on.
+    pub fn is_closed(&self) -> bool {
+        self.inner.shared.look(Session::is_closing)
+    }
+
     /// The tokio runtime in which the client was connected, and which serves its connection. What goes on
     /// by itself as long as the client does belongs there: another runtime, such as that of a caller, may
     /// end earlier, or stand still.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Error, ErrorCode, Outcome, PathError, Sequence, TransactionError, ZnodePath,
+    Client, Contact, Error, ErrorCode, Outcome, PathError, Sequence, TransactionError, ZnodePath,
 };
 
 use crate::profile::{Profile, Usage};
@@ -67,15 +67,16 @@ impl BuildError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// It did not become free in time.
-    #[error(
-        "{path} was not free within {waited:?}; see who holds it with `lockkeeper show {path}`"
-    )]
+    /// It did not become free in time, or no server could be asked whether it is.
+    #[error("{}", too_late(path, *waited, *is_connected))]
     Timeout {
         /// The lock.
         path: ZnodePath,
         /// The time that was allowed.
         waited: Duration,
+        /// Whether there was a connection at the end of it. Without one, nobody knows whether the lock was
+        /// free.
+        is_connected: bool,
     },
     /// There are nodes that are not contenders of this kind of lock and profile, so the order of the
     /// queue is unknown. [`Usage::of`](crate::Usage::of) tells what its `names` are.
@@ -127,6 +128,12 @@ pub enum AcquireError {
     /// No server could be reached for a whole session timeout.
     #[error("no server could be reached for a whole session timeout while waiting for {path}")]
     Unreachable {
+        /// The lock.
+        path: ZnodePath,
+    },
+    /// This program closed the client, or the runtime in which it was connected has ended.
+    #[error("{path} cannot be acquired with a client that is closed; connect another one")]
+    ClientClosed {
         /// The lock.
         path: ZnodePath,
     },
@@ -226,7 +233,8 @@ impl AcquireError {
             | Self::Lost { .. }
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
-            Self::Foreign { .. }
+            Self::ClientClosed { .. }
+            | Self::Foreign { .. }
             | Self::NotEphemeral { .. }
             | Self::Exhausted { .. }
             | Self::OwnerLost { .. }
@@ -248,6 +256,7 @@ impl AcquireError {
             Self::Timeout { .. }
             | Self::SessionExpired { .. }
             | Self::Unreachable { .. }
+            | Self::ClientClosed { .. }
             | Self::Foreign { .. }
             | Self::NotEphemeral { .. }
             | Self::Exhausted { .. }
@@ -268,9 +277,39 @@ impl AcquireError {
             Self::SessionExpired { path }
         } else if source.is_unreachable() {
             Self::Unreachable { path }
+        } else if source.is_closed() {
+            Self::ClientClosed { path }
         } else {
             Self::Client { path, source }
         }
+    }
+
+    /// The session in which the lock was waited for is over.
+    pub(crate) fn session_ended(client: &Client, path: &ZnodePath) -> Self {
+        let path = path.clone();
+        match client.is_closed() {
+            true => Self::ClientClosed { path },
+            false => Self::SessionExpired { path },
+        }
+    }
+
+    /// The time to wait is over.
+    pub(crate) fn timeout(client: &Client, path: &ZnodePath, waited: Duration) -> Self {
+        let is_connected = client.contact() == Contact::Connected;
+        Self::Timeout { path: path.clone(), waited, is_connected }
+    }
+}
+
+/// What a wait that took too long was for.
+fn too_late(path: &ZnodePath, waited: Duration, is_connected: bool) -> String {
+    match is_connected {
+        true => format!(
+            "{path} was not free within {waited:?}; see who holds it with `lockkeeper show {path}`"
+        ),
+        false => format!(
+            "{path} was not acquired within {waited:?}, and there is no connection to a server; check that \
+             the servers run and can be reached"
+        ),
     }
 }
 

@@ -127,11 +127,17 @@ pub(crate) async fn reachable(client: &Client) {
     let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
 }
 
-/// Returns when no server could be reached for a session timeout, or the client is closed.
-pub(crate) async fn out_of_reach(client: &Client) {
+/// Returns when no server could be reached for a session timeout, or the client is closed, with that as the
+/// reason why the lock cannot be waited for.
+pub(crate) async fn out_of_reach(client: &Client, lock: &ZnodePath) -> AcquireError {
     let mut status = client.status();
     let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
-    let _ = status.wait_for(|status| lost(status.contact)).await;
+    let lost = status.wait_for(|status| lost(status.contact)).await;
+    let path = lock.clone();
+    match lost.is_ok_and(|status| status.contact == Contact::Unreachable) {
+        true => AcquireError::Unreachable { path },
+        false => AcquireError::ClientClosed { path },
+    }
 }
 
 /// Makes attempts until one succeeds or fails for good, up to [`ATTEMPTS`].

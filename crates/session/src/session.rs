@@ -176,6 +176,11 @@ impl<T> Session<T> {
         }
     }
 
+    /// Whether its end was asked for, or it has ended for good: every request is refused.
+    pub fn is_closing(&self) -> bool {
+        self.closing || self.phase == Phase::Closed
+    }
+
     /// The session's identity; [`SessionId::NONE`] before the first connection and after an
     /// expiry.
     pub fn id(&self) -> SessionId {

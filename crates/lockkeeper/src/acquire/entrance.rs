@@ -136,10 +136,11 @@ impl Entrance {
 
 /// Bounds the whole time that an acquire takes.
 pub(crate) async fn within<T>(
+    client: &Client,
     path: &ZnodePath,
     timeout: Duration,
     acquiring: impl Future<Output = Result<T, AcquireError>>,
 ) -> Result<T, AcquireError> {
-    let late = AcquireError::Timeout { path: path.clone(), waited: timeout };
-    tokio::time::timeout(timeout, acquiring).await.unwrap_or(Err(late))
+    let result = tokio::time::timeout(timeout, acquiring).await;
+    result.unwrap_or_else(|_| Err(AcquireError::timeout(client, path, timeout)))
 }

@@ -208,10 +208,12 @@ impl Contender {
         Some(node)
     }
 
-    /// Why the node is missing: its session expired, or another client deleted it.
+    /// Why the node is missing: its session expired or is being closed, or another client deleted it.
     pub(crate) fn deleted(&self) -> AcquireError {
-        if self.0.node.is_some() && self.session() != self.0.client.session_id() {
-            return self.expired();
+        let client = &self.0.client;
+        let is_expired = self.0.node.is_some() && self.session() != client.session_id();
+        if is_expired || client.is_closed() {
+            return self.session_ended();
         }
         let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }

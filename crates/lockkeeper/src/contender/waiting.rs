@@ -129,12 +129,12 @@ impl Contender {
             tokio::select! {
                 // One order, so that a simulation can be repeated; bad news first.
                 biased;
-                event = own_event(own) => match event.map_err(|_| self.expired())?.kind {
+                event = own_event(own) => match event.map_err(|_| self.session_ended())?.kind {
                     EventKind::NodeDeleted => return Err(self.deleted()),
                     _ => watches.own = Some(self.watch_own().await?),
                 },
                 (index, event) = first_event(ahead) => {
-                    let event = event.map_err(|_| self.expired())?;
+                    let event = event.map_err(|_| self.session_ended())?;
                     let (name, watcher) = ahead.swap_remove(index);
                     drop(watcher);
                     if event.kind == EventKind::NodeDeleted {
@@ -145,9 +145,7 @@ impl Contender {
                         return Ok(gone);
                     }
                 }
-                () = out_of_reach(self.client()) => {
-                    return Err(AcquireError::Unreachable { path: self.path().clone() });
-                }
+                error = out_of_reach(self.client(), self.path()) => return Err(error),
                 () = &mut long, if !is_watched => watches.own = Some(self.watch_own().await?),
             }
         }

@@ -85,7 +85,7 @@ impl Guard {
         for proofs in 0..=PROOFS {
             let (hold, seen) = owned.client.hold_if_left(&owned.node.path, owned.name, enough);
             if seen.lease.session != owned.session() {
-                return Err(AcquireError::SessionExpired { path: owned.path.clone() });
+                return Err(AcquireError::session_ended(&owned.client, &owned.path));
             }
             if let Some(hold) = hold {
                 return Ok(Self::new(owned, hold, own));
@@ -243,11 +243,12 @@ impl Guard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> LossReason {
+        let mut spare = None;
         loop {
             let status = self.client().status();
             match self.state() {
                 State::Lost(reason) => return reason,
-                _ => self.changed(status).await,
+                _ => self.changed(status, &mut spare).await,
             }
         }
     }
@@ -298,12 +299,13 @@ impl Guard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn jeopardy(&self) -> Result<(), LossReason> {
+        let mut spare = None;
         loop {
             let status = self.client().status();
             match self.state() {
                 State::Jeopardy => return Ok(()),
                 State::Lost(reason) => return Err(reason),
-                State::Held | State::Suspect { .. } => self.changed(status).await,
+                State::Held | State::Suspect { .. } => self.changed(status, &mut spare).await,
             }
         }
     }
@@ -324,6 +326,7 @@ impl Guard {
     pub async fn held_again(&self) -> Result<(), LossReason> {
         // Whether the lock was in jeopardy: a request to release it may have been missed meanwhile.
         let mut is_new = false;
+        let mut spare = None;
 
         loop {
             // Subscribed before the state is read, so that a change in between ends the wait.
@@ -332,12 +335,12 @@ impl Guard {
                 State::Lost(reason) => return Err(reason),
                 State::Jeopardy => {
                     is_new = true;
-                    self.changed(status).await;
+                    self.changed(status, &mut spare).await;
                 }
                 State::Held | State::Suspect { .. } if !is_new => return Ok(()),
                 State::Held | State::Suspect { .. } => match self.read_own().await {
                     Ok(_) => is_new = false,
-                    Err(error) if error.is_retryable() => self.changed(status).await,
+                    Err(error) if error.is_retryable() => self.changed(status, &mut spare).await,
                     // How the lock stands says why.
                     Err(_) => is_new = false,
                 },
@@ -652,10 +655,11 @@ impl Guard {
     }
 
     /// Waits for a change since this status: of the session or the node, or a deadline that is near.
-    async fn changed(&self, mut status: watch::Receiver<Status>) {
+    /// `spare`: the caller's own watch on the node, kept from one change to the next.
+    async fn changed(&self, mut status: watch::Receiver<Status>, spare: &mut Option<Watcher>) {
         let reason = tokio::select! {
             biased;
-            reason = self.node_deleted() => reason,
+            reason = self.node_deleted(spare) => reason,
             _ = status.changed() => None,
             _ = self.0.lost.wait() => None,
             () = self.deadline_near() => None,
@@ -676,11 +680,16 @@ impl Guard {
     }
 
     /// Waits until the node is deleted (`Some`), or its watch ends.
-    async fn node_deleted(&self) -> Option<LossReason> {
+    async fn node_deleted(&self, spare: &mut Option<Watcher>) -> Option<LossReason> {
         match self.0.own_watch.try_lock() {
-            Ok(mut kept) => self.watch_own(&mut kept).await,
+            Ok(mut kept) => {
+                if kept.is_none() {
+                    *kept = spare.take();
+                }
+                self.watch_own(&mut kept).await
+            }
             // Another future has it, which may never be polled again.
-            Err(_) => self.watch_own(&mut None).await,
+            Err(_) => self.watch_own(spare).await,
         }
     }
 
@@ -752,10 +761,11 @@ impl Guard {
 
     /// What it means that the node is gone.
     fn deletion(&self) -> LossReason {
-        if self.0.revoking.load(Ordering::Acquire) {
-            LossReason::Revoked
-        } else {
-            LossReason::NodeDeleted
+        match self.0.revoking.load(Ordering::Acquire) {
+            // A server tells of the deletion before it answers that it has closed the session.
+            _ if self.client().is_closed() => LossReason::ClientClosed,
+            true => LossReason::Revoked,
+            false => LossReason::NodeDeleted,
         }
     }
 

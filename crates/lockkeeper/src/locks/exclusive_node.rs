@@ -198,7 +198,7 @@ impl ExclusiveNode {
     /// # Cancel safety
     /// As [`ExclusiveNode::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
-        within(&self.path, timeout, self.acquire()).await
+        within(&self.client, &self.path, timeout, self.acquire()).await
     }
 
     /// Takes the lock only if it is free, or its owner enters again; `None` if another owner has
@@ -276,7 +276,7 @@ impl ExclusiveNode {
             // One order, so that a simulation can be repeated.
             biased;
             result = self.node_gone() => result,
-            () = out_of_reach(&self.client) => Err(AcquireError::Unreachable { path: self.path.clone() }),
+            error = out_of_reach(&self.client, &self.path) => Err(error),
         }
     }
 

@@ -175,8 +175,8 @@ impl Names {
         timeout: Duration,
     ) -> Result<NameClaim, ClaimError> {
         let path = node_of(&self.path, name)?;
-        let late = AcquireError::Timeout { path, waited: timeout };
-        tokio::time::timeout(timeout, self.claim(name)).await.unwrap_or(Err(late.into()))
+        let result = tokio::time::timeout(timeout, self.claim(name)).await;
+        result.unwrap_or_else(|_| Err(AcquireError::timeout(&self.client, &path, timeout).into()))
     }
 
     /// Claims a name only if nobody has it; `None` if somebody does. Costs one round trip.

@@ -33,7 +33,8 @@ impl Contender {
         self.0.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
     }
 
-    pub(crate) fn expired(&self) -> AcquireError {
-        AcquireError::SessionExpired { path: self.0.terms.path.clone() }
+    /// Why its node is gone with its session.
+    pub(crate) fn session_ended(&self) -> AcquireError {
+        AcquireError::session_ended(&self.0.client, &self.0.terms.path)
     }
 }

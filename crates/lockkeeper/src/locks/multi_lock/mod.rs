@@ -175,8 +175,8 @@ impl MultiLock {
         let waiting_for = AtomicUsize::new(0);
         let result = tokio::time::timeout(timeout, self.acquire_all(&waiting_for)).await;
         result.unwrap_or_else(|_| {
-            let path = self.locks[waiting_for.into_inner()].path.clone();
-            Err(AcquireError::Timeout { path, waited: timeout })
+            let path = &self.locks[waiting_for.into_inner()].path;
+            Err(AcquireError::timeout(&self.client, path, timeout))
         })
     }
 
@@ -331,7 +331,7 @@ impl MultiLock {
     fn lost(&self, acquired: &Acquired, error: Error) -> Attempt {
         match acquired.first() {
             Some((contender, _)) if error.is_session_expired() => {
-                Attempt::Failed(contender.expired())
+                Attempt::Failed(contender.session_ended())
             }
             _ => {
                 Attempt::at_entry(&self.locks[acquired.len().min(self.locks.len() - 1)].path, error)

@@ -68,8 +68,8 @@ impl RwLockUpgradeableGuard {
         self,
         timeout: Duration,
     ) -> Result<RwLockWriteGuard, AcquireError> {
-        let path = self.path().clone();
-        within(&path, timeout, self.upgrade()).await
+        let (client, path) = (self.entrance.client.clone(), self.path().clone());
+        within(&client, &path, timeout, self.upgrade()).await
     }
 
     /// Gives the lock back; see [`Guard::release`]. Costs one round trip.

@@ -132,7 +132,7 @@ impl Permits {
             if number != known {
                 return Ok(number);
             }
-            watcher.changed().await.map_err(|_| contender.expired())?;
+            watcher.changed().await.map_err(|_| contender.session_ended())?;
         }
     }
 

@@ -183,7 +183,7 @@ impl Contenders {
     fn all_of(self, session: SessionId) -> Result<Self, AcquireError> {
         let foreign = |place: &Contender| place.session() != session;
         if foreign(&self.last) || self.others.iter().any(foreign) {
-            return Err(self.last.expired());
+            return Err(self.last.session_ended());
         }
         Ok(self)
     }
@@ -247,7 +247,8 @@ async fn room(
         if patience == Patience::None {
             return Ok(None);
         }
-        changed.changed().await.map_err(|_| AcquireError::SessionExpired { path: path.clone() })?;
+        let ended = |_| AcquireError::session_ended(&leases.client, path);
+        changed.changed().await.map_err(ended)?;
     }
 }
 
