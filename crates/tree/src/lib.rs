@@ -4,7 +4,7 @@
 //!   server       Server: what the engine calls; frames and time in, changes and outputs out
 //!   config       what the caller decides: limits, the time, randomness
 //!   output       what goes back to connections        outbox     ... and waits there until then
-//!   storage      what must become durable             records    ... as bytes
+//!   changes      what must become durable             records    ... as bytes
 //!                                                     restore    ... and back
 //!   handshake    the first frame of a connection      sessions   deadlines and passwords
 //!   requests     every other frame, up to its reply   connections, auth, acl   identity, permission
@@ -45,6 +45,7 @@ mod acl;
 mod ancestors;
 mod apply;
 mod auth;
+mod changes;
 mod children;
 mod config;
 mod connections;
@@ -74,7 +75,6 @@ mod server;
 mod sessions;
 mod share;
 mod short;
-mod storage;
 mod succession;
 mod timers;
 mod txn;
@@ -86,6 +86,7 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{Change, Changes, RestoreError, Table};
 pub use config::{Config, Entropy, InvalidSuperDigest, Now, SuperDigest};
 pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
@@ -94,6 +95,5 @@ pub use restore::LAST_EPOCH;
 pub use room::{Growth, Resource};
 pub use server::{Server, SessionInfo, Stats};
 pub use share::{LITTLE, allowance};
-pub use storage::{Change, Changes, RestoreError, Restored, Table};
 #[cfg(any(test, feature = "following"))]
 pub use txn::Transactions;

@@ -10,9 +10,9 @@ use lockkeeper_wire::{Acl, NodeData, PASSWORD_LEN, Permissions, SessionId, Zxid}
 use std::time::Duration;
 
 use crate::acl::AclRef;
+use crate::changes::RestoreError;
 use crate::nodes::{Node, Owner};
 use crate::sessions::Session;
-use crate::storage::RestoreError;
 
 const FORMAT: u8 = 1;
 /// The format of a node whose data is null. Nothing follows its access control list.

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use lockkeeper_wire::{SessionId, ZnodePath, Zxid};
 
+use crate::changes::{RestoreError, Table};
 use crate::nodes::{Node, Owner, SYSTEM_NODES, Tree, parent_of};
 use crate::quota;
 use crate::records::{self, STATE_KEY};
 use crate::sessions::Sessions;
-use crate::storage::{RestoreError, Table};
 
 /// No server begins in this epoch: its last number would be the last one of an `i64`.
 pub const LAST_EPOCH: u32 = i32::MAX as u32;

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{SessionId, Zxid};
 
 use crate::acl::Identity;
+use crate::changes::{Changes, RestoreError, Table};
 use crate::config::{Config, Entropy, Now};
 use crate::connections::{Connection, Connections, RequestContext};
 use crate::hash;
@@ -20,7 +21,6 @@ use crate::records::{self, STATE_KEY};
 use crate::restore::Restoring;
 use crate::room::{Growth, Resource, ResourceGrowth};
 use crate::sessions::{Session, Sessions};
-use crate::storage::{Changes, RestoreError, Restored, Table};
 #[cfg(any(test, feature = "following"))]
 use crate::txn::Record;
 use crate::txn::TreeEvent;
@@ -153,7 +153,7 @@ impl Server {
     ///
     /// # Errors
     /// If the records contradict each other.
-    pub fn finish_restore(&mut self, now: Now) -> Result<Restored, RestoreError> {
+    pub fn finish_restore(&mut self, now: Now) -> Result<(), RestoreError> {
         if let Some(mut restoring) = self.restoring.take() {
             self.last_zxid = restoring.finish()?;
             self.taken_zxid = Some(self.last_zxid);
@@ -164,12 +164,7 @@ impl Server {
         }
 
         self.arm_reaper(now);
-        Ok(Restored {
-            nodes: self.tree.len(),
-            ephemerals: self.tree.ephemeral_count(),
-            sessions: self.sessions.len(),
-            last_zxid: self.last_zxid,
-        })
+        Ok(())
     }
 
     /// A client has connected, from `peer` if that is an IP address.

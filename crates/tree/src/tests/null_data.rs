@@ -78,7 +78,7 @@ fn k1_null_and_empty_are_kept_apart_over_a_restart() {
 
     let mut disk = Disk::default();
     disk.commit(&mut world.server);
-    let (server, _) = disk.start(world.now).unwrap();
+    let server = disk.start(world.now).unwrap();
     assert_same(&world.server, &server);
     let mut again = World { server, ..World::new() };
     let client = again.client();

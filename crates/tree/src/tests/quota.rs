@@ -128,7 +128,7 @@ fn quotas_survive_a_restart() {
 
     let mut disk = Disk::default();
     disk.commit(&mut world.server);
-    let mut server = disk.start(world.now).expect("a consistent state").0;
+    let mut server = disk.start(world.now).expect("a consistent state");
     server.config.enforce_quotas = true;
     let mut restored = World { server, ..World::new() };
     let client = restored.client();

@@ -120,7 +120,7 @@ proptest! {
             }
         }
         disk.commit(&mut world.server);
-        let (server, _) = disk.start(world.now).expect("a consistent state");
+        let server = disk.start(world.now).expect("a consistent state");
         assert_same(&world.server, &server);
     }
 

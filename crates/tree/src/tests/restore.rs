@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::storage::{Change, Changes, RestoreError, Restored, Table};
+use crate::changes::{Change, Changes, RestoreError, Table};
 
 /// What an engine's storage would hold.
 #[derive(Clone, Default)]
@@ -28,14 +28,14 @@ impl Disk {
     }
 
     /// Reads everything back, in reverse: any order will do.
-    pub(super) fn start(&self, now: Now) -> Result<(Server, Restored), RestoreError> {
+    pub(super) fn start(&self, now: Now) -> Result<Server, RestoreError> {
         let config = Config { ttl_nodes: true, ..Config::default() };
         let mut server = Server::new(config, Box::new(Counter(100)));
         for ((table, key), value) in self.0.iter().rev() {
             server.restore(*table, key, value.clone())?;
         }
-        let restored = server.finish_restore(now)?;
-        Ok((server, restored))
+        server.finish_restore(now)?;
+        Ok(server)
     }
 }
 
@@ -63,8 +63,8 @@ pub(super) fn world_and_disk() -> (World, Disk, Client) {
 #[test]
 fn an_empty_storage_starts_a_new_server() {
     let mut world = World::new();
-    let restored = world.server.finish_restore(world.now).unwrap();
-    assert_eq!(restored, Restored { nodes: 4, ..Restored::default() });
+    world.server.finish_restore(world.now).unwrap();
+    assert_eq!(world.server.stats().nodes, 4);
     let mut disk = Disk::default();
     disk.commit(&mut world.server);
     assert_eq!(disk.0.len(), 5);
@@ -74,9 +74,10 @@ fn an_empty_storage_starts_a_new_server() {
 #[test]
 fn a_restart_keeps_nodes_sessions_and_passwords() {
     let (world, disk, client) = world_and_disk();
-    let (server, restored) = disk.start(world.now).unwrap();
+    let server = disk.start(world.now).unwrap();
     assert_same(&world.server, &server);
-    assert_eq!((restored.nodes, restored.ephemerals, restored.sessions), (6, 1, 1));
+    let stats = server.stats();
+    assert_eq!((stats.nodes, stats.ephemerals), (6, 1));
     let mut world = World { server, ..world };
     assert!(world.server.take_changes().is_empty(), "nothing to write");
     let client = world.reconnect(&client);
@@ -87,7 +88,7 @@ fn a_restart_keeps_nodes_sessions_and_passwords() {
 fn a_restart_gives_sessions_their_full_timeout() {
     let (mut world, disk, _) = world_and_disk();
     world.now.monotonic = Duration::from_secs(1);
-    let (server, _) = disk.start(world.now).unwrap();
+    let server = disk.start(world.now).unwrap();
     assert_eq!(server.next_timeout(), Some(Duration::from_secs(12)));
 }
 
@@ -139,7 +140,7 @@ fn of_what_happens_in_one_round_only_the_outcome_is_written() {
     delete(&mut world);
     assert_eq!(nodes_written(&mut world, &mut disk), ["-/p/n", "=/p"], "it went for good");
 
-    assert_same(&disk.start(world.now).unwrap().0, &world.server);
+    assert_same(&disk.start(world.now).unwrap(), &world.server);
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::restore::{Disk, assert_same, world_and_disk};
 use super::*;
-use crate::storage::RestoreError;
+use crate::changes::RestoreError;
 
 /// A server on a copy of the first one's state, with the first one's client.
 fn restored() -> (World, Disk, Client) {
     let (world, disk, client) = world_and_disk();
-    let (server, _) = disk.start(world.now).expect("whole records");
+    let server = disk.start(world.now).expect("whole records");
     (World { server, ..world }, disk, client)
 }
 
@@ -19,7 +19,7 @@ fn it_goes_on_above_what_was_before() {
     world.create(&client, "/n", CreateMode::Persistent);
     assert_eq!(world.stat(&client, "/n").expect("made").czxid, Zxid((7 << 32) + 2));
     disk.commit(&mut world.server);
-    assert_same(&disk.start(world.now).expect("whole records").0, &world.server);
+    assert_same(&disk.start(world.now).expect("whole records"), &world.server);
 
     world.server.begin_after(Zxid::start_of(3));
     assert_eq!(world.last_zxid(), (7 << 32) + 2, "never back");
@@ -31,7 +31,7 @@ fn the_sessions_of_a_copy_end_by_transactions() {
     let before = world.last_zxid();
     assert_eq!(world.server.end_sessions(world.now), 1);
     disk.commit(&mut world.server);
-    assert_same(&disk.start(world.now).expect("whole records").0, &world.server);
+    assert_same(&disk.start(world.now).expect("whole records"), &world.server);
 
     let client = world.client();
     assert_eq!(world.stat(&client, "/p/e"), None);

@@ -11,11 +11,6 @@ pub enum Table {
     Meta,
 }
 
-impl Table {
-    /// All tables.
-    pub const ALL: [Self; 3] = [Self::Nodes, Self::Sessions, Self::Meta];
-}
-
 /// The new state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
@@ -107,19 +102,6 @@ impl<'a> FromIterator<Change<'a>> for Changes {
         }
         all
     }
-}
-
-/// What a restore found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    /// How many nodes, `/` and the nodes below `/zookeeper` included.
-    pub nodes: usize,
-    /// How many of them are ephemeral.
-    pub ephemerals: usize,
-    /// How many sessions, each of which got its full timeout anew.
-    pub sessions: usize,
-    /// The last transaction.
-    pub last_zxid: lockkeeper_wire::Zxid,
 }
 
 /// Why stored records do not make up a server's state.
