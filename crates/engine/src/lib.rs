@@ -30,7 +30,7 @@
 //! | `sockets` | TCP and Unix sockets, TLS |
 //! | `spin` | whether threads poll before they sleep, and for how long |
 //! | `storage` | the durable copy of the state: logs of commits, and a database behind them |
-//! | `thread`, `clock`, `regular_file`, `error`, `words` | what every module names |
+//! | `thread`, `clock`, `regular_file`, `error`, `option_enum` | what every module names |
 //!
 //! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
 //! everything delivered in one round and submits the effects; the commit thread makes the changes
@@ -51,6 +51,7 @@ mod error;
 mod memory_room;
 mod metrics;
 mod net;
+mod option_enum;
 mod regular_file;
 mod settings;
 mod shared;
@@ -61,7 +62,6 @@ mod storage;
 pub mod test;
 mod thread;
 mod tree_loop;
-mod words;
 
 pub use data_dir::backup::{Backup, BackupError};
 pub use data_dir::check::{Report, check};

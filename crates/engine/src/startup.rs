@@ -1,7 +1,6 @@
 //! From settings to a running engine, and its end.
 
 use std::collections::HashMap;
-use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -104,13 +103,7 @@ fn run(
 /// the kernel once more for what they deliver.
 async fn as_task(mut running: Running) -> Result<(), EngineError> {
     let task = tokio::spawn(async move { running.run().await });
-    match task.await {
-        Ok(result) => result,
-        Err(e) => match e.try_into_panic() {
-            Ok(panic) => panic::resume_unwind(panic),
-            Err(_) => Err(EngineError::Panicked),
-        },
-    }
+    task.await.unwrap_or(Err(EngineError::Panicked))
 }
 
 /// All that can fail, in an order that leaves nothing behind if it does: the listeners come last,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::words::words;
+use crate::option_enum::option_enum;
 
 /// Whether the engine's threads poll for more work before they sleep.
 ///
@@ -20,7 +20,7 @@ pub enum Spin {
     Adaptive,
 }
 
-words!(Spin, UnknownSpin: "`{0}` is no way to spin: choose off or adaptive" {
+option_enum!(Spin, UnknownSpin: "`{0}` is no way to spin: choose off or adaptive" {
     Off = "off",
     Adaptive = "adaptive",
 });

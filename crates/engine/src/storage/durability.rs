@@ -1,6 +1,6 @@
 //! How much a reply promises.
 
-use crate::words::words;
+use crate::option_enum::option_enum;
 
 /// How much a reply promises.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Durability {
     Memory,
 }
 
-words!(Durability, UnknownDurability: "durability `{0}` is unknown: choose sync, os or memory" {
+option_enum!(Durability, UnknownDurability: "durability `{0}` is unknown: choose sync, os or memory" {
     Sync = "sync",
     Os = "os",
     Memory = "memory",

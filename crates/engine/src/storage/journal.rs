@@ -32,7 +32,7 @@ use super::database::{Logs, OpenDisk};
 use super::error::{IoResultExt, StorageError};
 use super::log::file::{CHUNK, LogFile};
 use super::log::record::{self, Place};
-use super::log::{Access, Applied, LogDir, number, strict};
+use super::log::{Access, Applied, LogDir, acknowledged, strict};
 use crate::thread;
 
 /// How many times as long it may get while the checkpoint before is not over.
@@ -140,7 +140,7 @@ impl Journal {
         }
 
         self.sequence = place.sequence;
-        let written = number::write(&*self.acknowledged, self.sequence);
+        let written = acknowledged::write(&*self.acknowledged, self.sequence);
         written.map_err(|e| StorageError::io(&self.dir.acknowledged(), e))?;
         Ok(sync)
     }

@@ -1,7 +1,7 @@
 //! The files of the logs, and what they hold beyond the database.
 
+pub(super) mod acknowledged;
 pub(super) mod file;
-pub(super) mod number;
 mod present;
 pub(super) mod record;
 
@@ -125,7 +125,7 @@ impl LogDir {
     pub(super) fn acknowledge(&self, number: u64) -> Result<(), StorageError> {
         let path = self.acknowledged();
         let file = self.open(&path, Access::Write)?;
-        number::write_twice(&*file, number).at(&path)
+        acknowledged::write_twice(&*file, number).at(&path)
     }
 
     /// Reads what the logs hold beyond the database, and changes nothing.
@@ -173,7 +173,7 @@ impl LogDir {
     fn last_acknowledged(&self) -> Result<u64, StorageError> {
         let path = self.acknowledged();
         let file = self.open(&path, Access::Read)?;
-        let newest = number::read(&*file).at(&path)?;
+        let newest = acknowledged::read(&*file).at(&path)?;
         newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
     }
 

@@ -1,7 +1,7 @@
 //! Enums that are options of a command, each variant a word.
 
 /// Makes an enum readable and printable by its words, with the error for a word that is none of them.
-macro_rules! words {
+macro_rules! option_enum {
     ($name:ident, $unknown:ident: $message:literal { $( $variant:ident = $word:literal, )* }) => {
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -28,4 +28,4 @@ macro_rules! words {
         }
     };
 }
-pub(crate) use words;
+pub(crate) use option_enum;
