@@ -192,7 +192,7 @@ const PAUSES: Duration = Duration::from_millis(250);
 
 /// A server that refused for now was asked again at once, as fast as it could answer.
 ///
-/// Seen to fail with `retry::retry_backoff` without its pause.
+/// Seen to fail with `retry::retry_pause` without its pause.
 async fn a_waiter_that_is_refused_for_now_pauses(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = mutex(&alice)?.acquire().await?;

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::default_acl::DefaultAcl;
 use crate::dirty::DirtyPaths;
-use crate::error::{Error, StillHeld};
+use crate::error::{Error, StillHeld, present};
 use crate::hold::Hold;
 use crate::identity::SessionIdentity;
 use crate::reply::{Read, Reply, WatchedReply};
@@ -470,7 +470,7 @@ impl Client {
     /// # Errors
     /// If there is no answer.
     pub async fn exists(&self, path: &ZnodePath) -> Result<Option<Stat>, Error> {
-        absent(self.send(path, Request::Exists(self.read(path)), read_stat).await)
+        present(self.send(path, Request::Exists(self.read(path)), read_stat).await)
     }
 
     /// The same, with a watch that fires when the node is created, changed or deleted.
@@ -486,7 +486,7 @@ impl Client {
     pub async fn exists_watched(&self, path: &ZnodePath) -> Result<(Option<Stat>, Watcher), Error> {
         let request = Request::Exists(self.read(path));
         let (reply, watcher) = self.watch_once(path, request, WatchKind::Exists, read_stat);
-        Ok((absent(reply.await)?, watcher))
+        Ok((present(reply.await)?, watcher))
     }
 
     /// A node's data and stat.
@@ -713,13 +713,4 @@ fn read_data(response: Response, _: Option<&ZnodePath>) -> Option<(Bytes, Stat)>
 fn read_children(response: Response, _: Option<&ZnodePath>) -> Option<Listing> {
     let Response::Children { names, stat } = response else { return None };
     Some((names, stat))
-}
-
-/// Turns "no such node" from an error into an answer.
-fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -152,6 +152,17 @@ impl std::error::Error for Error {
     }
 }
 
+/// Turns "no such node" from an error into an answer.
+///
+/// # Errors
+/// Any other error.
+pub fn present<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// Why a transaction was not applied, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -76,7 +76,7 @@ pub use clock::Clock;
 pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
 pub use dirty::DirtyPaths;
-pub use error::{ConnectError, Error, StillHeld, TransactionError};
+pub use error::{ConnectError, Error, StillHeld, TransactionError, present};
 pub use hold::{Hold, bound_to, unbound};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
@@ -91,7 +91,7 @@ pub use watcher::{WatchStream, Watcher};
 #[doc(hidden)]
 pub use lockkeeper_session::MOST_SKIPPED;
 pub use lockkeeper_session::{
-    Cleanup, Contact, ExpectedNode, Instant, LeaseMode, LeaseState, NameUse, Outcome, Standing,
+    Cleanup, Contact, ExpectedNode, HoldProof, Instant, LeaseMode, LeaseState, NameUse, Outcome,
     Timing, WatchEvent,
 };
 pub use lockkeeper_wire::{

@@ -249,9 +249,7 @@ impl Shared {
     }
 
     pub(crate) fn hand_on(&self, id: HoldId) -> Option<Binding> {
-        let mut core = self.lock();
-        core.session.hand_on(id);
-        core.session.binding(id)
+        self.lock().session.hand_on(id)
     }
 
     pub(crate) fn end_at_deadline(&self, id: HoldId) {
@@ -434,7 +432,7 @@ impl Core {
             contact: session.contact(),
             lease: session.lease(),
             timing: session.timing(),
-            standing: id.and_then(|id| session.standing(id)),
+            proof: id.and_then(|id| session.proof(id)),
             is_gone: id.is_some_and(|id| self.gone.contains(&id)),
             now,
         }

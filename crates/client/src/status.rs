@@ -1,6 +1,6 @@
 //! Status: the state of the connection and the session. HoldState: the state of a hold and its lease.
 
-use lockkeeper_session::{Contact, Instant, LeaseState, Standing, Timing};
+use lockkeeper_session::{Contact, HoldProof, Instant, LeaseState, Timing};
 use lockkeeper_wire::SessionId;
 
 /// The state of a client's connection and session.
@@ -30,7 +30,7 @@ pub struct HoldState {
     pub timing: Timing,
     /// In which generation of the lease the node was proven, and whether it may be proven in a later
     /// one; `None` if it was found missing.
-    pub standing: Option<Standing>,
+    pub proof: Option<HoldProof>,
     /// Whether a heartbeat found the node missing.
     pub is_gone: bool,
     /// That moment, by the clock that leases are measured by.

@@ -3,18 +3,10 @@
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, Error, ErrorCode, Outcome, PathError, Sequence, TransactionError, ZnodePath,
+    Client, Contact, Error, Outcome, PathError, Sequence, TransactionError, ZnodePath,
 };
 
 use crate::profile::{Profile, Usage};
-
-/// Turns "no such node" from an error into an answer.
-pub(crate) fn present<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
-    match result {
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
-        result => result.map(Some),
-    }
-}
 
 /// Why a lock cannot be made as it was described.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -62,7 +62,7 @@ pub(crate) fn is_transient(error: &Error) -> bool {
 ///
 /// # Errors
 /// The error of the request, if it fails for good.
-pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
+pub(crate) async fn retry_pause(error: Error) -> Result<(), Error> {
     if !is_transient(&error) {
         return Err(error);
     }
@@ -77,7 +77,7 @@ pub(crate) async fn retry_backoff(error: Error) -> Result<(), Error> {
 /// # Errors
 /// The error of the request, as one about the lock.
 pub(crate) async fn retry_acquire(lock: &ZnodePath, error: Error) -> Result<(), AcquireError> {
-    retry_backoff(error).await.map_err(|error| AcquireError::from_client(lock, error))
+    retry_pause(error).await.map_err(|error| AcquireError::from_client(lock, error))
 }
 
 /// Counts the connections that were lost before a write was answered. A server that takes less at once

@@ -58,9 +58,9 @@ pub enum NameUse {
 /// be more work for servers that are late already.
 const MOST_UNANSWERED: usize = 3;
 
-/// How a hold stands with the lease.
+/// What is known of the node of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct HoldProof {
     /// The [generation](crate::LeaseState::generation) of the lease in which the node was proven. The
     /// hold goes by the lease's deadline while that is the present one.
     pub generation: u64,
@@ -168,9 +168,9 @@ impl Heartbeat {
     }
 
     /// How a hold stands; `None` if it is over or its node was found missing.
-    pub(crate) fn standing(&self, id: HoldId) -> Option<Standing> {
+    pub(crate) fn proof(&self, id: HoldId) -> Option<HoldProof> {
         let held = self.holds.get(&id)?;
-        Some(Standing { generation: held.generation, rides_out: held.czxid.is_some() })
+        Some(HoldProof { generation: held.generation, rides_out: held.czxid.is_some() })
     }
 
     /// Counts one more holder of a hold's node.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use lockkeeper_wire::SessionId;
 
 use crate::config::LeaseMode;
+use crate::heartbeat::HoldProof;
 use crate::time::Instant;
 use crate::timing::Timing;
 
@@ -39,6 +40,12 @@ impl LeaseState {
     /// Whether the deadline has not passed at `now`.
     pub fn is_running(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline > now)
+    }
+
+    /// Whether it stands for a hold with this proof: the node was proven in this lease, and its deadline has
+    /// not passed at `now`.
+    pub fn covers(&self, proof: HoldProof, now: Instant) -> bool {
+        self.is_running(now) && proof.generation == self.generation
     }
 }
 

@@ -37,7 +37,7 @@ pub use cleanup::{Cleanup, ExpectedNode};
 pub use config::{Config, Credentials, LeaseMode, MOST_SKIPPED};
 pub use error::{Disconnect, Outcome, RequestError};
 pub use event::Event;
-pub use heartbeat::{Binding, HoldId, NameUse, Standing};
+pub use heartbeat::{Binding, HoldId, HoldProof, NameUse};
 pub use lease::LeaseState;
 pub use session::{Contact, Session};
 pub use time::Instant;

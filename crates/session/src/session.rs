@@ -22,7 +22,7 @@ use crate::cleanup::{Cleanup, CleanupQueue, PendingCleanup};
 use crate::config::{Config, Credentials, LeaseMode};
 use crate::error::{Disconnect, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Binding, Heartbeat, HoldId, NameUse, Standing};
+use crate::heartbeat::{Binding, Heartbeat, HoldId, HoldProof, NameUse};
 use crate::history::History;
 use crate::lease::{Lease, LeaseState};
 use crate::requests::{Origin, Queued, Sent, StagedDelete, watched_path};
@@ -337,7 +337,7 @@ impl<T> Session<T> {
 
     /// Makes a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is
     /// proven to be the one that the transaction `czxid` created, for this session. See
-    /// [`Standing`]. Returns whether the hold may: not if a deadline has passed already, or the node
+    /// [`HoldProof`]. Returns whether the hold may: not if a deadline has passed already, or the node
     /// is gone. Costs nothing until a deadline passes; then each heartbeat, also under
     /// [`LeaseMode::Direct`], is followed by a look at the node until it is proven.
     pub fn ride_out(&mut self, now: Instant, id: HoldId, czxid: Zxid) -> bool {
@@ -354,16 +354,15 @@ impl<T> Session<T> {
     }
 
     /// How a hold stands with the lease; `None` if it is over, or its node was found missing.
-    pub fn standing(&self, id: HoldId) -> Option<Standing> {
-        self.heartbeat.standing(id)
+    pub fn proof(&self, id: HoldId) -> Option<HoldProof> {
+        self.heartbeat.proof(id)
     }
 
     /// Whether the node of a hold is known to be there: it was proven in the lease as it is, whose
     /// deadline has not passed.
     pub fn is_believed(&self, now: Instant, id: HoldId) -> bool {
-        let lease = self.lease.state();
-        let standing = self.heartbeat.standing(id);
-        lease.is_running(now) && standing.is_some_and(|s| s.generation == lease.generation)
+        let proof = self.heartbeat.proof(id);
+        proof.is_some_and(|proof| self.lease.state().covers(proof, now))
     }
 
     /// What binds requests to a hold and its present holder; `None` if the hold is over.
@@ -373,8 +372,9 @@ impl<T> Session<T> {
 
     /// Hands the node of a hold on to another holder. The hold stays proven, and what is bound to the
     /// holder before is not sent any more.
-    pub fn hand_on(&mut self, id: HoldId) {
+    pub fn hand_on(&mut self, id: HoldId) -> Option<Binding> {
         self.heartbeat.hand_on(id);
+        self.binding(id)
     }
 
     /// Binds what is submitted from now on to some holds: a request that is bound is sent only while

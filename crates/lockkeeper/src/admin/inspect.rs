@@ -9,10 +9,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath};
+use lockkeeper_client::{Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath, present};
 
 use crate::contender::order::{Place, Standing, WaitQueue};
-use crate::error::present;
 use crate::guard::revocation::REQUEST;
 use crate::owner_info::OwnerInfo;
 use crate::permit_format::PermitFormat;

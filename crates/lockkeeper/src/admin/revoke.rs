@@ -45,11 +45,10 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath};
+use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath, present};
 
 use crate::admin::inspect::Queue;
-use crate::error::present;
-use crate::retry::retry_backoff;
+use crate::retry::retry_pause;
 
 pub use crate::guard::revocation::REQUEST;
 
@@ -145,7 +144,7 @@ async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
                 _ => {}
             },
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
-            Err(error) => retry_backoff(error).await?,
+            Err(error) => retry_pause(error).await?,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::terms::Terms;
 use crate::election::record::Record;
 use crate::error::ObserveError;
-use crate::retry::{reachable, retry_backoff};
+use crate::retry::{reachable, retry_pause};
 use crate::token::FencingToken;
 
 /// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
@@ -345,7 +345,7 @@ impl Leaders {
         }
         let path = &self.terms.path;
         let failed = |source| ObserveError::Client { path: path.clone(), source };
-        retry_backoff(error).await.map_err(failed)
+        retry_pause(error).await.map_err(failed)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::guard::offers_guard;
 use crate::guard::state::State;
 use crate::locks::{Mutex, MutexGuard};
 use crate::owner_info::OwnerInfo;
-use crate::retry::{TooLong, Unanswered, retry_backoff};
+use crate::retry::{TooLong, Unanswered, retry_pause};
 
 pub use layout::ElectionLayout;
 pub use leaders::{Leader, Leaders};
@@ -460,7 +460,7 @@ impl Leadership {
                     {
                         return Err(self.too_long(why));
                     }
-                    retry_backoff(error).await.map_err(|error| self.failed(error))?;
+                    retry_pause(error).await.map_err(|error| self.failed(error))?;
                 }
                 Err(refused) => return Err(ProclaimError::Refused(refused)),
             }
@@ -506,7 +506,7 @@ impl Leadership {
             Ok(_) => Err(ProclaimError::Foreign { node: self.record.clone() }),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Some(false)),
             Err(error) => {
-                retry_backoff(error).await.map_err(|error| self.failed(error))?;
+                retry_pause(error).await.map_err(|error| self.failed(error))?;
                 Ok(None)
             }
         }

@@ -10,7 +10,7 @@ use lockkeeper_client::{
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
 use crate::exact::rivalry::Rivalry;
-use crate::retry::{Unanswered, retry_backoff};
+use crate::retry::{Unanswered, retry_pause};
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl ExactWriter {
                         attempt.give_up(why);
                     }
                     // It can be tried again, or this would not be what comes next.
-                    let _ = retry_backoff(error).await;
+                    let _ = retry_pause(error).await;
                 }
             }
         }
@@ -172,13 +172,13 @@ impl ExactWriter {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     match self.client.ensure(&self.directory, CreateMode::Container).await {
                         Err(error) if error.is_session_expired() => {}
-                        Err(error) => retry_backoff(error).await?,
+                        Err(error) => retry_pause(error).await?,
                         Ok(()) => {}
                     }
                 }
                 Err(error) if error.is_session_expired() => {}
                 // Another one, under another name: this one is deleted if it was created.
-                Err(error) => retry_backoff(error).await?,
+                Err(error) => retry_pause(error).await?,
             }
         }
     }

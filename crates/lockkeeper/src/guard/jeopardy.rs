@@ -16,7 +16,7 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Hold, bound_to};
 
 use crate::error::{EnsureError, LossReason, VerifyError};
-use crate::retry::retry_backoff;
+use crate::retry::retry_pause;
 
 /// A hold of one lock or of several, as the functions of this module see it.
 pub(crate) trait Belief: Sync {
@@ -123,7 +123,7 @@ pub(crate) async fn checkpoint(
         let is_final = match belief.verify().await {
             // A fresh proof is the best that these servers give, and a refusal stays.
             Ok(()) | Err(VerifyError::Refused(_)) => true,
-            Err(VerifyError::Unknown(error)) => retry_backoff(error).await.is_err(),
+            Err(VerifyError::Unknown(error)) => retry_pause(error).await.is_err(),
             Err(VerifyError::Lost(_) | VerifyError::Jeopardy) => false,
         };
 

@@ -31,7 +31,7 @@ use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::revocation::REQUEST;
 use crate::guard::state::{State, Unheld, is_proven, judge};
-use crate::retry::retry_backoff;
+use crate::retry::retry_pause;
 use crate::token::FencingToken;
 
 /// How often a proof of life is tried before a grant is given up.
@@ -606,7 +606,7 @@ impl Guard {
 
     /// Whether jeopardy is allowed.
     fn rides_out(&self) -> bool {
-        let rides_out = |hold: &Hold| hold.state().standing.is_some_and(|s| s.rides_out);
+        let rides_out = |hold: &Hold| hold.state().proof.is_some_and(|s| s.rides_out);
         self.nodes().all(|(hold, _)| rides_out(hold))
     }
 
@@ -736,7 +736,7 @@ impl Guard {
                     }
                 }
                 Err(error) => {
-                    if retry_backoff(error).await.is_err() {
+                    if retry_pause(error).await.is_err() {
                         // The loss of the lock is seen elsewhere; or it outlasts an outage.
                         let _ = status.changed().await;
                     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockkeeper_client::{Contact, HoldState, Instant, SessionId, Standing};
+use lockkeeper_client::{Contact, HoldState, Instant, SessionId};
 
 use crate::error::LossReason;
 
@@ -77,7 +77,7 @@ pub(super) fn judge(
         return Ok((deadline, seen.contact));
     }
 
-    match seen.standing.is_some_and(|standing| standing.rides_out) {
+    match seen.proof.is_some_and(|proof| proof.rides_out) {
         true => Err(Unheld::Jeopardy),
         false => Err(Unheld::Lost(LossReason::DeadlinePassed)),
     }
@@ -85,6 +85,5 @@ pub(super) fn judge(
 
 /// Whether the node was proven in the lease as it is, and its deadline has not passed.
 pub(super) fn is_proven(seen: &HoldState) -> bool {
-    let is_unbroken = |standing: Standing| standing.generation == seen.lease.generation;
-    seen.lease.is_running(seen.now) && seen.standing.is_some_and(is_unbroken)
+    seen.proof.is_some_and(|proof| seen.lease.covers(proof, seen.now))
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
-use lockkeeper_client::{Client, Error, ZnodePath};
+use lockkeeper_client::{Client, Error, ZnodePath, present};
 
-use crate::error::{BuildError, present};
+use crate::error::BuildError;
 use crate::locks::mutex::{Mutex, MutexBuilder};
 use crate::profile::DIGITS;
 

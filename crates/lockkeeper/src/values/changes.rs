@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{Contact, Error, SessionId, Stat, Watcher, Zxid};
+use lockkeeper_client::{Contact, Error, SessionId, Stat, Watcher, Zxid, present};
 
 use crate::behind::{BEHIND_PAUSE, Horizon};
-use crate::error::present;
 use crate::retry::reachable;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;

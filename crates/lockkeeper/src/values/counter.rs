@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, OpResult, Stat, ZnodePath};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, OpResult, Stat, ZnodePath, present};
 use tokio::sync::oneshot;
 
-use crate::error::present;
 use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};

@@ -1,11 +1,10 @@
 //! Where a value is, and reading it.
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath};
+use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath, present};
 
-use crate::error::present;
 use crate::exact::{DEFAULT_MARKERS, WriteError};
-use crate::retry::retry_backoff;
+use crate::retry::retry_pause;
 use crate::values::codec::Codec;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::revision::{Revision, Versioned};
@@ -37,7 +36,7 @@ impl Place {
         if error.is_session_expired() {
             return Ok(());
         }
-        retry_backoff(error).await.map_err(|error| ValueError::read(&self.path, error))
+        retry_pause(error).await.map_err(|error| ValueError::read(&self.path, error))
     }
 
     /// Returns when a write that was not applied, or may be applied twice, may be tried again.
@@ -45,7 +44,7 @@ impl Place {
         if error.is_session_expired() {
             return Ok(());
         }
-        retry_backoff(error).await.map_err(|error| {
+        retry_pause(error).await.map_err(|error| {
             let error = TransactionError::Request(error);
             ValueError::write(&self.path, WriteError::NotApplied(error))
         })

@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath};
+use lockkeeper_client::{
+    Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath, present,
+};
 use uuid::Uuid;
 
-use crate::error::present;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::codec::{Codec, Json};
 use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};

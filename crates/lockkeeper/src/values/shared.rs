@@ -5,9 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, Stat, ZnodePath, Zxid};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, Stat, ZnodePath, Zxid, present};
 
-use crate::error::present;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::changes::ValueChanges;
 use crate::values::codec::{Codec, Json};

@@ -7,13 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, Instant, SessionId, Stat, TransactionError, ZnodePath,
-    Zxid,
+    Zxid, present,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::error::present;
-use crate::retry::{Unanswered, retry_backoff};
+use crate::retry::{Unanswered, retry_pause};
 use crate::watch::presence::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
@@ -423,7 +422,7 @@ impl Keeper {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) if error.is_session_expired() => {}
-                Err(error) => retry_backoff(error).await?,
+                Err(error) => retry_pause(error).await?,
             }
         }
     }
@@ -491,7 +490,7 @@ impl Keeper {
         if error.is_session_expired() {
             return Ok(());
         }
-        Ok(retry_backoff(error).await?)
+        Ok(retry_pause(error).await?)
     }
 }
 

@@ -82,7 +82,7 @@ fn a_node_whose_name_is_used_again_is_looked_at_behind_each_check() {
         world.now = world.now + world.timing().renewal_interval();
         world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
-        assert_eq!((world.is_believed(id), world.session.standing(id)), (false, None));
+        assert_eq!((world.is_believed(id), world.session.proof(id)), (false, None));
     }
 }
 

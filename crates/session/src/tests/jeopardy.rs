@@ -53,7 +53,7 @@ fn another_node_of_the_same_path_is_not_the_hold() {
         world.outage();
         world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
-        assert_eq!((world.is_believed(id), world.session.standing(id)), (false, None));
+        assert_eq!((world.is_believed(id), world.session.proof(id)), (false, None));
     }
 }
 

@@ -6,7 +6,7 @@ use lockkeeper_client::{CreateMode, Created, ErrorCode, Listing, Transaction, Tr
 
 use super::Contender;
 use crate::contender::order::WaitQueue;
-use crate::retry::{Attempt, retry_backoff};
+use crate::retry::{Attempt, retry_pause};
 
 impl Contender {
     /// Completes a contender whose node was created in a transaction, with a listing of the queue.
@@ -58,7 +58,7 @@ impl Contender {
             match committed {
                 Ok(_) => {}
                 Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => {}
-                Err(TransactionError::Request(error)) => retry_backoff(error).await?,
+                Err(TransactionError::Request(error)) => retry_pause(error).await?,
                 Err(error) => return Err(error),
             }
         }
