@@ -21,9 +21,18 @@ use crate::runtime::{Runtime, TokioRuntime, Transport};
 use crate::shared::Shared;
 
 impl Client {
-    /// Connects with the default options; see [`ClientBuilder::connect`].
+    /// Connects with the default options. Costs what [`ClientBuilder::connect`] does.
     ///
     /// # Errors
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Session loss
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::connect`].
+    ///
+    /// # Panics
     /// As [`ClientBuilder::connect`].
     pub async fn connect(servers: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(servers).await
@@ -146,13 +155,18 @@ impl ClientBuilder {
     /// Connects to one of the servers and starts a session. A task of the current tokio runtime
     /// then keeps the session alive until the last clone of the client has gone. When that runtime ends
     /// before, the client is closed: whatever is asked of it fails, and the servers end the session after its
-    /// timeout. Other runtimes may use the client too, and may end.
+    /// timeout. Other runtimes may use the client too, and may end. Costs a connection and one round trip for
+    /// each server that is tried.
     ///
     /// # Errors
-    /// If the connection string is malformed, no server accepts a session within the connect
-    /// timeout (the error tells why of each), the credentials are refused, or the granted session
-    /// timeout is too short for a lease. At once, if what answers is nowhere a ZooKeeper server, or
-    /// none that trusts and is trusted.
+    /// If the connection string is malformed, an option is out of its range, no server accepts a session
+    /// within the connect timeout (the error tells why of each), or the granted session timeout is too short
+    /// for a lease. At once, if what answers is nowhere a ZooKeeper server, or none that trusts and is
+    /// trusted. Also if a server refuses the credentials before this returns; a later refusal closes the
+    /// client.
+    ///
+    /// # Session loss
+    /// The client starts the next session by itself; see [`Client`].
     ///
     /// # Cancel safety
     /// Safe: nothing is left running.
@@ -168,16 +182,15 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// The same, but waits for no server: for programs that have something to do without one, such as
-    /// following a value whose last known good state is on disk. What is asked for meanwhile waits, and
-    /// fails when no server has been reached for a session timeout; [`Client::status`] tells how it
-    /// stands.
+    /// Makes a client as [`ClientBuilder::connect`] does, but returns without waiting for a server. For
+    /// programs that have something to do without servers, such as following a value whose last known good
+    /// state is on disk. Requests wait for the first connection, and fail when no server could be reached for
+    /// a session timeout. [`Client::status`] shows whether there is a connection.
     ///
     /// # Errors
     /// If the connection string is malformed or asks for TLS without roots to trust, or an option is
-    /// out of its range. What
-    /// [`ClientBuilder::connect`] fails for besides shows later: refused credentials close the client,
-    /// and with a session timeout that is too short for a lease no lock is granted.
+    /// out of its range. The other failures of [`ClientBuilder::connect`] show later: refused credentials
+    /// close the client, and no lock is granted with a session timeout that is too short for a lease.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
@@ -191,10 +204,13 @@ impl ClientBuilder {
     /// To be called when that process is certain not to act on its locks any more.
     ///
     /// It takes as long as the first connection may take, and no longer than the session timeout:
-    /// the session has expired by then.
+    /// the session has expired by then. Costs a connection and two round trips.
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
+    ///
+    /// # Session loss
+    /// Is what it is for: if the session is over already, this succeeds.
     ///
     /// # Cancel safety
     /// The closing goes on in the background.
@@ -225,10 +241,13 @@ impl ClientBuilder {
 
     /// Asks one server a four-letter word, such as `srvr`, over a connection of the kind that the
     /// client would have: encrypted, or the socket of this machine. Servers answer only what they
-    /// are configured to.
+    /// are configured to. Costs a connection and one round trip.
     ///
     /// # Errors
     /// If there is no connection, or it breaks.
+    ///
+    /// # Session loss
+    /// Has no effect: no session is needed.
     ///
     /// # Cancel safety
     /// Safe. There is no time limit: a server that is not one may keep the connection open.

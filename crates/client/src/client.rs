@@ -203,11 +203,15 @@ impl Client {
         self.acl.is_none()
     }
 
-    /// Ends the session: waits until everything that must be deleted is, then closes it. Without
-    /// a server that takes a session timeout at most, after which the session expires by itself.
+    /// Ends the session: waits until everything that must be deleted is, then closes it. Costs one
+    /// round trip after these deletions. Without a server it takes a session timeout at most, after which
+    /// the session expires by itself.
     ///
     /// Locks that are held are lost, and their guards say so; to wait until they have been given back,
     /// see [`Client::close_when_released`].
+    ///
+    /// # Session loss
+    /// Ends the wait: there is nothing left to close.
     ///
     /// # Cancel safety
     /// The closing goes on in the background.
@@ -222,10 +226,14 @@ impl Client {
     /// Nothing is held when the last guard of a lock and the last [`Hold`] have been released or
     /// dropped. A lock that lingers is held until its node is given up. A task that waits for a lock
     /// holds nothing: if it gets the lock in time, this method waits for it too, and otherwise its
-    /// acquire fails because the client was closed. Call this when no task acquires locks any more.
+    /// acquire fails because the client was closed. Call this when no task acquires locks any more. Makes
+    /// no request while something is held; then it costs what [`Client::close`] does.
     ///
     /// # Errors
     /// If something is held when `timeout` has passed. The client is not closed then, and goes on.
+    ///
+    /// # Session loss
+    /// The locks are lost, and count as held until their guards are dropped.
     ///
     /// # Cancel safety
     /// Safe as long as something is held; then as [`Client::close`].
@@ -388,11 +396,14 @@ impl Client {
     }
 
     /// Creates a node and whatever is missing above it; does nothing if it exists. Those above are
-    /// created in the same mode, with no data. Costs one round trip for each node that is missing,
-    /// and one more.
+    /// created in the same mode, with no data. Costs one round trip, and two more for each node that is
+    /// missing above it.
     ///
     /// # Errors
-    /// As [`Client::create`], except that an existing node is none.
+    /// As [`Reply`], except that an existing node is none.
+    ///
+    /// # Session loss
+    /// As [`Reply`]. What was created stays, unless the mode is an ephemeral one.
     ///
     /// # Cancel safety
     /// What was created stays.
@@ -465,21 +476,31 @@ impl Client {
 
     // ----- reads ------------------------------------------------------------------------------
 
-    /// A node's stat; `None` if it does not exist.
+    /// A node's stat; `None` if it does not exist. Costs one round trip.
     ///
     /// # Errors
-    /// If there is no answer.
+    /// As [`Reply`], except that a missing node is none.
+    ///
+    /// # Session loss
+    /// As [`Reply`].
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
     pub async fn exists(&self, path: &ZnodePath) -> Result<Option<Stat>, Error> {
         present(self.send(path, Request::Exists(self.read(path)), read_stat).await)
     }
 
-    /// The same, with a watch that fires when the node is created, changed or deleted.
+    /// [`Client::exists`], with a watch that fires when the node is created, changed or deleted. Costs one
+    /// round trip.
     ///
     /// A watch on a node that does not exist stays on the server until the node is created or the
     /// watcher dropped.
     ///
     /// # Errors
-    /// If there is no answer; then there is no watch either.
+    /// As [`Client::exists`]; then there is no watch.
+    ///
+    /// # Session loss
+    /// As [`WatchedReply`].
     ///
     /// # Cancel safety
     /// Dropping it gives up the watch.
@@ -572,10 +593,13 @@ impl Client {
     }
 
     /// Watches a node, or everything from it downwards, until the stream is dropped. Needs servers
-    /// 3.6 or newer.
+    /// 3.6 or newer. Costs one round trip.
     ///
     /// # Errors
-    /// If there is no answer; then there is no watch either.
+    /// As [`Reply`]; then there is no watch.
+    ///
+    /// # Session loss
+    /// As [`Reply`]. Later it ends the stream; see [`WatchStream::next`].
     ///
     /// # Cancel safety
     /// Dropping it gives up the watch.

@@ -68,7 +68,10 @@ impl DirtyPaths {
         PathsProbe(Arc::clone(&self.sink))
     }
 
-    /// Waits until there is something to take, or the watch has ended.
+    /// Waits until there is something to take, or the watch has ended. Makes no request.
+    ///
+    /// # Session loss
+    /// Ends the wait. [`DirtyPaths::take`] gives what was told before, and then the reason.
     ///
     /// # Cancel safety
     /// Safe: nothing is taken.

@@ -16,13 +16,23 @@ use crate::watcher::Watcher;
 /// Makes a value of an answer whose paths are below a chroot; `None`: it is not one to the request.
 pub(crate) type Read<T> = fn(Response, Option<&ZnodePath>) -> Option<T>;
 
-/// The answer to a request that has already been handed over for sending.
+/// The answer to a request that has already been handed over for sending. Costs one round trip, which is
+/// shared by all requests that are made before the first of their answers.
 ///
 /// Requests are sent in the order in which they are made, whether or not their answers are
 /// awaited: to pipeline, make several before awaiting the first.
 ///
+/// # Errors
+/// If the server refuses the request, the connection is lost before the answer comes, no server can be
+/// reached for a whole session timeout, or the client is closed. [`Error::outcome`] tells whether the request
+/// may have had an effect.
+///
+/// # Session loss
+/// A request that has no answer yet fails with an error for which [`Error::is_session_expired`] is true. It
+/// is not sent again in the next session.
+///
 /// # Cancel safety
-/// Dropping it does not take the request back.
+/// Dropping it does not take the request back, which is sent all the same.
 #[must_use = "the request is sent, but only the answer tells whether it succeeded"]
 #[derive(Debug)]
 pub struct Reply<T> {
@@ -52,10 +62,17 @@ impl<T> Reply<T> {
         result.map(|value| (value, zxid))
     }
 
-    /// Waits for the answer as awaiting it does, and tells its place among events and other answers.
+    /// Waits for the answer as awaiting it does, and tells its place among events and other answers. Makes
+    /// no request of its own.
+    ///
+    /// # Session loss
+    /// As [`Reply`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
+    ///
+    /// # Panics
+    /// If it has returned the answer before.
     pub async fn arrived(&mut self) -> Arrived<T> {
         let answer = (&mut self.receiver).await.unwrap_or_else(|_| unanswered());
         let (zxid, arrival) = (answer.zxid, answer.arrival);
@@ -102,10 +119,16 @@ pub struct Arrived<T> {
     pub arrival: Arrival,
 }
 
-/// The answer to a request that also sets a watch.
+/// The answer to a request that also sets a watch. Costs what a [`Reply`] does.
+///
+/// # Errors
+/// As [`Reply`]; then there is no watch.
+///
+/// # Session loss
+/// As [`Reply`]. A watch that was set ends with the session; see [`Watcher::changed`].
 ///
 /// # Cancel safety
-/// Dropping it gives up the watch.
+/// Dropping it gives up the watch. The request is sent all the same.
 #[must_use = "the watch is gone when this is dropped"]
 #[derive(Debug)]
 pub struct WatchedReply<T> {

@@ -114,16 +114,22 @@ impl Transaction {
     /// [`TransactionError::Failed`] if an operation failed, and so none was applied;
     /// [`TransactionError::Request`], which names the node with the most data, if there is no answer.
     ///
+    /// # Session loss
+    /// Fails with [`TransactionError::Request`] if there is no answer yet, as a [`Reply`](crate::Reply) does.
+    ///
     /// # Cancel safety
     /// It is sent when this is first polled; dropping it later does not take it back.
     pub async fn commit(self) -> Result<Vec<OpResult>, TransactionError> {
         self.commit_numbered().await.map(|(results, _)| results)
     }
 
-    /// The same, with the transaction's number: the `czxid` of what it created, which Apache
-    /// ZooKeeper's answer does not have (a create in it is answered without the stat).
+    /// [`Transaction::commit`], with the transaction's number: the `czxid` of what it created, which Apache
+    /// ZooKeeper's answer does not have (a create in it is answered without the stat). Costs one round trip.
     ///
     /// # Errors
+    /// As [`Transaction::commit`].
+    ///
+    /// # Session loss
     /// As [`Transaction::commit`].
     ///
     /// # Cancel safety

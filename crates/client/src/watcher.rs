@@ -60,13 +60,19 @@ impl Watcher {
         Self { registration: Registration::new(shared, id, chroot), receiver }
     }
 
-    /// Waits until the node changed.
+    /// Waits until the node has changed. Makes no request: the server has the watch already.
     ///
     /// # Errors
-    /// [`WatchLost`] if the session ends first, or when called again after an event.
+    /// [`WatchLost::SessionEnded`] if the session ends first, or the client is closed.
+    ///
+    /// # Session loss
+    /// Ends the wait with [`WatchLost::SessionEnded`], unless an event has arrived before.
     ///
     /// # Cancel safety
     /// Safe: call it again.
+    ///
+    /// # Panics
+    /// If it has returned before.
     pub async fn changed(&mut self) -> Result<WatchEvent, WatchLost> {
         let event = (&mut self.receiver).await.map_err(|_| WatchLost::SessionEnded)?;
         Ok(self.registration.localize(event))
@@ -100,10 +106,13 @@ impl WatchStream {
         Self { registration: Registration::new(shared, id, chroot), receiver }
     }
 
-    /// Waits for the next event, or for a reconnect.
+    /// Waits for the next event, or for a reconnect. Makes no request.
     ///
     /// # Errors
     /// Why the watch has ended.
+    ///
+    /// # Session loss
+    /// Ends the stream with [`WatchLost::SessionEnded`], after the events that arrived before.
     ///
     /// # Cancel safety
     /// Safe: no event is lost.
