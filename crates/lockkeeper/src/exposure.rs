@@ -39,6 +39,12 @@ impl fmt::Display for Exposure {
 ///
 /// # Errors
 /// If no server answers.
+///
+/// # Session loss
+/// Fails, as a [`Reply`](crate::Reply) does.
+///
+/// # Cancel safety
+/// Safe: it only reads.
 pub async fn exposures(client: &Client, lock: &ZnodePath) -> Result<Vec<Exposure>, Error> {
     let nodes = [Some(lock.clone()), lock.parent()].into_iter().flatten();
     let nodes: Vec<_> = nodes.filter(|node| !node.is_root()).collect();

@@ -72,8 +72,11 @@ impl Queue {
     /// # Errors
     /// If a request fails.
     ///
+    /// # Session loss
+    /// Fails, as a [`Reply`] does.
+    ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe: it only reads.
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
         let Some((names, _)) = present(client.children(path).await)? else { return Ok(None) };
         let (profile, queue, foreign) = read(&names);
@@ -99,8 +102,11 @@ impl Queue {
 /// # Errors
 /// If a request fails for another reason than a missing permission.
 ///
+/// # Session loss
+/// Fails, as a [`Reply`] does.
+///
 /// # Cancel safety
-/// Safe.
+/// Safe: it only reads.
 pub async fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error> {
     let mut found = Queues::default();
     let mut level = vec![below.clone()];

@@ -62,13 +62,13 @@ pub enum RevokeOutcome {
 }
 
 /// Asks everyone who holds the lock at `path` to give it back. Returns the nodes of those who were
-/// asked; none if nobody holds it. Costs two round trips, and one more.
+/// asked; none if nobody holds it. Costs two round trips to find them, and one to ask all of them.
 ///
 /// # Errors
 /// If a request fails.
 ///
 /// # Session loss
-/// Has no effect.
+/// Fails, as a [`Reply`](crate::Reply) does; some may have been asked.
 ///
 /// # Cancel safety
 /// Some may have been asked.
@@ -92,7 +92,7 @@ pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>,
 /// If the request fails.
 ///
 /// # Session loss
-/// Has no effect.
+/// Fails, as a [`Reply`](crate::Reply) does; it may have been asked.
 ///
 /// # Cancel safety
 /// It may have been asked.
@@ -109,7 +109,8 @@ pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Erro
 /// If a request fails.
 ///
 /// # Session loss
-/// The wait fails; those who were asked stay asked.
+/// Fails if a request has no answer yet, and else waits on in the next session. Those who were asked stay
+/// asked.
 ///
 /// # Cancel safety
 /// Those who were asked stay asked; nobody is forced.

@@ -234,7 +234,8 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost.
+    /// Waits until the lock is lost. Costs one round trip, for a watch on the holder's node, unless the wait
+    /// in the queue has left one; and one for each change of the node.
     ///
     /// # Session loss
     /// Ends the wait: at once when a server reports it, and otherwise at the deadline. Where
@@ -288,7 +289,7 @@ impl Guard {
 
     /// Waits until the lock is in jeopardy, which begins at the deadline and
     /// [must be allowed](Guard::allow_jeopardy). A timer may fire late, so code that must not run in
-    /// jeopardy also checks the deadline before each step.
+    /// jeopardy also checks the deadline before each step. Costs what [`Guard::lost`] does.
     ///
     /// # Errors
     /// Why it is lost.
@@ -371,7 +372,7 @@ impl Guard {
     /// Runs `work` only while the lock is held: checks the deadline before every poll, and drops the
     /// work when the lock is lost or in jeopardy. Requests that the work makes through this client are
     /// sent only while the lock is held, and fail otherwise, even after a wait for a connection. This
-    /// does not cover tasks that it spawns.
+    /// does not cover tasks that it spawns. Costs what [`Guard::lost`] does, beside the work.
     ///
     /// # Errors
     /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] at the deadline,
@@ -388,7 +389,8 @@ impl Guard {
 
     /// Runs `work` as [`Guard::run`] does, and continues it after an outage:
     /// [allows jeopardy](Guard::allow_jeopardy), during which the work is not polled, and polls it again
-    /// when the lock is held again. A jeopardy that lasts for `grace` loses the lock.
+    /// when the lock is held again. A jeopardy that lasts for `grace` loses the lock. Costs what
+    /// [`Guard::run`] does; a jeopardy costs what [`Guard::allow_jeopardy`] and [`Guard::held_again`] say.
     ///
     /// For work that tolerates a long pause at any `.await`. Only polling stops: tasks that it
     /// spawned, blocking threads, statements that a database is executing, bytes in sockets and row

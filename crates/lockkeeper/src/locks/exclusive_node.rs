@@ -174,12 +174,12 @@ impl ExclusiveNode {
     /// round trip if it is free, none to enter again.
     ///
     /// # Errors
-    /// If no server can be reached for a whole session timeout, a request is refused, or several attempts
-    /// fail in a row ([`AcquireError::GaveUp`]);
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), except those of a queue; and
     /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
     ///
     /// # Session loss
-    /// A waiter has no node to lose, so it goes on with the next session.
+    /// A waiter has no node to lose, so it goes on with the next session. If the session ends right after
+    /// the node was made, it fails with [`AcquireError::SessionExpired`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
@@ -187,7 +187,8 @@ impl ExclusiveNode {
         self.owner_hold().enter(self.take()).await.map(ExclusiveGuard)
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything.
+    /// [`ExclusiveNode::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`ExclusiveNode::acquire`] does.
     ///
     /// # Errors
     /// As [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].

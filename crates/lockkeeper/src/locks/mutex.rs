@@ -173,15 +173,18 @@ impl Mutex {
         Arc::strong_count(&self.queue) > 1
     }
 
-    /// Waits in the queue for the lock.
+    /// Waits in the queue for the lock. Costs one round trip if the lock is free; behind others, one more
+    /// and an event. Options [change that](Mutex#cost).
     ///
     /// # Errors
-    /// If the contender is lost (the session expired, or another client deleted its node), no server
-    /// can be reached for a whole session timeout, the path has nodes of another kind, a request is
-    /// refused, or several attempts to queue fail in a row ([`AcquireError::GaveUp`]).
+    /// [`AcquireError`], each of whose variants says what it means: the contender is lost (`SessionExpired`,
+    /// `NodeDeleted`), nobody can be asked (`Unreachable`, `ClientClosed`), the queue cannot be put in order
+    /// (`Foreign`, `NotEphemeral`, `Exhausted`), the servers are too slow for a lease (`LeaseTooShort`), a
+    /// request is refused (`Client`, `Refused`), or several attempts fail in a row (`GaveUp`).
     ///
     /// # Session loss
-    /// Ends the wait with [`AcquireError::SessionExpired`].
+    /// Ends the wait in the queue with [`AcquireError::SessionExpired`]. An attempt that has no node yet
+    /// starts again in the next session.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
@@ -199,10 +202,14 @@ impl Mutex {
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
-    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything.
+    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Mutex::acquire`] does.
     ///
     /// # Errors
     /// As [`Mutex::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Mutex::acquire`].
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
@@ -211,10 +218,15 @@ impl Mutex {
     }
 
     /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or
-    /// while a [lock delay](MutexBuilder::lock_delay) has not passed.
+    /// while a [lock delay](MutexBuilder::lock_delay) has not passed. Costs what [`Mutex::acquire`] costs for
+    /// a free lock. Makes no request while another task holds the lock or waits for it by this handle or a
+    /// clone.
     ///
     /// # Errors
     /// As [`Mutex::acquire`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`Mutex::acquire`].
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
@@ -250,10 +262,13 @@ impl Mutex {
 pub struct MutexGuard(LocalHold);
 
 impl MutexGuard {
-    /// Releases the lock, and waits until a server has confirmed it; see [`Guard::release`]. Where
-    /// `linger` or `cohort` keeps the node, no server is asked.
+    /// Releases the lock, and waits until a server has confirmed it; see [`Guard::release`]. Costs one
+    /// round trip, or none where `linger` or `cohort` keeps the node.
     ///
     /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
     /// As [`Guard::release`].
     ///
     /// # Cancel safety

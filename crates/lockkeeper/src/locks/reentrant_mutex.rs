@@ -151,7 +151,8 @@ impl ReentrantMutex {
         Ok(ReentrantGuard { entry, owner: owner.clone() })
     }
 
-    /// Enters the lock, but does not wait for longer than `timeout`, which covers everything.
+    /// Enters the lock, but does not wait for longer than `timeout`, which covers everything. Costs what
+    /// [`ReentrantMutex::acquire`] does.
     ///
     /// # Errors
     /// As [`ReentrantMutex::acquire`], and [`AcquireError::Timeout`].
@@ -170,7 +171,7 @@ impl ReentrantMutex {
     }
 
     /// Enters the lock only if the owner holds it, or no contender holds it or waits for it; `None`
-    /// otherwise. Costs as [`ReentrantMutex::acquire`].
+    /// otherwise. Costs no round trip, or what [`Mutex::try_acquire`] costs.
     ///
     /// # Errors
     /// As [`ReentrantMutex::acquire`], except those of waiting.

@@ -144,7 +144,7 @@ impl Locks {
     /// If the request fails.
     ///
     /// # Session loss
-    /// Has no effect.
+    /// Fails, as a [`Reply`](crate::Reply) does.
     ///
     /// # Cancel safety
     /// Safe.

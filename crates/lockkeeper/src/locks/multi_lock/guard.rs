@@ -20,7 +20,7 @@ use crate::token::FencingToken;
 /// Locks that are held already.
 pub(crate) type Acquired = Vec<(Contender, Front)>;
 
-/// All locks of a [`MultiLock`](crate::MultiLock), held. What is lost, is lost together.
+/// All locks of a [`MultiLock`](crate::MultiLock), held. It counts as lost as soon as one of them is.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
     /// At least one.
@@ -107,7 +107,7 @@ impl MultiGuard {
         }
     }
 
-    /// Waits until one of the locks is lost: which, and why.
+    /// Waits until one of the locks is lost: which, and why. Costs what [`Guard::lost`] does, for each lock.
     ///
     /// # Session loss
     /// As [`Guard::lost`].
@@ -154,7 +154,7 @@ impl MultiGuard {
     }
 
     /// Does work only while all locks are held: drops it when one is lost or in jeopardy; see
-    /// [`Guard::run`].
+    /// [`Guard::run`]. Costs what that does, for each lock.
     ///
     /// # Errors
     /// Why a lock was lost before the work was done, as [`Guard::run`].
@@ -180,7 +180,7 @@ impl MultiGuard {
         self.guards.iter().try_for_each(Guard::allow_jeopardy)
     }
 
-    /// Waits until a lock is in jeopardy; see [`Guard::jeopardy`].
+    /// Waits until a lock is in jeopardy; see [`Guard::jeopardy`]. Costs what that does, for each lock.
     ///
     /// # Errors
     /// Why a lock is lost.
@@ -194,7 +194,7 @@ impl MultiGuard {
         self.first(Guard::jeopardy).await.1
     }
 
-    /// Waits until no lock is in jeopardy; see [`Guard::held_again`].
+    /// Waits until no lock is in jeopardy; see [`Guard::held_again`]. Costs what that does, for each lock.
     ///
     /// # Errors
     /// Why a lock is lost.
@@ -217,7 +217,8 @@ impl MultiGuard {
         }
     }
 
-    /// Does work only while all locks are held, and rides out outages; see [`Guard::run_through`].
+    /// Does work only while all locks are held, and rides out outages; see [`Guard::run_through`]. Costs what
+    /// that does, for each lock.
     ///
     /// # Errors
     /// As [`Guard::run_through`], for any of them.
@@ -236,7 +237,7 @@ impl MultiGuard {
     }
 
     /// Makes sure that all are held for some time to come, and waits for it; see
-    /// [`Guard::checkpoint`].
+    /// [`Guard::checkpoint`]. Costs nothing while enough is left, and otherwise one committed write for all.
     ///
     /// # Errors
     /// As [`Guard::checkpoint`], for any of them.

@@ -149,7 +149,8 @@ impl MultiLock {
     /// for each that is not.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them; then none is held.
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them, and [`AcquireError::Lost`] if one is
+    /// lost before all are held; then none is held.
     ///
     /// # Session loss
     /// Ends the wait with [`AcquireError::SessionExpired`], unless no queue was reached yet.
@@ -160,7 +161,8 @@ impl MultiLock {
         self.acquire_all(&AtomicUsize::new(0)).await
     }
 
-    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything.
+    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`MultiLock::acquire`] does.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was

@@ -128,12 +128,11 @@ impl RwLock {
     /// more, and an event.
     ///
     /// # Errors
-    /// If the contender is lost (the session expired, or another client deleted its node), no server
-    /// can be reached for a whole session timeout, the path has nodes of another kind, a request is
-    /// refused, or several attempts to queue fail in a row ([`AcquireError::GaveUp`]).
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), and [`AcquireError::Lost`] if the lock is lost while its
+    /// token is made.
     ///
     /// # Session loss
-    /// Ends the wait with [`AcquireError::SessionExpired`].
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
@@ -171,7 +170,8 @@ impl RwLock {
         self.entrance.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
     }
 
-    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything.
+    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`RwLock::read`] does.
     ///
     /// # Errors
     /// As [`RwLock::read`], and [`AcquireError::Timeout`].
@@ -185,7 +185,8 @@ impl RwLock {
         within(&self.entrance.client, self.path(), timeout, self.read()).await
     }
 
-    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything.
+    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`RwLock::write`] does.
     ///
     /// # Errors
     /// As [`RwLock::read_timeout`].
@@ -199,7 +200,8 @@ impl RwLock {
         within(&self.entrance.client, self.path(), timeout, self.write()).await
     }
 
-    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything.
+    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`RwLock::upgradeable_read`] does.
     ///
     /// # Errors
     /// As [`RwLock::read_timeout`].
@@ -223,7 +225,7 @@ impl RwLock {
     /// As [`RwLock::read`], except those of waiting.
     ///
     /// # Session loss
-    /// The attempt starts again in the next session: it has no place to lose.
+    /// As [`RwLock::read`].
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].

@@ -33,7 +33,7 @@ impl RwLockUpgradeableGuard {
 
     /// Becomes a writer in the reader's place when the other readers have left. No other writer gets
     /// in between, and no new readers get in. It overtakes the contenders that wait. The token is a new
-    /// one. Costs two round trips, and one more and an event for each reader that it waits for.
+    /// one. Costs two round trips, and two more and an event for each reader that it waits for.
     ///
     /// # Errors
     /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
@@ -54,7 +54,8 @@ impl RwLockUpgradeableGuard {
         Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance))
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything.
+    /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything. Costs
+    /// what [`RwLockUpgradeableGuard::upgrade`] does.
     ///
     /// # Errors
     /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`].

@@ -137,13 +137,12 @@ impl Semaphore {
     /// and up to as many watches as there are permits.
     ///
     /// # Errors
-    /// If the contender is lost (the session expired, or another client deleted its node), no server
-    /// can be reached for a whole session timeout, there are fewer permits than asked for, the
-    /// path has nodes of another kind, a request is refused, or several attempts to queue fail in a row
-    /// ([`AcquireError::GaveUp`]).
+    /// As [`Mutex::acquire`](crate::Mutex::acquire); if there are fewer permits than asked for
+    /// ([`AcquireError::TooMany`]); if what is stored is no number ([`AcquireError::BadPermits`]); and with
+    /// kazoo's profile [`AcquireError::Lost`] if the gate is lost.
     ///
     /// # Session loss
-    /// Ends the wait with [`AcquireError::SessionExpired`].
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
@@ -170,7 +169,8 @@ impl Semaphore {
         }
     }
 
-    /// [`Semaphore::acquire`], but not for longer than `timeout`, which covers everything.
+    /// [`Semaphore::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Semaphore::acquire`] does.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`], and [`AcquireError::Timeout`].
@@ -184,7 +184,8 @@ impl Semaphore {
         self.acquire_many_timeout(1, timeout).await
     }
 
-    /// [`Semaphore::acquire_many`], but not for longer than `timeout`, which covers everything.
+    /// [`Semaphore::acquire_many`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Semaphore::acquire_many`] does.
     ///
     /// # Errors
     /// As [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
@@ -208,7 +209,7 @@ impl Semaphore {
     /// As [`Semaphore::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// The attempt starts again in the next session: it has no place to lose.
+    /// As [`Semaphore::acquire`].
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
@@ -266,7 +267,7 @@ impl Semaphore {
     /// If the number is 0, or is not stored with this profile, or a request fails.
     ///
     /// # Session loss
-    /// Does not matter.
+    /// Fails, as a [`Reply`](crate::Reply) does: the number may have been changed.
     ///
     /// # Cancel safety
     /// It is sent when this is first polled; dropping it later does not take it back.
