@@ -42,6 +42,7 @@ impl ServiceDirectoryBuilder {
     }
 
     /// Reads the instances, and keeps them up to date. There may be none, and not even the service's node.
+    /// Costs [two round trips](ServiceDirectory#cost), with a read for each instance.
     ///
     /// # Errors
     /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open), but an instance that may not be read is
@@ -182,8 +183,8 @@ impl ServiceDirectory {
         }
     }
 
-    /// Reads the instances of the service `<base>/<service>`, and keeps them up to date. See
-    /// [`ServiceDirectoryBuilder::open`].
+    /// Reads the instances of the service `<base>/<service>`, and keeps them up to date. Costs what
+    /// [`ServiceDirectoryBuilder::open`] does.
     ///
     /// # Errors
     /// As [`ServiceDirectoryBuilder::open`].
@@ -212,10 +213,14 @@ impl ServiceDirectory {
         self.inner.picker().pick(how)
     }
 
-    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure.
+    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request to
+    /// the ZooKeeper servers.
     ///
     /// # Errors
     /// The inner result is that of the call; the outer one is that of [`ServiceDirectory::pick`].
+    ///
+    /// # Session loss
+    /// Has no effect: without a connection it picks among the last instances.
     ///
     /// # Cancel safety
     /// As [`Picker::run`].
@@ -277,7 +282,8 @@ pub struct DirectoryChanges {
 }
 
 impl DirectoryChanges {
-    /// Waits until the instances differ from the last ones.
+    /// Waits until the instances differ from the last ones. Makes no request of its own: the directory
+    /// [reads](ServiceDirectory#cost) what has changed, once for all who wait.
     ///
     /// # Errors
     /// Why the directory has ended.

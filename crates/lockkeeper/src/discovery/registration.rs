@@ -136,7 +136,8 @@ struct PendingChange {
 
 impl Registration {
     /// Registers an instance below `base`. Returns when its node is there, or is found to be somebody
-    /// else's, for which it waits then: see [`Registration::state`].
+    /// else's, for which it waits then: see [`Registration::state`]. Costs what
+    /// [`PresenceBuilder::start`](crate::PresenceBuilder::start) does.
     ///
     /// # Errors
     /// If the node is refused for good, or no server can be reached for a session timeout; or if it is
@@ -178,16 +179,23 @@ impl Registration {
     }
 
     /// Waits until another program has the node, and says whose session: see [`Presence::taken`]. Two
-    /// programs that run with one id are found so; the one that started last is in the directories.
+    /// programs that run with one id are found so; the one that started last is in the directories. Makes
+    /// no request.
+    ///
+    /// # Session loss
+    /// As [`Presence::taken`].
     ///
     /// # Cancel safety
-    /// Safe.
+    /// As [`Presence::taken`].
     pub async fn taken(&self) -> PresenceError {
         self.presence.taken().await
     }
 
     /// What it says of itself. Waits for an update that is under way. Costs nothing, but after a cancelled
     /// update as much as that.
+    ///
+    /// # Session loss
+    /// Has no effect: what was asked for counts in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -198,7 +206,8 @@ impl Registration {
 
     /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
     /// or at once while the node is known not to be there, which is then made with it. Without a server it
-    /// waits for one, however long that takes: see [`Registration::update_timeout`].
+    /// waits for one, however long that takes: see [`Registration::update_timeout`]. Costs one round trip,
+    /// after those of earlier updates.
     ///
     /// # Errors
     /// If it is refused for good, and stays as it was; if it changes the service or the id; or if the
@@ -214,7 +223,8 @@ impl Registration {
         self.update_until(change, pending()).await.unwrap_or(Ok(()))
     }
 
-    /// The same, but not waited for longer than `timeout`.
+    /// [`Registration::update`], but not waited for longer than `timeout`. Costs what
+    /// [`Registration::update`] does.
     ///
     /// # Errors
     /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is
@@ -330,8 +340,8 @@ impl Registration {
         self.update(|instance| instance.is_enabled = false).await
     }
 
-    /// The same, but not waited for longer than `timeout`: for a program that is to end, with servers or
-    /// without.
+    /// [`Registration::drain`], but not waited for longer than `timeout`: for a program that is to end, with
+    /// servers or without. Costs an update.
     ///
     /// # Errors
     /// As [`Registration::update_timeout`].
@@ -359,9 +369,12 @@ impl Registration {
         self.update(|instance| instance.is_enabled = true).await
     }
 
-    /// Takes the instance out at once, and waits until that is certain.
+    /// Takes the instance out at once, and waits until that is certain. Costs two round trips.
     ///
     /// # Errors
+    /// As [`Presence::end`].
+    ///
+    /// # Session loss
     /// As [`Presence::end`].
     ///
     /// # Cancel safety

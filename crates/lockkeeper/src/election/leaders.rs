@@ -113,7 +113,7 @@ impl Leaders {
     }
 
     /// Waits for a change: another leader, another value, or nobody (`None`). Changes that follow each
-    /// other closely may be told as one.
+    /// other closely may be told as one. Costs an event and one round trip, or [a few more](Leaders).
     ///
     /// # Errors
     /// As [`Election::observe`](crate::Election::observe).

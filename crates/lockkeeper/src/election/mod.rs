@@ -67,7 +67,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// - A campaign costs 1 round trip; behind others, 1 more and 1 event.
 /// - Resigning costs 1 round trip.
 /// - A proclamation costs 1 write, and 1 read before the first one of a leadership.
-/// - Observing costs 2 round trips to begin. A new leader costs 1 event and 1 round trip, however
+/// - Observing costs 3 round trips to begin, and 1 more for each of `<path>` and `<path>-__leader__`
+///   that does not exist yet. A new leader costs 1 event and 1 round trip, however
 ///   many candidates there are. A new value costs 1 event and 1 round trip.
 ///
 /// # Examples
@@ -202,15 +203,14 @@ impl Election {
         &self.id
     }
 
-    /// Stands for election, and waits until it leads.
+    /// Stands for election, and waits until it leads. Costs one round trip if nobody else stands; behind
+    /// others, one more and an event.
     ///
     /// # Errors
-    /// If the place in the queue is lost (the session expired, or somebody deleted the node), no server
-    /// can be reached for a whole session timeout, the path has nodes of another kind, a request is
-    /// refused, or several attempts to queue fail in a row ([`AcquireError::GaveUp`]).
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Session loss
-    /// Ends the wait with [`AcquireError::SessionExpired`].
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the candidate; its node is deleted in the background.
@@ -218,7 +218,8 @@ impl Election {
         self.lock.acquire().await.map(|guard| self.leads(guard))
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything.
+    /// [`Election::campaign`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Election::campaign`] does.
     ///
     /// # Errors
     /// As [`Election::campaign`], and [`AcquireError::Timeout`].
@@ -232,7 +233,8 @@ impl Election {
         self.lock.acquire_timeout(timeout).await.map(|guard| self.leads(guard))
     }
 
-    /// Leads only if nobody leads or stands for election; `None` if somebody does.
+    /// Leads only if nobody leads or stands for election; `None` if somebody does. Costs one round trip, or
+    /// none while another candidate of this handle leads or waits.
     ///
     /// # Errors
     /// As [`Election::campaign`], except those of waiting.
@@ -251,7 +253,9 @@ impl Election {
     /// loses its place, and when no server can be reached. Leadership is given up when the work is done,
     /// and the last handle of it is dropped. Outages may be [ridden out](ElectionBuilder::ride_out).
     /// A handle that outlives the work, such as in a task that it spawned, keeps this candidate from standing
-    /// again: work may still be going on under it. A warning in the log says so.
+    /// again: work may still be going on under it. A warning in the log says so. Costs a
+    /// [campaign](Election::campaign) each time, a watch as in [`Guard::lost`](crate::Guard::lost), and one
+    /// round trip to resign.
     ///
     /// # Errors
     /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
@@ -357,7 +361,8 @@ impl Election {
         }
     }
 
-    /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy.
+    /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy. Costs
+    /// [three round trips](Election#cost), or a few more.
     ///
     /// # Errors
     /// If the path has nodes of another kind, the first node is not ephemeral, a request is refused, or the
@@ -409,7 +414,8 @@ struct KnownRecord {
 impl Leadership {
     /// Tells all observers a value, such as the leader's address, in place of the one before. It is
     /// written only while this candidate leads, and vanishes for observers when it no longer does. At most
-    /// about 1,000,000 bytes, and best a few.
+    /// about 1,000,000 bytes, and best a few. Costs one round trip (1 write), and one more (1 read) before
+    /// the first value of a leadership.
     ///
     /// # Errors
     /// If leadership is lost, the node for the value has something else in it, or a request is refused;

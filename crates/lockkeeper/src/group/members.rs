@@ -72,7 +72,7 @@ impl Members {
     }
 
     /// Waits until there are at least `n` members, and gives the view with them. Some of them may have left
-    /// when it is looked at.
+    /// when it is looked at. Makes no request of its own.
     ///
     /// # Errors
     /// If there are no views any more: the client was closed, or the group's node may not be read.
@@ -91,7 +91,8 @@ impl Members {
         Ok(view)
     }
 
-    /// The same, but not for longer than `timeout`; `None` if there were not so many in time.
+    /// [`Members::wait_for`], but not for longer than `timeout`; `None` if there were not so many in time.
+    /// Makes no request of its own.
     ///
     /// # Errors
     /// As [`Members::wait_for`].
@@ -146,7 +147,8 @@ impl MemberChanges {
         GroupView::new(self.changes.last(), &self.group, self.layout)
     }
 
-    /// Waits for a change.
+    /// Waits for a change. Makes no request of its own: what has changed is [read](crate::Group#cost) once
+    /// for all who wait.
     ///
     /// # Errors
     /// If there are no views any more.

@@ -162,7 +162,8 @@ impl Group {
 
     /// Joins with an id, and with data that the other members can read, such as an address: short, as
     /// everybody reads it. If somebody else is there with this id, it waits in the background until
-    /// that one has left ([`Membership::state`] says so); see [`Group::member`] for other ways.
+    /// that one has left ([`Membership::state`] says so); see [`Group::member`] for other ways. Costs
+    /// what [`PresenceBuilder::start`](crate::PresenceBuilder::start) does.
     ///
     /// # Errors
     /// If no node can be named like that, or is refused for good; or no server can be reached for a session
@@ -187,7 +188,8 @@ impl Group {
         MemberBuilder { group, id, data, when_taken: WhenTaken::default(), is_ours: None }
     }
 
-    /// Looks who is there, and goes on looking. Needs no membership, and no node for the group.
+    /// Looks who is there, and goes on looking. Needs no membership, and no node for the group. Costs
+    /// [two round trips](Group#cost), with a read for each member.
     ///
     /// # Errors
     /// If the group's node may not be read, there are more than can be listed, or no server can be reached
@@ -236,7 +238,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Joins. As [`Group::join`].
+    /// Joins. Costs what [`Group::join`] does.
     ///
     /// # Errors
     /// As [`Group::join`]; and if somebody is there with this id, under [`WhenTaken::Fail`].

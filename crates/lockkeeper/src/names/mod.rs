@@ -140,14 +140,15 @@ impl Names {
         &self.path
     }
 
-    /// Claims a name, and waits while another has it.
+    /// Claims a name, and waits while another has it. Costs one round trip if nobody has it, and
+    /// [more](Names#cost) while another program does.
     ///
     /// # Errors
     /// [`ClaimError::Foreign`] if there is a node that does not go by itself, now or later while it waits;
-    /// if no server can be reached for a whole session timeout, or a request is refused.
+    /// otherwise as [`ExclusiveNode::acquire`].
     ///
     /// # Session loss
-    /// A waiter has no node to lose, so it goes on with the next session.
+    /// As [`ExclusiveNode::acquire`]: a waiter goes on with the next session.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
@@ -159,7 +160,8 @@ impl Names {
         }
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything.
+    /// [`Names::claim`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Names::claim`] does.
     ///
     /// # Errors
     /// As [`Names::claim`], and [`AcquireError::Timeout`].
@@ -262,7 +264,7 @@ impl Names {
     /// If the request fails.
     ///
     /// # Session loss
-    /// Has no effect.
+    /// Fails, as a [`Reply`](crate::Reply) does.
     ///
     /// # Cancel safety
     /// Safe.

@@ -112,11 +112,14 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
     /// [`ClientBuilder::connect_later`](crate::ClientBuilder::connect_later).
     ///
     /// The restored value may be old: it is what this program was told last, on this machine. It is no
-    /// permission to do what another program may have been told not to do since.
+    /// permission to do what another program may have been told not to do since. Makes no request.
     ///
     /// # Errors
     /// Why nothing was restored although there is a file. Following goes on without it; whether values
     /// are kept in it nevertheless, the error says.
+    ///
+    /// # Session loss
+    /// Has no effect.
     ///
     /// # Cancel safety
     /// Safe; nothing is kept.
@@ -131,10 +134,14 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
         self.told.state.is_none()
     }
 
-    /// Waits until the last good value is [kept](ValueChanges::keep_in); at once if none is to be.
+    /// Waits until the last good value is [kept](ValueChanges::keep_in); at once if none is to be. Makes no
+    /// request.
     ///
     /// # Errors
     /// Why it is not. The next value is tried again.
+    ///
+    /// # Session loss
+    /// Has no effect.
     ///
     /// # Cancel safety
     /// Safe.
@@ -142,7 +149,9 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
         self.keeping.kept().await
     }
 
-    /// Waits until the value is another one than told last; the first time, tells what it is now.
+    /// Waits until the value is another one than told last; the first time, tells what it is now. Costs an
+    /// event and one round trip for each change, two round trips at the start of each session, and one more
+    /// while there is no node.
     ///
     /// # Errors
     /// If the node may not be read, or the client is closed: then it always fails

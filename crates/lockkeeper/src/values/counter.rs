@@ -154,7 +154,8 @@ impl Counter {
         Ok(self.0.node.read().await?.value)
     }
 
-    /// Adds to the value, which may make it smaller.
+    /// Adds to the value, which may make it smaller. Costs one round trip (1 write) when the last value is
+    /// known, and [more](Counter#cost) at first and when other programs add, too.
     ///
     /// # Errors
     /// If the data is no number, the sum has no place in the layout, or a request is refused; nothing

@@ -57,10 +57,14 @@ impl<T, C: Codec<T>> Editions<T, C> {
 
     /// Keeps the last good edition in a file, and restores the one that is there, as
     /// [`ValueChanges::keep_in`]: the file is as long as the edition, and a little longer. A long edition
-    /// is fetched once more when the servers can be reached, to see whether it is the restored one.
+    /// is fetched once more when the servers can be reached, to see whether it is the restored one. Makes
+    /// no request.
     ///
     /// # Errors
     /// As [`ValueChanges::keep_in`].
+    ///
+    /// # Session loss
+    /// Has no effect.
     ///
     /// # Cancel safety
     /// Safe; nothing is kept.
@@ -70,10 +74,14 @@ impl<T, C: Codec<T>> Editions<T, C> {
         keeping.begin(file, place, &**codec, latest, is_first).await
     }
 
-    /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be.
+    /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be. Makes no
+    /// request.
     ///
     /// # Errors
     /// Why it is not. The next edition is tried again.
+    ///
+    /// # Session loss
+    /// Has no effect.
     ///
     /// # Cancel safety
     /// Safe.
@@ -82,7 +90,8 @@ impl<T, C: Codec<T>> Editions<T, C> {
     }
 
     /// Waits until there is another edition than told last; the first time, tells which there is now.
-    /// [`ValueChange::Absent`] stands for no edition.
+    /// [`ValueChange::Absent`] stands for no edition. Costs what [`ValueChanges::next`] does, and one round
+    /// trip more for an edition in parts.
     ///
     /// # Errors
     /// If a node may not be read, no server answers for a whole session timeout while an edition is

@@ -96,7 +96,8 @@ impl Notify {
     }
 
     /// Wakes up everyone who waits for more than the last notification. Gives the number of this one, or
-    /// of another one that was made meanwhile.
+    /// of another one that was made meanwhile. Costs one round trip (1 write), and
+    /// [up to 3 more](Notify#cost) at first or if others notify, too.
     ///
     /// # Errors
     /// If the node holds data, a request is refused, or no server can be reached for a whole session
@@ -173,6 +174,9 @@ impl Notify {
     /// If the node holds data, no server can be reached for a whole session timeout, or the node may not
     /// be read.
     ///
+    /// # Session loss
+    /// It is read again in the next session.
+    ///
     /// # Cancel safety
     /// Safe.
     pub async fn last(&self) -> Result<Zxid, ValueError> {
@@ -183,7 +187,7 @@ impl Notify {
     /// Waits until there is a notification with a greater number than `known`, and gives the number of
     /// the last one. Start from [`Notify::last`], and go on from what this returned. When servers have
     /// returned without their data, it gives the number of the last notification that they have, which may
-    /// be lower.
+    /// be lower. Costs one round trip if there is one already, and otherwise an event and one more.
     ///
     /// # Errors
     /// As [`Notify::last`].

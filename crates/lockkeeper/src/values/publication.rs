@@ -207,7 +207,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
         &self.place.path
     }
 
-    /// Publishes an edition, and gives its number, counted from 1.
+    /// Publishes an edition, and gives its number, counted from 1. Costs
+    /// [one or two round trips](Publication#cost) (1 write), and more for an edition in parts or when other
+    /// programs publish, too.
     ///
     /// # Errors
     /// If it cannot be written as bytes, the node holds something else, servers seem to close the connection
@@ -261,7 +263,8 @@ impl<T, C: Codec<T>> Publication<T, C> {
     }
 
     /// Publishes an edition once more, under a new number, which it gives; `None` if that edition is
-    /// not among those that are kept. Costs as much as publishing, but no parts are written.
+    /// not among those that are kept. Costs two round trips (1 write) for an edition in parts, three for
+    /// another one, and one more if this handle has not published yet in this session.
     ///
     /// # Errors
     /// As [`Publication::publish`].
@@ -312,6 +315,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// [`ValueError::Undecodable`] if it cannot be read as a value; or if no server can be reached for a
     /// whole session timeout.
     ///
+    /// # Session loss
+    /// It is read again in the next session.
+    ///
     /// # Cancel safety
     /// Safe.
     pub async fn current(&self) -> Result<Option<Versioned<T>>, ValueError> {
@@ -330,6 +336,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// The numbers of the editions that are kept, the last one at the end. Costs one round trip.
     ///
     /// # Errors
+    /// As [`Publication::current`].
+    ///
+    /// # Session loss
     /// As [`Publication::current`].
     ///
     /// # Cancel safety

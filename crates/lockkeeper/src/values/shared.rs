@@ -172,13 +172,14 @@ impl<T, C: Codec<T>> Shared<T, C> {
     }
 
     /// Writes the value over whatever is there, and gives the number of the transaction: the
-    /// [`Revision::mzxid`] that others see.
+    /// [`Revision::mzxid`] that others see. Costs one round trip (1 write), and [more](Shared#cost) at first.
     ///
     /// # Errors
     /// If it cannot be written as bytes, is too large ([`ValueError::TooLong`] if servers seem to close the
-    /// connection at it), or the request is refused; nothing was changed then. [`ValueError::Unknown`], the only error with an unknown [outcome](ValueError::outcome), if
-    /// the session ended, no server could be reached for a whole session timeout, or somebody deleted the
-    /// outcome marker, after it was sent and before an answer came.
+    /// connection at it), or the request is refused; nothing was changed then. [`ValueError::Unknown`], the
+    /// only error with an unknown [outcome](ValueError::outcome), if the session ended, no server could be
+    /// reached for a whole session timeout, or somebody deleted the outcome marker, after it was sent and
+    /// before an answer came.
     ///
     /// # Session loss
     /// What was not sent yet goes on in the next session.
@@ -285,7 +286,8 @@ impl<T, C: Codec<T>> Shared<T, C> {
     /// Changes the value: writes what `change` makes of the present one, which is `None` without a
     /// node. It is called again with the new value for each time that another program was quicker, from the
     /// second time in a row after a pause at random of up to a second: programs that all change it at once
-    /// take turns.
+    /// take turns. Costs two round trips (1 write), and [more](Shared#cost) at first and when other
+    /// programs write, too.
     ///
     /// # Errors
     /// As [`Shared::compare_and_set`].

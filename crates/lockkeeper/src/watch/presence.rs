@@ -100,7 +100,8 @@ impl PresenceBuilder {
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
     /// there, or is found to be somebody else's that is waited for. If this client had a presence there that
-    /// was dropped, or whose end nobody waited for, the node of that is waited for first.
+    /// was dropped, or whose end nobody waited for, the node of that is waited for first. Costs one round
+    /// trip (1 write and 1 read), one more to replace an earlier life, and more if nodes above are missing.
     ///
     /// # Errors
     /// If the path cannot be that of a presence; if the node is refused for good, or taken under
@@ -243,9 +244,12 @@ impl Presence {
     /// whose: a session that has ended would be gone by then, if its timeout is no longer than that of this
     /// client. Two programs that run with one name are found so. What comes then is the same as without this:
     /// it is waited for. The time begins anew whenever this client is cut off, as it does not see then
-    /// whether the node goes.
+    /// whether the node goes. Makes no request.
     ///
     /// Gives why the presence has ended, if it has.
+    ///
+    /// # Session loss
+    /// The time begins anew.
     ///
     /// # Cancel safety
     /// Safe; the time begins anew.
@@ -322,11 +326,14 @@ impl Presence {
         }
     }
 
-    /// Deletes the node, and waits until that is certain. Another's is not touched.
+    /// Deletes the node, and waits until that is certain. Another's is not touched. Costs two round trips.
     ///
     /// # Errors
     /// If the delete is refused, or the client is closed; or if no server could be reached for a session
-    /// timeout: it goes on in the background then. If the session is over, so is the node.
+    /// timeout: it goes on in the background then.
+    ///
+    /// # Session loss
+    /// Ends the wait: the node has gone with its session.
     ///
     /// # Cancel safety
     /// The node is deleted in the background.

@@ -79,7 +79,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Reads the tree. A path that does not exist gives an empty snapshot, and is watched.
+    /// Reads the tree. A path that does not exist gives an empty snapshot, and is watched. Costs
+    /// [two round trips](TreeCache#cost) for each level that has children, with a read or two for each node.
     ///
     /// # Errors
     /// If there are more nodes or bytes than allowed, a node may not be read, or no server can be
@@ -192,8 +193,8 @@ impl TreeCache {
         TreeCacheBuilder { client: client.clone(), each_node: false, scope }
     }
 
-    /// Reads a node and everything below it, and keeps it up to date. See
-    /// [`TreeCacheBuilder::open`].
+    /// Reads a node and everything below it, and keeps it up to date. Costs what
+    /// [`TreeCacheBuilder::open`] does.
     ///
     /// # Errors
     /// As [`TreeCacheBuilder::open`].
@@ -277,7 +278,8 @@ impl CacheChanges {
         Arc::clone(&self.last)
     }
 
-    /// Waits for a snapshot that differs from the last one.
+    /// Waits for a snapshot that differs from the last one. Makes no request of its own: the cache
+    /// [reads](TreeCache#cost) what has changed, once for all who wait.
     ///
     /// # Errors
     /// Why the cache has ended.

@@ -64,7 +64,8 @@ impl TtlPresenceBuilder {
     }
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
-    /// there, or is found to be somebody else's that is waited for.
+    /// there, or is found to be somebody else's that is waited for. Costs one round trip (1 write) if there
+    /// is no node, two more to take over that of an earlier life, and more if nodes above are missing.
     ///
     /// # Errors
     /// If the path cannot be that of a presence; [`PresenceError::NoTtlNodes`] if the servers keep no such
@@ -184,11 +185,14 @@ impl TtlPresence {
     }
 
     /// Deletes the node, and waits until that is certain. Another's is not touched. If others have made
-    /// nodes below it, it goes when these have gone.
+    /// nodes below it, it goes when these have gone. Costs two round trips.
     ///
     /// # Errors
     /// If the delete is refused, or no server can be reached for a session timeout; the node goes by
     /// itself then.
+    ///
+    /// # Session loss
+    /// Has no effect: it goes on in the next session.
     ///
     /// # Cancel safety
     /// It goes on in the background.

@@ -145,11 +145,16 @@ impl<T: Candidate> Picker<T> {
         Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: Verdict::Good })
     }
 
-    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure.
+    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request
+    /// but the call.
     ///
     /// # Errors
     ///
     /// The inner result is that of the call; the outer one is that of [`Picker::pick`].
+    ///
+    /// # Session loss
+    ///
+    /// Has no effect: a picker has no session.
     ///
     /// # Cancel safety
     ///
@@ -215,6 +220,10 @@ impl<T: Candidate> Call<T> {
     }
 
     /// Counts the call by its result, which it returns: `Ok` as good, `Err` as failed.
+    ///
+    /// # Errors
+    ///
+    /// That of the call.
     pub fn outcome<V, E>(mut self, result: Result<V, E>) -> Result<V, E> {
         self.verdict = match result {
             Ok(_) => Verdict::Good,
