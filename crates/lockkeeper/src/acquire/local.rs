@@ -102,9 +102,10 @@ impl LocalQueue {
 
     /// Waits for the first place.
     pub(crate) async fn turn(self: &Arc<Self>) -> LocalTurn {
-        // It is free only if nobody waits for it, so this overtakes nobody. Where a node may be
-        // left for others, nothing else in a cycle may ever wait, so this must: the runtime makes
-        // it yield from time to time.
+        // A turn is free only if no task waits for one, so this overtakes nobody. With `linger` or
+        // `cohort`, a task that acquires and releases in a loop may never wait for anything. There
+        // the turn is always waited for below, where the runtime makes the task yield from time to
+        // time.
         if self.sharing == Sharing::default()
             && let Some(turn) = self.try_turn()
         {
@@ -143,11 +144,11 @@ impl<S> Default for HandoverSlot<S> {
 }
 
 impl<S: SlotItem> HandoverSlot<S> {
-    /// Takes away what was left for nobody.
+    /// Drops a node that was left although no task waits for it.
     ///
-    /// The one who leaves a node looks here after it has done so, and so does a task that gives up
-    /// waiting. Whichever is the later one sees what the other did; and one that finds the slot
-    /// locked by the other's look can rely on that look being repeated.
+    /// A holder calls this after it has left its node, and a task after it has stopped waiting. The
+    /// later of the two calls sees both. If it finds the slot locked by the other call, it can return,
+    /// because that call looks again after it has unlocked the slot.
     fn settle(&self) {
         while let Ok(mut handover) = self.handover.try_lock() {
             if self.waiting.load(Ordering::SeqCst) == 0 {

@@ -133,8 +133,8 @@ impl<G: Held> OwnerHold<G> {
         self.hold.try_lock().map_or(0, |hold| hold.strong_count())
     }
 
-    /// The hold, if there is one. One that was lost can never be entered again; who would wait for
-    /// another one may be waiting for their own earlier entries to end.
+    /// The owner's hold, if there is one. A lost hold cannot be entered again, and is an error: to wait for
+    /// a new one could be to wait for ever, if the caller itself has an entry into the lost one.
     fn current(&self, hold: &Weak<G>) -> Result<Option<Arc<G>>, AcquireError> {
         match hold.upgrade().map(|held| (held.guard().state(), held)) {
             Some((State::Lost(reason), _)) => {
