@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
+//!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
+//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   names/          Names: names that one program has at a time
 //!   election/       Election: one leader at a time, and observers
-//!   group/          Group: programs that are there, and views of which
-//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
 //!   locks/          the locks, one file or folder each; Owner, for re-entry
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
@@ -17,6 +17,7 @@
 //!
 //! and on the ground floor, what everyone names:
 //!   retry           which failures are transient, and when a request or an attempt may be repeated
+//!   behind          Horizon: whether what a server shows is old, or all that there is
 //!   exposure        finds znodes above a lock that let strangers in despite its access control list
 //!   error           what can go wrong
 //!   profile         how contenders are named, so that Curator and kazoo programs take part
