@@ -13,6 +13,7 @@ mod mutants;
 mod peers_tests;
 mod promises;
 mod proof;
+mod sections;
 mod setup;
 mod size;
 mod steps;
@@ -34,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check format, lints and layers, and run the unit tests: what to run after each change.
+    /// Check format, lints, layers and documentation, and run the unit tests: what to run after each change.
     Check,
     /// Compare the engine with Apache ZooKeeper by random operations.
     Differential(proof::Differential),
@@ -76,6 +77,8 @@ enum Task {
     Leases(proof::Leases),
     /// Check that the crates, and the modules of each, depend on each other in one direction only.
     Layers,
+    /// Check that each public async function of the libraries says what its callers must know.
+    Sections,
     /// Check that every test exists that the pages name for what they promise.
     Promises,
     /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
@@ -159,6 +162,7 @@ fn main() -> ExitCode {
         Task::Ensemble(options) => proof::ensemble(&options),
         Task::Keeping(options) => proof::keeping(&options),
         Task::Layers => layers::run(),
+        Task::Sections => sections::run(),
         Task::Promises => promises::run(),
         Task::Leases(options) => proof::leases(&options),
         Task::Simulate(options) => proof::simulate(&options),

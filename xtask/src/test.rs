@@ -15,7 +15,7 @@ use crate::cargo::{command, succeeds, workspace};
 use crate::instructions;
 use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
-use crate::{deny, layers, peers_tests, promises, setup};
+use crate::{deny, layers, peers_tests, promises, sections, setup};
 
 /// Suites that wait for processes and servers for most of their time, so that more of their tests
 /// than there are processors run at once.
@@ -86,6 +86,7 @@ pub(crate) fn check() -> Result<()> {
 
 fn checks(steps: &mut Steps) {
     steps.run("layers", || layers::run().map(|()| Verdict::Passed));
+    steps.run("sections", || sections::run().map(|()| Verdict::Passed));
     steps.run("deny", || deny::run().map(|()| Verdict::Passed));
     steps.run("promises", || promises::run().map(|()| Verdict::Passed));
     steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));

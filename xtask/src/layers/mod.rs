@@ -3,7 +3,7 @@
 
 mod crates;
 mod modules;
-mod paths;
+pub(crate) mod paths;
 
 use anyhow::{Result, bail};
 

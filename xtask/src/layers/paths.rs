@@ -10,10 +10,10 @@ use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A module of a crate, numbered; the crate's root is number 0.
-pub(super) struct Module {
+pub(crate) struct Module {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 /// A path from one module to another, as it is written in the first one.
@@ -28,8 +28,8 @@ pub(super) struct Arrow {
 
 /// A crate as its sources tell it.
 #[derive(Default)]
-pub(super) struct Sources {
-    pub(super) modules: Vec<Module>,
+pub(crate) struct Sources {
+    pub(crate) modules: Vec<Module>,
     pub(super) arrows: Vec<Arrow>,
 }
 
@@ -42,7 +42,7 @@ struct Mention {
 
 impl Sources {
     /// Reads the crate whose root is this file.
-    pub(super) fn read(root: &Path) -> Result<Self> {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
         let folder = root.parent().unwrap_or(Path::new("."));
         let mut sources = Self::default();
         let mut mentions = Vec::new();
@@ -196,14 +196,14 @@ impl Sources {
 }
 
 /// Whether an attribute that begins here is `#[cfg(test)]`, or asks for tests among others.
-fn is_test_only(tokens: &[TokenTree]) -> bool {
+pub(crate) fn is_test_only(tokens: &[TokenTree]) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(1) else { return false };
     let text: String = attribute.stream().to_string().split_whitespace().collect();
     text == "cfg(test)" || text.starts_with("cfg(all(test,")
 }
 
 /// The place after the item that begins here: after its body or its semicolon.
-fn after_item(tokens: &[TokenTree], from: usize) -> usize {
+pub(crate) fn after_item(tokens: &[TokenTree], from: usize) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         TokenTree::Punct(sign) => sign.as_char() == ';',
@@ -217,7 +217,7 @@ fn end_of_statement(tokens: &[TokenTree], from: usize) -> usize {
     tokens[from..].iter().position(ends).map_or(tokens.len(), |length| from + length)
 }
 
-fn is_sign(token: &TokenTree, wanted: char) -> bool {
+pub(crate) fn is_sign(token: &TokenTree, wanted: char) -> bool {
     matches!(token, TokenTree::Punct(sign) if sign.as_char() == wanted)
 }
 
