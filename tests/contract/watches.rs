@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 use lockkeeper::{
-    AddWatchMode, Client, CreateMode, ErrorCode, EventKind, WatchEvent, WatchItem, WatchStream,
-    ZnodePath,
+    AddWatchMode, Client, CreateMode, ErrorCode, EventKind, WatchEvent, WatchItem, WatchLost,
+    WatchStream, ZnodePath,
 };
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_wire::OpCode;
@@ -13,6 +13,7 @@ use crate::contract;
 contract!("watches":
     a_stream_is_told_of_a_reconnect_before_any_event_after_it,
     an_answer_comes_after_the_events_of_what_it_shows,
+    a_watcher_tells_one_event_and_no_more,
     one_shot_watches_and_a_persistent_one_share_a_path,
     a_recursive_watch_serves_those_of_lists_of_children,
     nothing_is_left_of_a_persistent_watch,
@@ -60,6 +61,17 @@ async fn a_stream_is_told_of_a_reconnect_before_any_event_after_it(backend: Back
     participant.client.sync(&root()).await?;
     make(&other, &below("after")).await?;
     assert_eq!(event(&mut stream).await?.path, below("after").as_str());
+    Ok(())
+}
+
+/// Symptom: the second call panicked.
+async fn a_watcher_tells_one_event_and_no_more(backend: Backend) -> Result<()> {
+    let client = backend.observer().await?;
+    make(&client, &root()).await?;
+    let (_, mut watcher) = client.data_watched(&root()).await?;
+    client.set_data(&root(), "new", None).await?;
+    assert_eq!(watcher.changed().await?.kind, EventKind::NodeDataChanged);
+    assert_eq!(watcher.changed().await, Err(WatchLost::SessionEnded));
     Ok(())
 }
 

@@ -91,8 +91,9 @@ impl Client {
         self.inner.shared.contact()
     }
 
-    /// Whether this program has closed it, as by [`Client::close`], which may not be done yet; or the runtime
-    /// in which it was connected has ended. Every request fails from then on.
+    /// Whether it is closed: by this program, which may not be done yet ([`Client::close`]); as the runtime in
+    /// which it was connected has ended; or after a server refused its credentials. Every request fails from
+    /// then on.
     pub fn is_closed(&self) -> bool {
         self.inner.shared.look(Session::is_closing)
     }

@@ -87,7 +87,8 @@ impl Error {
         }
     }
 
-    /// Whether the client was closed by this program, or the runtime in which it was connected has ended.
+    /// Whether the client is closed: by this program, as the runtime in which it was connected has ended, or
+    /// after a server refused its credentials.
     pub fn is_closed(&self) -> bool {
         self.reason == RequestError::Closed
     }

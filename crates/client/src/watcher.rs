@@ -63,17 +63,18 @@ impl Watcher {
     /// Waits until the node has changed. Makes no request: the server has the watch already.
     ///
     /// # Errors
-    /// [`WatchLost::SessionEnded`] if the session ends first, or the client is closed.
+    /// [`WatchLost::SessionEnded`] if the session ends first, or the client is closed; also when called again
+    /// after an event.
     ///
     /// # Session loss
     /// Ends the wait with [`WatchLost::SessionEnded`], unless an event has arrived before.
     ///
     /// # Cancel safety
     /// Safe: call it again.
-    ///
-    /// # Panics
-    /// If it has returned before.
     pub async fn changed(&mut self) -> Result<WatchEvent, WatchLost> {
+        if self.receiver.is_terminated() {
+            return Err(WatchLost::SessionEnded);
+        }
         let event = (&mut self.receiver).await.map_err(|_| WatchLost::SessionEnded)?;
         Ok(self.registration.localize(event))
     }

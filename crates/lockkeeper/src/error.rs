@@ -123,7 +123,8 @@ pub enum AcquireError {
         /// The lock.
         path: ZnodePath,
     },
-    /// This program closed the client, or the runtime in which it was connected has ended.
+    /// The client is closed: by this program, as the runtime in which it was connected has ended, or after a
+    /// server refused its credentials.
     #[error("{path} cannot be acquired with a client that is closed; connect another one")]
     ClientClosed {
         /// The lock.
