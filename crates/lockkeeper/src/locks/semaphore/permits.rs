@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath};
+use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath, present};
 
 use crate::contender::node::Contender;
 use crate::error::{AcquireError, SetPermitsError};
@@ -149,12 +149,9 @@ impl Permits {
         self.told.store(true, Ordering::Relaxed);
         let number = self.format.write(number);
 
-        match client.set_data(node, number.clone(), None).await {
-            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                client.ensure(node, self.format.mode()).await?;
-                client.set_data(node, number, None).await?;
-            }
-            result => drop(result?),
+        // The server may delete a container at any time while it is empty.
+        while present(client.set_data(node, number.clone(), None).await)?.is_none() {
+            client.ensure(node, self.format.mode()).await?;
         }
         Ok(())
     }
