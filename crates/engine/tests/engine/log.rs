@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_engine::{Engine, Zxid};
-use lockkeeper_wire::{ConnectRequest, CreateMode, Record as _, write_frame};
+use lockkeeper_wire::{
+    ConnectRequest, CreateMode, Record as _, Request, SetWatchesRequest, write_frame,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -216,4 +218,38 @@ async fn f7_slow_clients_have_one_line_in_five_seconds() {
     let most = 1 + since.elapsed().as_secs() as usize / 5;
     let lines = log.lines_with("dropped a slow client");
     assert!((1..=most).contains(&lines), "{lines} lines");
+}
+
+/// Kinds of ends that were added later shared one line in the log: the first of them held the others back
+/// for five seconds. Seen to fail that way.
+#[tokio::test]
+async fn e39_kinds_of_ends_that_came_later_have_lines_of_their_own() {
+    let (log, _here) = Log::here();
+    // One place of ten is kept for those who come back, and watches may weigh half a megabyte.
+    let builder = Engine::builder().max_connections(10).memory_budget(1 << 20);
+    let engine = builder.start().await.unwrap();
+
+    let mut client = Client::connect(&engine, LONG);
+    client.send(&[auth("digest", &"u".repeat(10_000))]);
+    client.rest();
+
+    let mut client = Client::connect(&engine, LONG);
+    let exist = (0..40).map(|n| format!("/{n}{}", "x".repeat(10_000))).collect();
+    client.send(&[Request::SetWatches(SetWatchesRequest { exist, ..Default::default() })]);
+    client.rest();
+
+    let mut clients = Vec::new();
+    eventually("no place is left for a new session", || {
+        let mut client = Client::raw(&engine);
+        let is_refused = client.handshake(LONG).is_err();
+        clients.push(client);
+        is_refused
+    });
+    for part in [
+        "the identities of the client have ",
+        "the client has watches that weigh ",
+        "the connections that are left are kept for those that come back",
+    ] {
+        assert_eq!(log.lines_with(part), 1, "{part}: {:#?}", log.0.lock().unwrap());
+    }
 }
