@@ -1,6 +1,7 @@
 //! Log files that are written over, and directories of the format in which they were not.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
 use super::disks::{Call, Disks};
@@ -164,6 +165,45 @@ fn commit_large(storage: &mut Storage, commits: u64, bytes: usize) {
         batch.put(Table::Nodes, format!("/large/{n}"), vec![b'x'; bytes]);
         storage.commit(&mut batch).unwrap();
     }
+}
+
+/// A log that waits for the checkpoint before gets four times as long as usual, and no more: the room that
+/// is left on the disk reckons with that. Symptom: it got longer by a commit, which may have 32 MiB. Seen to
+/// fail that way.
+#[test]
+fn e44_a_log_that_waits_for_a_checkpoint_has_a_bound() {
+    /// A fifth commit of a log would be its longest, and a sixth one too long.
+    const LONG: u64 = 256 * 1024;
+    const BYTES: usize = 200_000;
+    let dir = TempDir::new().unwrap();
+    drop(open(&dir, Durability::Sync).unwrap());
+    let disk: Arc<OnceLock<Arc<disk::Pace>>> = Arc::default();
+    let pace = disk.clone();
+    let wrap: Wrap = Arc::new(move |file| {
+        let pace = pace.clone();
+        tapped::tapped(file, move |_| {
+            // A checkpoint gets on when somebody waits for it, and not before.
+            let is_checkpoint = std::thread::current().name() == Some("lockkeeper-checkpoint");
+            while is_checkpoint && !pace.wait().is_hurried() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        })
+    });
+
+    let mut storage = open_on(&dir, Durability::Os, wrap);
+    disk.set(storage.disk.as_ref().unwrap().open.pace.clone()).unwrap();
+    storage.set_log_length(LONG);
+    let mut longest = 0;
+    for n in 1..=30 {
+        let mut batch = numbered(n);
+        batch.put(Table::Nodes, "/large", vec![b'x'; BYTES]);
+        storage.commit(&mut batch).unwrap();
+        let length = |name| dir.path().join(name).metadata().unwrap().len();
+        longest = longest.max(length("commits.a")).max(length("commits.b"));
+    }
+    assert!(longest > 3 * LONG, "no checkpoint was waited for: {longest} bytes");
+    assert!(longest <= 4 * LONG, "{longest} bytes");
 }
 
 /// A copy is put away: logs that are ready for the next commits would be most of a small one.
