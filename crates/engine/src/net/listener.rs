@@ -167,3 +167,38 @@ fn is_of_one_connection(e: &io::Error) -> bool {
             | io::ErrorKind::Interrupted
     )
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::io::Errno;
+    use rustix::net::{SocketAddrUnix, connect};
+    use tempfile::TempDir;
+    use tokio::net::UnixSocket;
+
+    use super::*;
+
+    /// A Unix socket had as many wait as if nothing had been set. Seen to fail that way.
+    #[tokio::test]
+    async fn e45_as_many_wait_at_a_unix_socket_as_its_backlog_says() {
+        let dir = TempDir::new().unwrap();
+        for backlog in [1, 7] {
+            let path = dir.path().join(format!("{backlog}.sock"));
+            let mut plan = Plan { unix_socket: Some(path.clone()), ..Plan::default() };
+            plan.limits.backlog = backlog;
+            let _nobody_accepts = BoundSockets::open(&mut plan).unwrap();
+
+            let address = SocketAddrUnix::new(&path).unwrap();
+            let mut waiting = Vec::new();
+            let refusal = loop {
+                let socket = UnixSocket::new_stream().unwrap();
+                match connect(&socket, &address) {
+                    Ok(()) => waiting.push(socket),
+                    Err(e) => break e,
+                }
+                assert!(waiting.len() < 100, "nobody has to wait outside");
+            };
+            // The system lets one more in.
+            assert_eq!((refusal, waiting.len()), (Errno::AGAIN, backlog as usize + 1));
+        }
+    }
+}
