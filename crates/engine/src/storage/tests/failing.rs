@@ -1,7 +1,14 @@
 //! A disk that fails when it is told to (lesson S4: no way on after a failed sync).
 
+use std::fmt::{self, Write as _};
 use std::sync::Mutex;
+use std::thread;
 
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use super::numbered::numbered;
 use super::tapped::{Touch, tapped};
 use super::*;
 
@@ -154,4 +161,81 @@ fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     drop(storage);
     let after = stored_nodes(&open(&dir, Durability::Os).unwrap());
     assert_eq!(after, expected);
+}
+
+/// The errors that are logged, behind the names of the threads that log them.
+#[derive(Debug, Clone, Default)]
+struct Errors(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Errors {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() == Level::ERROR
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(format!("{}: ", thread::current().name().unwrap_or_default()));
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Symptom: what failed in the background was not told where the caller of the engine logs. Its threads
+/// were not started as the others are. Seen to fail that way.
+#[test]
+fn e46_threads_of_the_journal_log_to_where_the_engine_does() {
+    // A log that is full at once has a checkpoint, and one that is not has the next one grow.
+    for (name, length) in [("lockkeeper-checkpoint", 1), ("lockkeeper-growth", 1 << 20)] {
+        let errors = Errors::default();
+        let _here = tracing::subscriber::set_default(errors.clone());
+        let dir = TempDir::new().unwrap();
+        let refused = Arc::new(AtomicBool::new(false));
+        let is_refused = refused.clone();
+        let wrap: Wrap = Arc::new(move |file| {
+            let is_refused = is_refused.clone();
+            tapped(file, move |touch| match touch {
+                Touch::Write(_) if thread::current().name() == Some(name) => {
+                    is_refused.store(true, Ordering::Relaxed);
+                    Err(io::Error::from_raw_os_error(EIO))
+                }
+                _ => Ok(()),
+            })
+        });
+
+        let mut storage = open_on(&dir, Durability::Os, wrap);
+        storage.set_log_length(length);
+        let mut n = 0;
+        let error = loop {
+            n += 1;
+            match storage.commit(&mut numbered(n)) {
+                Err(e) => break e,
+                Ok(_) => assert!(n < 100_000, "nothing fails in {name}"),
+            }
+            // Another commit could hurry what has just begun.
+            while storage.has_background() && !refused.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+        };
+        let logged = errors.0.lock().unwrap();
+        assert_eq!(*logged, [format!("{name}: {error}")]);
+    }
 }
