@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, LossReason, ReleaseError, SessionId, State,
+    AcquireError, Client, Contact, CreateMode, LossReason, Mutex, ReleaseError, SessionId, State,
 };
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -30,6 +30,7 @@ for_each_lock!("an exclusive lock, faults":
     an_expired_holder_is_told_and_can_acquire_again,
     a_lost_lock_is_released_without_waiting_for_a_server;
     where there is a line:
+    l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed,
     l5_a_waiter_whose_session_expires_gets_an_error,
     l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error,
     l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error,
@@ -155,6 +156,40 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
     assert!(guard.session() != old && guard.session() != SessionId::NONE);
     guard.verify().await?;
     Ok(())
+}
+
+/// L4, with the end of the session after the node was found: what is left of an idle lock has the line
+/// listed again. Symptom: the acquire failed with the end of a session that it had no place in yet.
+///
+/// Seen to fail when `Contender::recover` takes the queue as it is, without `Contender::entered`.
+async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
+    below.acquire().await?.release().await?;
+    let lock = lock_of::<L>(&alice)?;
+    alice.proxy.clear();
+    alice.proxy.lose_next(OpCode::Create2, Loss::BeforeReply);
+    let acquiring = lock.acquire();
+    tokio::pin!(acquiring);
+    let lists_again = |passed: &[Passed]| {
+        let found = passed.iter().position(|passed| *passed == Passed::Reply(OpCode::Exists));
+        found.is_some_and(|at| passed[at..].contains(&Passed::Request(OpCode::GetChildren2)))
+    };
+    tokio::select! {
+        biased;
+        () = alice.proxy.passes(lists_again) => {}
+        result = &mut acquiring => panic!("it has not listed again: {result:?}"),
+    }
+
+    let old = alice.client.session_id();
+    alice.proxy.expire_session().await?;
+    next_session(&alice, old).await?;
+    let guard = acquiring.await?;
+    assert!(guard.session() != old && guard.session() == alice.client.session_id());
+    guard.verify().await?;
+    contenders::<L>(&backend, 1).await
 }
 
 /// L5: a waiter's own session died, and it waited on, or was told that it held.
