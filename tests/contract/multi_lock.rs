@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, BuildError, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError,
-    State, VerifyError, ZnodePath,
+    Acl, AcquireError, BuildError, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex,
+    Permissions, ReleaseError, State, TransactionError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -31,6 +31,7 @@ contract!("multi lock":
     l19_a_lock_lost_while_waiting_for_the_next_ends_it,
     l19_any_order_and_any_company_comes_to_an_end,
     the_loss_of_one_is_the_loss_of_all,
+    a_check_of_one_that_is_refused_verifies_nothing,
     a_release_with_one_lock_lost_gives_the_others_back,
 );
 
@@ -343,6 +344,26 @@ async fn the_loss_of_one_is_the_loss_of_all(backend: Backend) -> Result<()> {
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(reason));
     let written = guard.transaction().create(&ZnodePath::new("/x")?, "", Default::default());
     assert!(written.commit().await.is_err(), "only while all are held");
+    Ok(())
+}
+
+/// A server that refuses to check a node says nothing of it. Symptom: the lock counted as lost.
+///
+/// Seen to fail when any operation that fails is taken for a node that is missing.
+async fn a_check_of_one_that_is_refused_verifies_nothing(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = multi(&alice, &[A, B])?.acquire().await?;
+    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
+    alice.client.set_acl(guard.guards()[1].node(), vec![others], None).await?;
+    let verified = guard.verify().await;
+    let is_no_auth = |error: &TransactionError| {
+        matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
+    };
+    assert!(
+        matches!(&verified, Err(VerifyError::Refused(error)) if is_no_auth(error)),
+        "{verified:?}"
+    );
+    assert!(guard.is_held(), "{:?}", guard.state());
     Ok(())
 }
 
