@@ -69,7 +69,7 @@ async fn run(fault: &Fault, place: usize) -> Result<(bool, usize)> {
     let home = Home::new()?;
     let options = "--listen 127.0.0.1:0 --data-dir data --quiet-time 0s";
     let mut server =
-        Process::spawn("faulty", &traced(&home, fault, place, options), home.folder())?;
+        Process::spawn("faulty", &faulty(&home, fault, place, options), home.folder())?;
     let mut nodes = 0;
     // Without an address, the fault has ended it while it started.
     if let Ok(address) = address_of(&mut server) {
@@ -108,23 +108,13 @@ async fn run(fault: &Fault, place: usize) -> Result<(bool, usize)> {
     Ok((has_failed, nodes))
 }
 
-/// A server with a fault in it. The tracer ends with its status.
-fn traced(home: &Home, fault: &Fault, place: usize, options: &str) -> Command {
+/// A server with a fault in it.
+fn faulty(home: &Home, fault: &Fault, place: usize, options: &str) -> Command {
     let Fault { call, outcome, .. } = fault;
     let (trace, inject) =
         (format!("trace={call}"), format!("inject={call}:{outcome}:when={place}"));
-    let serve = home.command(&format!("serve {options}"));
-    let mut command = Command::new("strace");
-    command.args(["-f", "-qq", "-o", "strace", "-e", &trace, "-e", &inject, "--"]);
-    command.arg(serve.get_program()).args(serve.get_args());
-    for (name, value) in serve.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.current_dir(home.folder());
-    command
+    let strace = ["-f", "-qq", "-o", "strace", "-e", &trace, "-e", &inject];
+    home.traced(&strace, &format!("serve {options}"))
 }
 
 fn path(node: usize) -> Result<ZnodePath> {

@@ -63,6 +63,21 @@ impl Home {
         command
     }
 
+    /// The same below strace with these options, which ends with its status.
+    pub(crate) fn traced(&self, strace: &[&str], arguments: &str) -> Command {
+        let traced = self.command(arguments);
+        let mut command = Command::new("strace");
+        command.args(strace).arg("--").arg(traced.get_program()).args(traced.get_args());
+        for (name, value) in traced.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.folder());
+        command
+    }
+
     /// Runs it to its end.
     pub(crate) fn ends(&self, arguments: &str) -> Result<Ended> {
         Ended::of(&mut self.command(arguments))
