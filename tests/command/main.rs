@@ -4,6 +4,7 @@
 
 mod access;
 mod bench;
+mod calls;
 mod demo;
 mod disk_faults;
 mod doctor;
