@@ -131,3 +131,31 @@ pub enum CloseReason {
         max: usize,
     },
 }
+
+impl CloseReason {
+    /// The kind of a refusal, in a word or two: repetitions of one kind say no more than the first. `None`
+    /// for everyday ends, which are of interest to whoever debugs.
+    pub fn kind(&self) -> Option<&'static str> {
+        match self {
+            // Of the quiet time the log tells once, and each client asks again and again.
+            Self::SessionClosed
+            | Self::SessionExpired
+            | Self::Reconnected
+            | Self::Stopping
+            | Self::Quiet { .. } => None,
+            Self::ClientAhead { .. } => Some("client ahead"),
+            Self::TooManySessions { .. } => Some("sessions"),
+            Self::TooManyWatches { .. } => Some("watches of a session"),
+            Self::WatchesTooHeavy { .. } => Some("watch bytes of a session"),
+            Self::PlacesKept => Some("kept places"),
+            Self::TooManyEvents => Some("events of a transaction"),
+            Self::AuthFailed => Some("authentication"),
+            Self::TooManyIdentities { .. } => Some("identities"),
+            Self::IdentitiesTooLong { .. } => Some("length of identities"),
+            Self::BadHandshake(_) => Some("handshake"),
+            Self::BadFrame(_) => Some("frame"),
+            Self::UnknownOp(_) => Some("op code"),
+            Self::FrameTooLong { .. } => Some("long frame"),
+        }
+    }
+}

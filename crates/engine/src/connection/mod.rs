@@ -401,7 +401,7 @@ impl Connection {
 
     fn log_close(&self, reason: &CloseReason) {
         let what = format_args!("connection closed: {reason}");
-        match complaint(reason) {
+        match reason.kind() {
             Some(kind) => self.log_limiter.warn(kind, Some(self.peer), &what),
             None => tracing::debug!(peer = %self.peer, "{what}"),
         }
@@ -415,31 +415,4 @@ impl Connection {
 /// What a frame takes while it waits to be handled.
 fn waiting_frame(frame: &Bytes) -> usize {
     frame.len() + FRAME_OVERHEAD
-}
-
-/// The kind of a refusal, for whoever runs the engine; `None` for everyday ends, which are of
-/// interest to whoever debugs.
-fn complaint(reason: &CloseReason) -> Option<&'static str> {
-    match reason {
-        // Of the quiet time the log tells once, and each client asks again and again.
-        CloseReason::SessionClosed
-        | CloseReason::SessionExpired
-        | CloseReason::Reconnected
-        | CloseReason::Stopping
-        | CloseReason::Quiet { .. } => None,
-        CloseReason::ClientAhead { .. } => Some("client ahead"),
-        CloseReason::TooManySessions { .. } => Some("sessions"),
-        CloseReason::TooManyWatches { .. } => Some("watches of a session"),
-        CloseReason::WatchesTooHeavy { .. } => Some("watch bytes of a session"),
-        CloseReason::PlacesKept => Some("kept places"),
-        CloseReason::TooManyEvents => Some("events of a transaction"),
-        CloseReason::AuthFailed => Some("authentication"),
-        CloseReason::TooManyIdentities { .. } => Some("identities"),
-        CloseReason::IdentitiesTooLong { .. } => Some("length of identities"),
-        CloseReason::BadHandshake(_) => Some("handshake"),
-        CloseReason::BadFrame(_) => Some("frame"),
-        CloseReason::UnknownOp(_) => Some("op code"),
-        CloseReason::FrameTooLong { .. } => Some("long frame"),
-        _ => Some("connection closed"),
-    }
 }
