@@ -32,6 +32,7 @@ contract!("multi lock":
     l19_any_order_and_any_company_comes_to_an_end,
     the_loss_of_one_is_the_loss_of_all,
     a_check_of_one_that_is_refused_verifies_nothing,
+    a_check_of_one_that_is_refused_while_waiting_says_so,
     a_release_with_one_lock_lost_gives_the_others_back,
 );
 
@@ -290,6 +291,28 @@ async fn l19_a_lock_lost_while_waiting_for_the_next_ends_it(backend: Backend) ->
         places(&backend, &[(A, 0), (B, 0), (C, 0)]).await?;
     }
     Ok(())
+}
+
+/// Symptom: it said that another client had deleted the node of the first lock.
+async fn a_check_of_one_that_is_refused_while_waiting_says_so(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = single(&bob, B)?.acquire().await?;
+    let acquiring = start(multi(&alice, &[A, B, C])?);
+    places(&backend, &[(A, 1), (B, 2)]).await?;
+    let path = ZnodePath::new(A)?;
+    let (names, _) = bob.client.children(&path).await?;
+    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
+    bob.client.set_acl(&path.child(&names[0])?, vec![others], None).await?;
+    guard.release().await?;
+
+    let error = acquiring.await?.expect_err("the check of one is refused");
+    let AcquireError::Refused { path: refused, source } = &error else { panic!("{error:?}") };
+    assert_eq!(*refused, path);
+    assert!(
+        matches!(source, TransactionError::Failed { code: ErrorCode::NoAuth, .. }),
+        "{error:?}"
+    );
+    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
 /// L19: a deadlock for want of an order. Here five tasks want two or three of three locks, given

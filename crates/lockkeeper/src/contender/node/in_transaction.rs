@@ -17,7 +17,7 @@ impl Contender {
     ) -> Result<(Self, WaitQueue), Attempt> {
         self.0.node = Some(node);
         let queue = self.read_or_list(listing).await;
-        Ok((self, queue.map_err(Attempt::Failed)?))
+        self.entered(queue)
     }
 
     /// Leaves the deletion to the caller.

@@ -309,12 +309,12 @@ impl MultiLock {
         let TransactionError::Failed { index, code, .. } = source else { return Attempt::Again };
 
         match (acquired.get(index), code) {
-            (Some((contender, _)), _) => Attempt::Failed(contender.deleted()),
+            (Some((contender, _)), ErrorCode::NoNode) => Attempt::Failed(contender.deleted()),
             (None, ErrorCode::NoNode) => match self.make_parents(acquired.len()).await {
                 Ok(()) => Attempt::Prepared,
                 Err(error) => self.lost(acquired, error),
             },
-            (None, _) => {
+            _ => {
                 let path = self.locks[index.min(self.locks.len() - 1)].path.clone();
                 Attempt::Failed(AcquireError::Refused { path, source })
             }
