@@ -438,7 +438,7 @@ async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(backend: Back
     let (names, _) = observer.children(&L::line()).await?;
     assert_eq!(names, [""; 0]);
     let error = L::new(&alice.client, LOCK)?.acquire().await.expect_err("closed");
-    assert!(matches!(error, AcquireError::Client { .. }), "{error:?}");
+    assert!(matches!(error, AcquireError::ClientClosed { .. }), "{error:?}");
     Ok(())
 }
 
