@@ -495,8 +495,8 @@ impl Guard {
 
     /// Queues the deletion, so that every later request is sent after it.
     pub(crate) fn begin_release(self) -> Releasing {
-        let (others_are_gone, deletion) = (self.others_are_gone(), self.deletion());
-        let GuardInner { own_watch, hold, others, mut owned, lost, .. } = *self.0;
+        let others_are_gone = self.others_are_gone();
+        let GuardInner { own_watch, hold, others, mut owned, lost, revoking, .. } = *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
 
@@ -506,7 +506,8 @@ impl Guard {
             None => (hold.state(), None),
         };
 
-        let deletion = (seen.is_gone || others_are_gone).then_some(deletion);
+        let is_gone = seen.is_gone || others_are_gone;
+        let deletion = is_gone.then(|| deletion(client, &revoking));
         let lease = match lost.get() {
             Some(reason) => Err(Unheld::Lost(*reason)),
             None => judge(&seen, session, deletion),
@@ -763,12 +764,7 @@ impl Guard {
 
     /// What it means that the node is gone.
     fn deletion(&self) -> LossReason {
-        match self.0.revoking.load(Ordering::Acquire) {
-            // A server tells of the deletion before it answers that it has closed the session.
-            _ if self.client().is_closed() => LossReason::ClientClosed,
-            true => LossReason::Revoked,
-            false => LossReason::NodeDeleted,
-        }
+        deletion(self.client(), &self.0.revoking)
     }
 
     /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
@@ -836,6 +832,16 @@ pub(crate) fn verified(
         (Err(refused), _) => Err(VerifyError::Refused(refused)),
         (Ok(()), State::Jeopardy) => Err(VerifyError::Jeopardy),
         (Ok(()), State::Held | State::Suspect { .. }) => Ok(()),
+    }
+}
+
+/// What it means that the node of a holder is gone, who was perhaps asked to release the lock.
+fn deletion(client: &Client, revoking: &AtomicBool) -> LossReason {
+    match revoking.load(Ordering::Acquire) {
+        // A server tells of the deletion before it answers that it has closed the session.
+        _ if client.is_closed() => LossReason::ClientClosed,
+        true => LossReason::Revoked,
+        false => LossReason::NodeDeleted,
     }
 }
 
