@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{
-    Acl, AcquireError, ErrorCode, EventKind, Mutex, Permissions, Semaphore, TransactionError,
-    VerifyError,
-};
+use lockkeeper::{AcquireError, EventKind, Mutex, Semaphore, VerifyError};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
-use crate::{LOCK, for_each_lock, gets, lock_path};
+use crate::{LOCK, for_each_lock, gets, is_no_auth, lock_path, shut};
 
 // What the exclusive node costs, its herd and what its waiters leave: see `exclusive_node.rs`.
 for_each_lock!("an exclusive lock":
@@ -306,12 +303,8 @@ async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend
 async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
-    alice.client.set_acl(guard.node(), vec![others], None).await?;
+    shut(&alice.client, guard.node()).await?;
     let verified = guard.verify().await;
-    let is_no_auth = |error: &TransactionError| {
-        matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
-    };
     assert!(
         matches!(&verified, Err(VerifyError::Refused(error)) if is_no_auth(error)),
         "{verified:?}"

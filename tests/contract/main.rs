@@ -52,7 +52,9 @@ mod wiped;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::{Contact, Mutex, SessionId, ZnodePath};
+use lockkeeper::{
+    Acl, Client, Contact, ErrorCode, Mutex, Permissions, SessionId, TransactionError, ZnodePath,
+};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -168,6 +170,18 @@ async fn enqueue<T: Send + 'static>(
 /// Returns when no contender is left.
 async fn queue_empties(backend: &Backend) -> Result<()> {
     children_reach(&backend.observer().await?, &lock_path(), 0).await
+}
+
+/// Lets nobody do anything with a node, so that servers refuse to check it.
+async fn shut(client: &Client, node: &ZnodePath) -> Result<()> {
+    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
+    client.set_acl(node, vec![others], None).await?;
+    Ok(())
+}
+
+/// Whether a transaction failed because somebody may not do what it asks for.
+fn is_no_auth(error: &TransactionError) -> bool {
+    matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
 }
 
 /// Waits until the client has a session that is not this one.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    Acl, AcquireError, BuildError, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex,
-    Permissions, ReleaseError, State, TransactionError, VerifyError, ZnodePath,
+    AcquireError, BuildError, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError,
+    State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
-use crate::{contract, gets};
+use crate::{contract, gets, is_no_auth, shut};
 
 contract!("multi lock":
     free_locks_are_one_round_trip_each_way,
@@ -301,17 +301,13 @@ async fn a_check_of_one_that_is_refused_while_waiting_says_so(backend: Backend) 
     places(&backend, &[(A, 1), (B, 2)]).await?;
     let path = ZnodePath::new(A)?;
     let (names, _) = bob.client.children(&path).await?;
-    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
-    bob.client.set_acl(&path.child(&names[0])?, vec![others], None).await?;
+    shut(&bob.client, &path.child(&names[0])?).await?;
     guard.release().await?;
 
     let error = acquiring.await?.expect_err("the check of one is refused");
     let AcquireError::Refused { path: refused, source } = &error else { panic!("{error:?}") };
     assert_eq!(*refused, path);
-    assert!(
-        matches!(source, TransactionError::Failed { code: ErrorCode::NoAuth, .. }),
-        "{error:?}"
-    );
+    assert!(is_no_auth(source), "{error:?}");
     places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
@@ -376,12 +372,8 @@ async fn the_loss_of_one_is_the_loss_of_all(backend: Backend) -> Result<()> {
 async fn a_check_of_one_that_is_refused_verifies_nothing(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let guard = multi(&alice, &[A, B])?.acquire().await?;
-    let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
-    alice.client.set_acl(guard.guards()[1].node(), vec![others], None).await?;
+    shut(&alice.client, guard.guards()[1].node()).await?;
     let verified = guard.verify().await;
-    let is_no_auth = |error: &TransactionError| {
-        matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
-    };
     assert!(
         matches!(&verified, Err(VerifyError::Refused(error)) if is_no_auth(error)),
         "{verified:?}"
