@@ -2,13 +2,12 @@
 //! the session and a dropped future mean.
 
 use std::collections::BTreeSet;
-use std::fs;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use crate::cargo::workspace;
-use crate::layers::paths::{Sources, after_item, is_sign, is_test_only};
+use crate::layers::paths::{Sources, after_item, is_sign, is_test_only, tokens_of};
 
 const PACKAGES: [&str; 2] = ["lockkeeper-client", "lockkeeper"];
 
@@ -30,9 +29,7 @@ pub(crate) fn run() -> Result<()> {
         // A module within a file has that file, too.
         for file in sources.modules.iter().map(|m| &m.file).collect::<BTreeSet<_>>() {
             let name = file.strip_prefix(&metadata.workspace_root).unwrap_or(file).display();
-            let tokens = fs::read_to_string(file)?.parse();
-            let tokens = tokens.map_err(|error| anyhow!("cannot parse {name}: {error}"))?;
-            let found = lacking(tokens).into_iter();
+            let found = lacking(tokens_of(file)?).into_iter();
             lacks.extend(found.map(|(line, lack)| format!("{name}:{line} {lack}")));
         }
     }

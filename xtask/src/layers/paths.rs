@@ -90,11 +90,7 @@ impl Sources {
         mentions: &mut Vec<Mention>,
     ) -> Result<()> {
         let file = self.modules[module].file.clone();
-        let text =
-            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let tokens: TokenStream =
-            text.parse().map_err(|e| anyhow!("cannot parse {}: {e}", file.display()))?;
-        self.read_tokens(module, folder, tokens, mentions)
+        self.read_tokens(module, folder, tokens_of(&file)?, mentions)
     }
 
     fn read_tokens(
@@ -107,42 +103,38 @@ impl Sources {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
         while let Some(token) = tokens.get(at) {
-            match token {
-                TokenTree::Punct(sign) if sign.as_char() == '#' && is_test_only(&tokens[at..]) => {
-                    at = after_item(&tokens, at + 2);
-                    continue;
+            let line = token.span().start().line;
+            let mut mention = |segments| mentions.push(Mention { from: module, segments, line });
+
+            // Each arm says where what it has read ends.
+            at = match (token, tokens.get(at + 1)) {
+                (sign, _) if is_sign(sign, '#') && is_test_only(&tokens[at..]) => {
+                    after_item(&tokens, at + 2)
                 }
-                TokenTree::Ident(word) if *word == "mod" => {
-                    if let Some(TokenTree::Ident(name)) = tokens.get(at + 1) {
-                        let body = tokens.get(at + 2);
-                        self.read_module(module, folder, &name.to_string(), body, mentions)?;
-                        at += 3;
-                        continue;
-                    }
+                (TokenTree::Ident(word), Some(TokenTree::Ident(name))) if *word == "mod" => {
+                    let body = tokens.get(at + 2);
+                    self.read_module(module, folder, &name.to_string(), body, mentions)?;
+                    at + 3
                 }
-                TokenTree::Ident(word) if *word == "use" => {
-                    let line = word.span().start().line;
+                (TokenTree::Ident(word), _) if *word == "use" => {
                     let end = end_of_statement(&tokens, at);
-                    for segments in use_tree(&tokens[at + 1..end]) {
-                        mentions.push(Mention { from: module, segments, line });
-                    }
-                    at = end;
-                    continue;
+                    use_tree(&tokens[at + 1..end]).into_iter().for_each(mention);
+                    end
                 }
-                TokenTree::Ident(word) if !is_path_tail(&tokens, at) => {
+                (TokenTree::Ident(word), _) if *word != "mod" && !is_path_tail(&tokens, at) => {
                     let segments = path_at(&tokens, at);
+                    let after = at + 1 + 3 * segments.len().saturating_sub(1);
                     if segments.len() > 1 {
-                        at += 3 * (segments.len() - 1);
-                        let line = word.span().start().line;
-                        mentions.push(Mention { from: module, segments, line });
+                        mention(segments);
                     }
+                    after
                 }
-                TokenTree::Group(group) => {
+                (TokenTree::Group(group), _) => {
                     self.read_tokens(module, folder, group.stream(), mentions)?;
+                    at + 1
                 }
-                _ => {}
-            }
-            at += 1;
+                _ => at + 1,
+            };
         }
         Ok(())
     }
@@ -193,6 +185,13 @@ impl Sources {
         let Mention { from, line, .. } = *mention;
         (to != from).then_some(Arrow { from, to, item, line })
     }
+}
+
+/// The tokens of a source file.
+pub(crate) fn tokens_of(file: &Path) -> Result<TokenStream> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    text.parse().map_err(|e| anyhow!("cannot parse {}: {e}", file.display()))
 }
 
 /// Whether an attribute that begins here is `#[cfg(test)]`, or asks for tests among others.
