@@ -223,6 +223,30 @@ async fn a_restart_of_the_engine_is_survived() -> Result<()> {
     Ok(())
 }
 
+/// Its server told it that its node was gone before it told that its session was over: it gave up, "deleted
+/// by another client".
+#[tokio::test]
+async fn a_waiter_that_was_stopped_for_too_long_queues_again() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done";
+    let mut first = home.starts("first", "l", script)?;
+    first.prints("ready", LIMIT).await?;
+    let mut waiter = home.starts("waiter", "--session-timeout 1s l", "echo mine")?;
+    home.in_line("l", 2)?;
+    // A wait that is long enough for a look at its own node.
+    eventually("it tells whom it waits for", || Ok(waiter.stderr().contains("waiting for /l")))?;
+
+    waiter.pause()?;
+    home.in_line("l", 1)?;
+    waiter.resume()?;
+    home.in_line("l", 2)?;
+    fs::write(home.folder().join("go"), "")?;
+    assert_eq!(first.end(LIMIT).await?.code(), Some(0), "{}", first.tail());
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
+    assert!(waiter.stderr().contains("lost with its session: again"), "{}", waiter.stderr());
+    Ok(())
+}
+
 async fn delete_holder(home: &Home) -> Result<()> {
     let client = home.client().await?;
     let queue = Queue::inspect(&client, &ZnodePath::new("/l")?).await?.context("no queue")?;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    CacheError, Change, Client, Counter, CreateMode, Election, Group, IdBlocks, Mutex, Presence,
-    PresenceError, PresenceState, ServiceDirectory, TreeCache, ZnodePath, blocking,
+    AcquireError, CacheError, Change, Client, Counter, CreateMode, Election, Group, IdBlocks,
+    LossReason, Mutex, Presence, PresenceError, PresenceState, ServiceDirectory, TreeCache,
+    ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::Backend;
 use tokio::runtime::Runtime;
@@ -23,6 +24,7 @@ contract!("several runtimes":
     what_was_begun_in_a_runtime_that_has_ended_goes_on,
     a_lingering_node_does_not_stay_when_a_runtime_has_ended,
     the_end_of_the_clients_runtime_is_told,
+    a_session_that_ends_while_its_program_stands_still_is_named,
     a_filter_that_panics_ends_its_cache,
     a_closure_of_a_presence_that_panics_ends_it,
 );
@@ -218,6 +220,48 @@ async fn the_end_of_the_clients_runtime_is_told(backend: Backend) -> Result<()> 
     assert_eq!(in_time(taken.taken()).await?, PresenceError::Stopped { path: path("/taken") });
     others.end().await?;
     Ok(())
+}
+
+/// The server tells of the nodes that go with a session before it tells that the session is over. So who
+/// waited was told that another client had deleted its node, and so was who held.
+async fn a_session_that_ends_while_its_program_stands_still_is_named(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+    let _first = Mutex::new(&alice.client, "/waited")?.acquire().await?;
+    let servers = backend.connect_string();
+    elsewhere(move || {
+        let (still, other) = (runtime(), runtime());
+        let shortest = Client::builder().session_timeout(Duration::from_secs(4));
+        let client = still.block_on(shortest.connect(&servers))?;
+        let (waited, held) = (Mutex::new(&client, "/waited")?, Mutex::new(&client, "/held")?);
+
+        let guard = still.block_on(held.acquire())?;
+        let waiter = still.spawn(async move { waited.acquire().await.map(drop) });
+        let holder = still.spawn(async move { guard.lost().await });
+        still.block_on(async {
+            while client.children(&path("/waited")).await?.0.len() < 2 {}
+            // The wait for the loss has its watch by then.
+            client.sync(&path("/held")).await
+        })?;
+
+        // Nothing runs there until the server has ended the session.
+        other.block_on(async {
+            while bob.children(&path("/waited")).await?.0.len() > 1
+                || !bob.children(&path("/held")).await?.0.is_empty()
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::Ok(())
+        })?;
+
+        let waited = still.block_on(in_time(waiter))??;
+        assert!(matches!(waited, Err(AcquireError::SessionExpired { .. })), "{waited:?}");
+        let lost = still.block_on(in_time(holder))??;
+        assert!(matches!(lost, LossReason::DeadlinePassed | LossReason::SessionExpired), "{lost}");
+        Ok(())
+    })
+    .await
 }
 
 /// Seen to fail without a word at the end of the task: the changes were waited for for ever.

@@ -16,7 +16,7 @@ use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
 use crate::contender::terms::Terms;
 use crate::error::AcquireError;
 use crate::profile::Kind;
-use crate::retry::{Attempt, retried};
+use crate::retry::{Attempt, retried, retry_acquire};
 
 /// A place in a queue.
 ///
@@ -217,6 +217,21 @@ impl Contender {
         }
         let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
+    }
+
+    /// The same when an event tells it. Servers tell of the nodes that go with a session before they tell
+    /// that it is over, and only a session that goes on is answered after that. Costs one round trip.
+    pub(crate) async fn told_deleted(&self) -> AcquireError {
+        while self.session() == self.0.client.session_id() {
+            match self.0.client.exists(self.path()).await {
+                Ok(_) => break,
+                Err(error) => match retry_acquire(self.path(), error).await {
+                    Ok(()) => {}
+                    Err(error) => return error,
+                },
+            }
+        }
+        self.deleted()
     }
 }
 

@@ -130,7 +130,7 @@ impl Contender {
                 // One order, so that a simulation can be repeated; bad news first.
                 biased;
                 event = own_event(own) => match event.map_err(|_| self.session_ended())?.kind {
-                    EventKind::NodeDeleted => return Err(self.deleted()),
+                    EventKind::NodeDeleted => return Err(self.told_deleted().await),
                     _ => watches.own = Some(self.watch_own().await?),
                 },
                 (index, event) = first_event(ahead) => {

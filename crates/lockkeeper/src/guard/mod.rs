@@ -682,7 +682,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Waits until the node is deleted (`Some`), or its watch ends.
+    /// Waits until the node is certain to be deleted by somebody else (`Some`), or its watch ends.
     async fn node_deleted(&self, spare: &mut Option<Watcher>) -> Option<LossReason> {
         match self.0.own_watch.try_lock() {
             Ok(mut kept) => {
@@ -718,7 +718,13 @@ impl Guard {
         // An event comes once, and whoever else waits here has to look for itself.
         *own_watch = None;
         match event {
-            Ok(event) if event.kind == EventKind::NodeDeleted => Some(self.deletion()),
+            // Servers tell of the nodes that go with a session before they tell that it is over, which it
+            // cannot be before the deadline. After that, the caller looks again.
+            Ok(event)
+                if event.kind == EventKind::NodeDeleted && is_proven(&self.0.hold.state()) =>
+            {
+                Some(self.deletion())
+            }
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! The guard of several locks that are held together.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::future::poll_fn;
 use std::task::Poll;
@@ -332,7 +333,8 @@ fn worst(states: impl Iterator<Item = State>) -> State {
         State::Jeopardy => 2,
         State::Lost(_) => 3,
     };
-    states.max_by_key(badness).unwrap_or(State::Held)
+    // The first of the lost ones, as `MultiGuard::lost` names it.
+    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
 }
 
 async fn release_each(
