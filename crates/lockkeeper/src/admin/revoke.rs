@@ -121,10 +121,11 @@ pub async fn revoke_within(
 ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
     let asked = revoke(client, path).await?;
     // One grace time for all, however many there are.
-    let end = tokio::time::Instant::now() + grace;
+    let end = client.now() + grace;
     let mut went = Vec::with_capacity(asked.len());
     for node in asked {
-        let outcome = match tokio::time::timeout_at(end, gone(client, &node)).await {
+        let left = end.since(client.now());
+        let outcome = match tokio::time::timeout(left, gone(client, &node)).await {
             Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
             // Gone in the meantime: by itself, as nobody else would.
             Err(_) if !applied(client.delete(&node, None).await)? => RevokeOutcome::GaveWay,
