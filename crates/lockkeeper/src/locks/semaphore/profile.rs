@@ -105,7 +105,7 @@ impl Entrances {
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         match self {
             Self::Native(queue) => {
-                let place = Contenders::enter(queue, counted, &[Kind::Permits(wanted)]).await?;
+                let place = Contenders::enter(queue, counted, Kind::Permits(wanted), 1).await?;
                 place.hold(counted, wanted, patience).await
             }
             Self::Curator { gate, leases } => {
@@ -117,9 +117,8 @@ impl Entrances {
                 let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
                     return Ok(None);
                 };
-                let kinds = vec![Kind::Lease; usize::try_from(wanted).unwrap_or(usize::MAX)];
-                let places =
-                    Contenders::enter(leases, counted, &kinds).await?.all_of(gate.session())?;
+                let places = Contenders::enter(leases, counted, Kind::Lease, wanted).await?;
+                let places = places.all_of(gate.session())?;
                 let guard = places.hold(counted, wanted, patience).await;
                 // Not before, so that the next one there finds all these leases.
                 drop(gate);
@@ -153,21 +152,23 @@ struct Contenders {
 }
 
 impl Contenders {
-    /// Enters the queue, and looks how many permits there are in the same round trip.
+    /// Enters the queue at so many places, at least one. Looks how many permits there are in the round trip
+    /// of the first.
     async fn enter(
         entrance: &Entrance,
         counted: &Permits,
-        kinds: &[Kind],
+        kind: Kind,
+        places: u32,
     ) -> Result<Self, AcquireError> {
         let client = &entrance.client;
         let asked = counted.node.as_ref().map(|node| client.data(node));
 
-        let (&last, before) = kinds.split_last().unwrap_or((&Kind::Lease, &[]));
+        // Made as they are entered: nobody may wait for as many as were asked for.
         let mut others = Vec::new();
-        for kind in before {
-            others.push(entrance.enter(*kind).await?.0);
+        for _ in 1..places {
+            others.push(entrance.enter(kind).await?.0);
         }
-        let (last, queue) = entrance.enter(last).await?;
+        let (last, queue) = entrance.enter(kind).await?;
         let asked = match asked {
             Some(asked) => Some(asked.await),
             None => None,
