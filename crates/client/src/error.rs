@@ -122,7 +122,10 @@ fn advice_on(code: ErrorCode) -> &'static str {
         }
         ErrorCode::NoNode => "create it, or its parent, first",
         ErrorCode::Unimplemented => "use servers 3.6 or newer",
-        ErrorCode::QuotaExceeded => "raise the quota or delete nodes",
+        ErrorCode::QuotaExceeded => {
+            "delete nodes, raise the quota, or give the server more room if its disk is full"
+        }
+        ErrorCode::BadArguments => "check the path, and that a time to live is 1 ms to 34 years",
         _ => "",
     }
 }

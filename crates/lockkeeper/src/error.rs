@@ -189,7 +189,7 @@ pub enum AcquireError {
         lease: Duration,
     },
     /// The owner had entered before, and has lost the lock since.
-    #[error("the owner has lost {path}: {reason}; release its entries before acquiring it again")]
+    #[error("the owner has lost {path}: {reason}; {}", entries_are_left(*reason))]
     OwnerLost {
         /// The lock.
         path: ZnodePath,
@@ -223,9 +223,9 @@ impl AcquireError {
             | Self::SessionExpired { .. }
             | Self::Unreachable { .. }
             | Self::GaveUp { .. }
-            | Self::Lost { .. }
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
+            Self::Lost { reason, .. } => *reason != LossReason::ClientClosed,
             Self::ClientClosed { .. }
             | Self::Foreign { .. }
             | Self::NotEphemeral { .. }
@@ -297,12 +297,20 @@ impl AcquireError {
 fn too_late(path: &ZnodePath, waited: Duration, is_connected: bool) -> String {
     match is_connected {
         true => format!(
-            "{path} was not free within {waited:?}; see who holds it with `lockkeeper show {path}`"
+            "{path} was not acquired within {waited:?}; see who holds it with `lockkeeper show {path}`"
         ),
         false => format!(
             "{path} was not acquired within {waited:?}, and there is no connection to a server; check that \
              the servers run and can be reached"
         ),
+    }
+}
+
+/// What an owner that has lost a lock is to do before it acquires it again.
+fn entries_are_left(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::ClientClosed => "connect another one",
+        _ => "release its entries before acquiring it again",
     }
 }
 
@@ -345,7 +353,8 @@ pub enum LossReason {
     /// The lease was not renewed in time; the servers may have ended the session since.
     #[error("the lease ran out before a server could renew it")]
     DeadlinePassed,
-    /// Another client deleted the holder's node.
+    /// Another client deleted the holder's node; or the session that it went with was ended before its lease
+    /// had run out, which only an administrator can do.
     #[error("the holder's node was deleted by another client")]
     NodeDeleted,
     /// Another client asked for the lock, and then took it by force.

@@ -1,6 +1,6 @@
 //! Why a name was not claimed.
 
-use lockkeeper_client::ZnodePath;
+use lockkeeper_client::{Error, ZnodePath};
 
 use crate::error::{AcquireError, BuildError};
 use crate::names::holder::NameHolder;
@@ -28,6 +28,14 @@ pub enum ClaimError {
     Foreign {
         /// The node.
         node: ZnodePath,
+    },
+    /// A request failed, so it cannot be seen who has the name.
+    #[error("cannot see who has {node}: {source}")]
+    Unseen {
+        /// The node of the name.
+        node: ZnodePath,
+        /// What failed.
+        source: Error,
     },
     /// As when a lock is not acquired.
     #[error(transparent)]

@@ -17,7 +17,7 @@ use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::offers_guard;
 use crate::locks::{ExclusiveGuard, ExclusiveNode, WaitsFor, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
-use crate::retry::retry_acquire;
+use crate::retry::retry_pause;
 use crate::token::FencingToken;
 
 pub use error::ClaimError;
@@ -247,7 +247,7 @@ impl Names {
     /// so nothing may be done on the strength of this.
     ///
     /// # Errors
-    /// As [`Names::claim`].
+    /// [`ClaimError::Unseen`], [`ClaimError::Foreign`], and [`ClaimError::Name`] for one that is too long.
     ///
     /// # Session loss
     /// Has no effect.
@@ -299,7 +299,8 @@ impl Names {
             };
 
             if !error.is_session_expired() {
-                retry_acquire(node, error).await?;
+                let unseen = |source| ClaimError::Unseen { node: node.clone(), source };
+                retry_pause(error).await.map_err(unseen)?;
             }
         }
     }
