@@ -9,9 +9,8 @@ use crate::error::AcquireError;
 /// How many attempts there are.
 const ATTEMPTS: u32 = 8;
 
-/// The pause before the second attempt. It doubles with each attempt, and is shortened at random by
-/// up to half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long data is that may be too long for a server, at least. By default they take 1 MiB, and a part of an
 /// edition is half of that.
@@ -19,6 +18,30 @@ const LONG: usize = 256 << 10;
 
 /// How often in a row a connection may be lost with long data on it.
 const LONG_TRIES: u32 = 3;
+
+/// The pauses between attempts: of 20 ms, and twice as long from one to the next, up to a second. Each is
+/// shortened at random by up to half, so that those whom a server refused together do not come back together.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self { next: FIRST_PAUSE }
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        let pause = self.next.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The first of these pauses, where each attempt stands by itself.
+pub(crate) async fn pause() {
+    Backoff::new().pause().await;
+}
 
 /// Why an attempt failed, and whether another one may succeed.
 pub(crate) enum Attempt {
@@ -67,7 +90,7 @@ pub(crate) async fn retry_pause(error: Error) -> Result<(), Error> {
         return Err(error);
     }
     if error.code().is_some() || error.is_not_held() {
-        tokio::time::sleep(FIRST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        pause().await;
     }
     Ok(())
 }
@@ -148,16 +171,13 @@ pub(crate) async fn retried<T, F>(
 where
     F: Future<Output = Result<T, Attempt>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new();
     for _ in 1..ATTEMPTS {
         match attempt().await {
             Ok(entered) => return Ok(entered),
             Err(Attempt::Failed(error)) => return Err(error),
             Err(Attempt::Prepared) => {}
-            Err(Attempt::Again) => {
-                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                pause *= 2;
-            }
+            Err(Attempt::Again) => backoff.pause().await,
         }
     }
 

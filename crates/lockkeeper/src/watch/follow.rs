@@ -11,6 +11,7 @@ use lockkeeper_client::{
 };
 
 use crate::behind::Horizon;
+use crate::retry::{self, Backoff};
 use crate::watch::batches::Batches;
 use crate::watch::error::CacheError;
 use crate::watch::published::Published;
@@ -22,10 +23,6 @@ const WINDOW: usize = 256;
 
 /// How often in a row a connection may be lost while the first watch is being set.
 const WATCH_TRIES: u32 = 3;
-
-/// The pauses between attempts that servers refuse.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pauses between looks at nodes that may not be read.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -114,8 +111,8 @@ pub(crate) struct Follower {
     reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
-    /// How long to wait before the next reads, because a server refused some.
-    pause: Option<Duration>,
+    /// Whether a server refused reads, or is behind: the next ones wait for a moment.
+    needs_pause: bool,
     /// When to look again at nodes that may not be read, and after which pause.
     next_look: Option<tokio::time::Instant>,
     look_pause: Duration,
@@ -144,7 +141,6 @@ impl Follower {
         let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
         let batches = Batches::new(scope.max_frame);
         let (view, in_flight, reading) = (View::new(scope), VecDeque::new(), 0);
-        let (shared, pause) = (None, None);
         let mut follower = Self {
             client,
             root,
@@ -154,8 +150,8 @@ impl Follower {
             batches,
             in_flight,
             reading,
-            shared,
-            pause,
+            shared: None,
+            needs_pause: false,
             next_look: None,
             look_pause: FIRST_LOOK,
         };
@@ -198,7 +194,7 @@ impl Follower {
 
             // The reads may have been answered on a connection without the watch.
             self.abandon_reads();
-            tokio::time::sleep(FIRST_PAUSE).await;
+            retry::pause().await;
             let mode = AddWatchMode::PersistentRecursive;
             (self.paths, reply) = self.client.watch_paths(&self.root, mode);
         }
@@ -225,8 +221,8 @@ impl Follower {
 
     /// Takes one answer, or what the watch was told.
     async fn step(&mut self) -> Result<(), Stop> {
-        if let Some(pause) = self.pause.take() {
-            tokio::time::sleep(pause).await;
+        if std::mem::take(&mut self.needs_pause) {
+            retry::pause().await;
         }
         self.send_reads()?;
 
@@ -389,7 +385,7 @@ impl Follower {
             return Err(CacheError::from(error).into());
         }
         let is_lost = error.code().is_none() && !error.is_unreachable();
-        self.pause = (!is_lost).then_some(FIRST_PAUSE);
+        self.needs_pause = !is_lost;
         if is_batch && is_lost && !error.is_session_expired() {
             self.batches.lost(sent, self.client.now());
         }
@@ -450,14 +446,14 @@ impl Follower {
         drop(self.client.sync(&self.root));
         let next = arrival.next();
         self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
-        self.pause = Some(FIRST_PAUSE);
+        self.needs_pause = true;
         true
     }
 
     /// Sets the watch once more, in the next session or after a server refused it.
     async fn rewatch(&mut self) -> Result<(), CacheError> {
         self.abandon_reads();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new();
         loop {
             let mode = AddWatchMode::PersistentRecursive;
             let (paths, mut reply) = self.client.watch_paths(&self.root, mode);
@@ -479,8 +475,7 @@ impl Follower {
                     if self.shared.is_none() && error.is_unreachable() {
                         return Err(error.into());
                     }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    backoff.pause().await;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -1,7 +1,6 @@
 //! The task that keeps a node there.
 
 use std::fmt;
-use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
@@ -11,15 +10,11 @@ use lockkeeper_client::{
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::retry::{TooLong, Unanswered};
+use crate::retry::{self, Backoff, LONGEST_PAUSE, TooLong, Unanswered};
 use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
-
-/// The pauses between attempts that servers refuse, or that find no server.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The least data version of a node that a presence made.
 const FIRST_VERSION: i32 = 1;
@@ -148,7 +143,7 @@ impl Keeper {
             match self.enter().await {
                 Entered::Done(watching) => return Ok(watching),
                 Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
-                Entered::Again { .. } => tokio::time::sleep(FIRST_PAUSE).await,
+                Entered::Again { .. } => retry::pause().await,
                 Entered::Failed(error) => return Err(error),
             }
         }
@@ -213,7 +208,7 @@ impl Keeper {
                 },
             }
 
-            let mut pause = FIRST_PAUSE;
+            let mut backoff = Backoff::new();
             watching = loop {
                 self.note_all();
                 match self.enter().await {
@@ -227,9 +222,8 @@ impl Keeper {
                         }
                     }
                     Entered::Failed(error) => return error,
-                    Entered::Again { .. } => tokio::time::sleep(pause).await,
+                    Entered::Again { .. } => backoff.pause().await,
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
             };
         }
     }
@@ -277,7 +271,7 @@ impl Keeper {
                     Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
                         break Own { stat, watcher };
                     }
-                    Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
+                    Err(error) if error.is_retryable() => retry::pause().await,
                     // It is there still, and may be shown again.
                     Err(error) if is_unreadable(&error) => {
                         tokio::time::sleep(LONGEST_PAUSE).await;
@@ -326,7 +320,7 @@ impl Keeper {
                 Err(TransactionError::Request(error)) if error.is_retryable() => {
                     let size = (data.len(), begun);
                     too_long = unanswered.one_more(&client, &error, size);
-                    tokio::time::sleep(FIRST_PAUSE).await;
+                    retry::pause().await;
                 }
                 Err(refusal) => return Err(refusal.into()),
             }
@@ -348,7 +342,7 @@ impl Keeper {
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(false),
                 Err(error) if error.is_session_expired() => return Ok(false),
-                Err(error) if error.is_retryable() => tokio::time::sleep(FIRST_PAUSE).await,
+                Err(error) if error.is_retryable() => retry::pause().await,
                 Err(error) => return Err(error.into()),
             }
         }
