@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use lockkeeper::inspect::Queue;
 use lockkeeper::{AcquireError, LossReason, Mutex, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant};
-use lockkeeper_testkit::proxy::Loss;
+use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{LOCK, contract, queue_empties, queue_up};
+use crate::{LOCK, contract, lock_path, queue_empties, queue_up};
 
 contract!("lock delay":
     it_costs_one_more_round_trip_at_the_grant_and_none_at_the_release,
@@ -21,6 +22,7 @@ contract!("lock delay":
     giving_up_during_the_delay_leaves_the_mark,
     lost_answers_are_no_holders_that_vanished,
     l7_a_release_that_comes_late_leaves_the_mark_of_the_next,
+    what_ends_a_wait_ends_a_delay_too,
 );
 
 /// Long enough to tell from a busy machine's pauses.
@@ -194,4 +196,39 @@ async fn l7_a_release_that_comes_late_leaves_the_mark_of_the_next(backend: Backe
     marks(&backend, true).await?;
     next.release().await?;
     marks(&backend, false).await
+}
+
+/// Symptom: the end of the session, of the client or of the node was told only when the delay was over, and
+/// the first of these as the last.
+async fn what_ends_a_wait_ends_a_delay_too(backend: Backend) -> Result<()> {
+    const LONG: Duration = Duration::from_secs(600);
+    for end in 0..3 {
+        let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+        let guard = delayed(&alice, LONG)?.acquire().await?;
+        let waiting = queue_up(&backend, &delayed(&bob, LONG)?, 2).await?;
+        let queue = Queue::inspect(&alice.client, &lock_path()).await?.expect("two are in it");
+        let node = queue.waiters().next().expect("one waits").node.clone();
+        bob.proxy.clear();
+        alice.client.delete(guard.node(), None).await?;
+        // It has read the mark.
+        bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+
+        match end {
+            0 => bob.proxy.expire_session().await?,
+            1 => bob.client.close().await,
+            _ => alice.client.delete(&node, None).await?,
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(20), waiting).await??.map(drop);
+        let is_told = match end {
+            0 => matches!(ended, Err(AcquireError::SessionExpired { .. })),
+            1 => matches!(ended, Err(AcquireError::ClientClosed { .. })),
+            _ => ended == Err(AcquireError::NodeDeleted { node }),
+        };
+        assert!(is_told, "{end}: {ended:?}");
+        queue_empties(&backend).await?;
+
+        let mark = ZnodePath::new(&format!("{LOCK}-__delay__"))?;
+        alice.client.delete(&mark, None).await?;
+    }
+    Ok(())
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, BuildError, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex, ReleaseError,
-    State, VerifyError, ZnodePath,
+    AcquireError, BuildError, Contact, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex,
+    ReleaseError, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -34,6 +34,7 @@ contract!("multi lock":
     a_check_of_one_that_is_refused_verifies_nothing,
     a_check_of_one_that_is_refused_while_waiting_says_so,
     a_release_with_one_lock_lost_gives_the_others_back,
+    a_release_in_the_next_session_is_a_loss,
 );
 
 const A: &str = "/locks/a";
@@ -389,4 +390,21 @@ async fn a_release_with_one_lock_lost_gives_the_others_back(backend: Backend) ->
     let lost = Err(ReleaseError::Lost(LossReason::NodeDeleted));
     assert_eq!(guard.release().await, lost);
     places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+}
+
+/// Symptom: the locks were gone with their session, and the release said that it had given them back.
+async fn a_release_in_the_next_session_is_a_loss(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let guard = multi(&alice, &[A, B])?.acquire().await?;
+    let mut status = alice.client.status();
+    alice.proxy.refuse();
+    status.wait_for(|status| status.contact == Contact::Disconnected).await?;
+    alice.proxy.expire_session().await?;
+    assert!(guard.is_held(), "nobody has told it yet: {:?}", guard.state());
+    let releasing = tokio::spawn(guard.release());
+    // Its requests wait for a connection by then.
+    tokio::task::yield_now().await;
+    alice.proxy.restore();
+    assert_eq!(releasing.await?, Err(ReleaseError::Lost(LossReason::SessionExpired)));
+    Ok(())
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::inspect::{self, Queue};
 use lockkeeper::{
-    AcquireError, Client, CreateMode, Kind, LossReason, Mutex, Semaphore, SemaphoreProfile,
-    SetPermitsError, State, VerifyError, ZnodePath,
+    AcquireError, BuildError, Client, CreateMode, Kind, LeaseMode, LossReason, Mutex, Semaphore,
+    SemaphoreProfile, SetPermitsError, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -28,6 +28,9 @@ contract!("semaphore layouts":
     several_permits_are_all_or_nothing,
     the_loss_of_one_of_several_permits_is_told,
     the_loss_of_one_of_several_permits_is_found,
+    the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats,
+    a_count_that_is_made_anew_is_heard_of,
+    more_permits_than_curator_counts_are_refused,
     permits_of_two_sessions_are_not_granted_together,
     one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases,
     a_number_that_is_a_convention_cannot_be_set,
@@ -372,6 +375,60 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
         drop(guard);
         reach(&backend, &layout, 0, 0).await?;
     }
+    Ok(())
+}
+
+/// Symptom: only one of the nodes was watched, and without heartbeats nobody looked at the others.
+async fn the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats(
+    backend: Backend,
+) -> Result<()> {
+    let builder = Client::builder().lease(LeaseMode::Direct);
+    let alice = backend.participant_with(builder).await?;
+    for layout in layouts() {
+        let guard = semaphore(&alice, 2, &layout)?.acquire_many(2).await?;
+        let leases = places(&layout).1;
+        let observer = backend.observer().await?;
+        let (names, _) = observer.children(&leases).await?;
+        let other = names.iter().find(|name| *name != guard.node().name()).expect("two");
+        observer.delete(&leases.child(other)?, None).await?;
+        let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await?;
+        assert_eq!(lost, LossReason::NodeDeleted, "{layout:?}");
+        drop(guard);
+        reach(&backend, &layout, 0, 0).await?;
+    }
+    Ok(())
+}
+
+/// Symptom: whoever waited then looked no more at how many permits there are.
+async fn a_count_that_is_made_anew_is_heard_of(backend: Backend) -> Result<()> {
+    let layout = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let one = semaphore(&alice, 1, &layout)?.acquire().await?;
+    let next = acquiring(&semaphore(&bob, 1, &layout)?, 1);
+    reach(&backend, &layout, 1, 2).await?;
+    bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
+
+    bob.proxy.clear();
+    alice.client.delete(&path(COUNT), None).await?;
+    bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::Exists))).await;
+    alice.client.create(&path(COUNT), &[0, 0, 0, 2][..], CreateMode::Persistent).await?;
+    let next = tokio::time::timeout(Duration::from_secs(20), next).await???;
+    drop((one, next));
+    reach(&backend, &layout, 0, 0).await
+}
+
+/// Symptom: the number was written, and everybody but its writer read none.
+async fn more_permits_than_curator_counts_are_refused(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let layout = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
+    let most = i32::MAX.unsigned_abs();
+    let built = Semaphore::builder(&alice.client, base(&layout), most + 1).profile(layout.clone());
+    let refused = built.build().map(drop).expect_err("Curator cannot count so many");
+    assert_eq!(refused, BuildError::TooManyPermits { path: path(base(&layout)), most });
+    let semaphore = semaphore(&alice, most, &layout)?;
+    let refused = semaphore.set_permits(most + 1).await;
+    let path = path(base(&layout));
+    assert_eq!(refused, Err(SetPermitsError::TooMany { path, most }));
     Ok(())
 }
 

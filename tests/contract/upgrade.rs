@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{AcquireError, FencingToken};
+use lockkeeper::{Acl, AcquireError, Client, FencingToken, Permissions};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 
 use crate::rw_lock::{replies, rw_lock};
-use crate::{contract, enqueue, lock_path, queue_empties};
+use crate::{contract, enqueue, is_no_auth, lock_path, queue_empties};
 
 contract!("upgrades":
     an_upgradeable_reader_goes_with_readers_and_alone_of_its_kind,
@@ -24,6 +24,8 @@ contract!("upgrades":
     an_upgraded_writer_can_downgrade,
     an_upgrade_whose_reply_is_lost_has_happened_once,
     an_upgrade_given_up_leaves_nothing,
+    an_upgrade_that_is_refused_says_so,
+    a_downgrade_that_is_refused_says_so,
 );
 
 async fn an_upgradeable_reader_goes_with_readers_and_alone_of_its_kind(
@@ -266,5 +268,39 @@ async fn an_upgrade_given_up_leaves_nothing(backend: Backend) -> Result<()> {
     let error = reader.upgrade().await.expect_err("it is lost");
     assert!(matches!(error, AcquireError::Lost { .. }), "{error:?}");
     other.release().await?;
+    queue_empties(&backend).await
+}
+
+/// Lets everybody do only this with the lock's own node.
+async fn only(client: &Client, permissions: Permissions) -> Result<()> {
+    client.set_acl(&lock_path(), vec![Acl::new(permissions, "world", "anyone")], None).await?;
+    Ok(())
+}
+
+/// Symptom: it was tried again and again, for ever and without a pause.
+async fn an_upgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let reader = rw_lock(&alice)?.upgradeable_read().await?;
+    // Everything but writing to it.
+    only(&alice.client, Permissions::READ | Permissions::CREATE | Permissions::DELETE).await?;
+    let upgraded = tokio::time::timeout(Duration::from_secs(20), reader.upgrade()).await?;
+    let refused = upgraded.map(drop).expect_err("it may not write there");
+    assert!(
+        matches!(&refused, AcquireError::Refused { source, .. } if is_no_auth(source)),
+        "{refused:?}"
+    );
+    queue_empties(&backend).await
+}
+
+/// Symptom: it said that another client had deleted the writer's node.
+async fn a_downgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let writer = rw_lock(&alice)?.write().await?;
+    only(&alice.client, Permissions::READ | Permissions::WRITE | Permissions::DELETE).await?;
+    let refused = writer.downgrade().await.map(drop).expect_err("it may create nothing there");
+    assert!(
+        matches!(&refused, AcquireError::Refused { source, .. } if is_no_auth(source)),
+        "{refused:?}"
+    );
     queue_empties(&backend).await
 }

@@ -38,6 +38,14 @@ pub enum BuildError {
     /// A semaphore of 0 permits, which nobody could ever acquire.
     #[error("{0} cannot be a semaphore of 0 permits; give it at least 1")]
     NoPermits(ZnodePath),
+    /// A semaphore of more permits than Curator's programs can count.
+    #[error("{path} can have {most} permits at most, as Curator's programs count them in 31 bits")]
+    TooManyPermits {
+        /// The semaphore.
+        path: ZnodePath,
+        /// How many permits it may have.
+        most: u32,
+    },
 }
 
 impl BuildError {
@@ -353,8 +361,8 @@ pub enum LossReason {
     /// The lease was not renewed in time; the servers may have ended the session since.
     #[error("the lease ran out before a server could renew it")]
     DeadlinePassed,
-    /// Another client deleted the holder's node; or the session that it went with was ended before its lease
-    /// had run out, which only an administrator can do.
+    /// Another client deleted the holder's node; or one with the session's identity ended the session before
+    /// its lease had run out.
     #[error("the holder's node was deleted by another client")]
     NodeDeleted,
     /// Another client asked for the lock, and then took it by force.
@@ -450,6 +458,14 @@ pub enum SetPermitsError {
     Zero {
         /// The semaphore.
         path: ZnodePath,
+    },
+    /// The number was to be larger than Curator's programs can count.
+    #[error("{path} can have {most} permits at most, as Curator's programs count them in 31 bits")]
+    TooMany {
+        /// The semaphore.
+        path: ZnodePath,
+        /// How many permits it may have.
+        most: u32,
     },
     /// A request failed.
     #[error("cannot change the number of permits: {0}")]

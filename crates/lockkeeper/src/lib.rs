@@ -30,8 +30,8 @@
 //! finds other children refuses them ([`AcquireError::Foreign`]). Nothing is looked up when a lock is made
 //! or used for the first time, so a lock below one that is held is granted, and the upper one refused next.
 //!
-//! Everything here runs in a tokio runtime whose timer is enabled, and what waits for a limited time panics
-//! without one; [`blocking`] needs none.
+//! Everything here runs in a tokio runtime whose timer is enabled, and what waits panics without a timer;
+//! [`blocking`] needs no runtime.
 //!
 //! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
 //!

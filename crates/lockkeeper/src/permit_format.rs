@@ -22,6 +22,14 @@ impl PermitFormat {
         }
     }
 
+    /// The largest number that every program reads as it was written.
+    pub(crate) fn most(self) -> u32 {
+        match self {
+            Self::Text | Self::LastingText => u32::MAX,
+            Self::SharedCount => i32::MAX.unsigned_abs(),
+        }
+    }
+
     pub(crate) fn read(self, data: &[u8]) -> Option<u32> {
         match self {
             Self::Text | Self::LastingText => std::str::from_utf8(data).ok()?.trim().parse().ok(),

@@ -180,9 +180,12 @@ pub enum Usage {
 
 impl Usage {
     /// Reads the names of a queue's children: whose names they are, and what the queue is used as.
-    /// `None` unless all are contenders of one profile. kazoo names its mutexes as its writers: those
-    /// count as a mutex.
+    /// `None` unless all are contenders of one profile, or what Curator's semaphores have below them. kazoo
+    /// names its mutexes as its writers: those count as a mutex.
     pub fn of(names: &[String]) -> Option<(Profile, Self)> {
+        if has_curators_leases(names) {
+            return Some((Profile::Curator, Self::Semaphore));
+        }
         let usage = |profile: Profile, name: &String| match profile.parse(name, Kind::QUEUED)?.0 {
             Kind::Exclusive => Some(Self::Mutex),
             Kind::Permits(_) | Kind::Lease => Some(Self::Semaphore),
@@ -206,6 +209,16 @@ impl fmt::Display for Usage {
             Self::Election => "an election",
         })
     }
+}
+
+/// The child of a Curator semaphore that has its leases, and the one that has its gate.
+pub(crate) const LEASES: &str = "leases";
+pub(crate) const GATE: &str = "locks";
+
+/// Whether these are all children of a semaphore of Curator.
+pub(crate) fn has_curators_leases(names: &[String]) -> bool {
+    let is_one = |name: &String| [LEASES, GATE].contains(&name.as_str());
+    names.iter().any(|name| name == LEASES) && names.iter().all(is_one)
 }
 
 /// How many characters the number at the end of a contender's name has. One that is far below zero has one

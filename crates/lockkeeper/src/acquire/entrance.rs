@@ -74,11 +74,11 @@ impl Entrance {
         if queue.vouches_for(guard.token().zxid()) {
             return Ok(guard);
         }
-        let token = self.mint(guard.node()).await?;
+        let minted = self.mint(guard.node()).await;
         match guard.state() {
             // It was lost while the answer was on its way, or before this task ran.
             State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
-            _ => Ok(guard.with_token(token)),
+            _ => Ok(guard.with_token(minted?)),
         }
     }
 
@@ -129,7 +129,10 @@ impl Entrance {
         match (guard.state(), error) {
             (State::Lost(reason), _) => AcquireError::Lost { path: self.path().clone(), reason },
             (_, TransactionError::Request(error)) => AcquireError::from_client(self.path(), error),
-            _ => AcquireError::NodeDeleted { node: guard.node().clone() },
+            (_, TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
+                AcquireError::NodeDeleted { node: guard.node().clone() }
+            }
+            (_, source) => AcquireError::Refused { path: self.path().clone(), source },
         }
     }
 }

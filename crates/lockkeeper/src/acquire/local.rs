@@ -21,6 +21,9 @@ use crate::guard::Guard;
 use crate::guard::owned_node::Releasing;
 use crate::guard::state::State;
 
+/// The shortest pause between two looks at whether a lingering node that is held has become idle.
+const LEAST_LOOK: Duration = Duration::from_millis(10);
+
 /// How a node may serve more than one holder of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sharing {
@@ -278,7 +281,7 @@ impl Drop for LocalHold {
 
 /// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger.
 fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
-    let period = queue.sharing.linger?;
+    let period = queue.sharing.linger.filter(|period| !period.is_zero())?;
     let lingering = Arc::new(Lingering::new(guard.client().now()));
     let keeper = Keeper {
         client: guard.client().clone(),
@@ -309,8 +312,11 @@ impl Lingering {
             let idle_since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
             let now = now();
             // While it is held, its period has not begun.
-            let left = (idle_since.unwrap_or(now) + period).since(now);
-            if left.is_zero() && idle_since.is_some() {
+            let left = match idle_since {
+                Some(idle_since) => (idle_since + period).since(now),
+                None => period.max(LEAST_LOOK),
+            };
+            if left.is_zero() {
                 return;
             }
             tokio::time::sleep(left).await;

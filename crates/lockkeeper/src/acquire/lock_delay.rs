@@ -9,20 +9,22 @@
 //! The mark is `<path>-__delay__`, beside the lock and not in it: a child of the lock would be a
 //! contender for every library. See `docs/decisions/0005-lock-delay.md` for the places that were considered.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Cleanup, CreateMode, ErrorCode, Instant, TransactionError, ZnodePath, Zxid,
+    Cleanup, CreateMode, ErrorCode, EventKind, Instant, TransactionError, Watcher, ZnodePath, Zxid,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::contender::node::{Contender, Front};
+use crate::contender::watches::own_event;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
-use crate::retry::retry_acquire;
+use crate::retry::{out_of_reach, retry_acquire};
 
 /// What comes after the lock's name in the name of its mark.
 const SUFFIX: &str = "-__delay__";
@@ -85,14 +87,15 @@ impl LockDelay {
         self,
         sightings: &Sightings,
         contender: Contender,
-        front: Front,
+        mut front: Front,
     ) -> Result<Guard, AcquireError> {
         let mut owned = OwnedNode::of(contender)?;
         let mut left = None;
         while let Some(found) = self.set_mark(&mut owned, left).await? {
             let now = owned.client.now();
-            tokio::time::sleep(sightings.end(found, &owned, now).since(now)).await;
-            left = Some(found);
+            let delay = sightings.end(found, &owned, now).since(now);
+            // If the node is gone, the check in front of the mark says why.
+            left = outwait(&owned, &mut front.own, delay).await?.then_some(found);
         }
         Guard::confirm(owned, front.own).await
     }
@@ -128,7 +131,8 @@ impl LockDelay {
 
         loop {
             // Only while the node is there: another one may hold by now.
-            let transaction = owned.client.transaction().check(&node, None);
+            let transaction = owned.client.transaction().in_session(owned.session());
+            let transaction = transaction.check(&node, None);
             let transaction = match left {
                 None => transaction.create(&mark, data.clone(), CreateMode::Persistent),
                 Some(left) => transaction.set_data(&mark, data.clone(), Some(left.version)),
@@ -136,7 +140,7 @@ impl LockDelay {
 
             match transaction.commit().await {
                 Ok(_) => {}
-                Err(TransactionError::Failed { index: 0, .. }) => {
+                Err(TransactionError::Failed { index: 0, code: ErrorCode::NoNode, .. }) => {
                     return Err(AcquireError::NodeDeleted { node });
                 }
                 Err(TransactionError::Failed {
@@ -199,6 +203,34 @@ impl LockDelay {
         let delay_ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         let mark = Mark { v: FORM, node: node.name().to_owned(), delay_ms };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+}
+
+/// Waits out a delay. Returns whether it has passed: not if the node is told to have been deleted.
+async fn outwait(
+    owned: &OwnedNode,
+    own: &mut Option<Watcher>,
+    delay: Duration,
+) -> Result<bool, AcquireError> {
+    let mut status = owned.client.status();
+    let mut delay = pin!(tokio::time::sleep(delay));
+    loop {
+        tokio::select! {
+            biased;
+            event = own_event(own) => {
+                *own = None;
+                match event {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(false),
+                    Ok(_) => {}
+                    Err(_) => return Err(AcquireError::session_ended(&owned.client, &owned.path)),
+                }
+            }
+            error = out_of_reach(&owned.client, &owned.path) => return Err(error),
+            _ = status.wait_for(|status| status.session != owned.session()) => {
+                return Err(AcquireError::session_ended(&owned.client, &owned.path));
+            }
+            () = &mut delay => return Ok(true),
+        }
     }
 }
 

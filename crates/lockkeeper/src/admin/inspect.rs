@@ -15,7 +15,7 @@ use crate::contender::order::{Place, Standing, WaitQueue};
 use crate::guard::revocation::REQUEST;
 use crate::owner_info::OwnerInfo;
 use crate::permit_format::PermitFormat;
-use crate::profile::{Kind, Profile, is_kazoo_lease};
+use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
 use crate::token::FencingToken;
 
 /// The queue of one lock.
@@ -67,7 +67,8 @@ pub struct Queues {
 const AT_ONCE: usize = 256;
 
 impl Queue {
-    /// Looks at the queue of a lock; `None` if there is no such node. Costs two round trips.
+    /// Looks at the queue of a lock; `None` if there is no such node. Costs two round trips, and one more
+    /// for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows the leases.
     ///
     /// # Errors
     /// If a request fails.
@@ -78,9 +79,17 @@ impl Queue {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
-        let Some((names, _)) = present(client.children(path).await)? else { return Ok(None) };
+        let Some((mut names, _)) = present(client.children(path).await)? else { return Ok(None) };
+        let mut place = path.clone();
+        if has_curators_leases(&names)
+            && let Ok(leases) = path.child(LEASES)
+            && let Some((found, _)) = present(client.children(&leases).await)?
+        {
+            (place, names) = (leases, found);
+        }
+
         let (profile, queue, foreign) = read(&names);
-        let (entries, permits) = answers(ask(client, path, &queue), &queue).await?;
+        let (entries, permits) = answers(ask(client, &place, &queue), &queue).await?;
         Ok(Some(Self { path: path.clone(), profile, entries, foreign, permits }))
     }
 

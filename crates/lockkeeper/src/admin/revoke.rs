@@ -113,7 +113,7 @@ pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Erro
 /// asked.
 ///
 /// # Cancel safety
-/// Those who were asked stay asked; nobody is forced.
+/// Those who were asked stay asked. Those whose grace time is over may have been forced.
 pub async fn revoke_within(
     client: &Client,
     path: &ZnodePath,

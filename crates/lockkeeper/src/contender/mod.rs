@@ -3,6 +3,7 @@
 //! ```text
 //!   node      Contender: a node, from before its creation to its deletion
 //!   waiting   how a contender waits for those ahead
+//!   watches   the watches that it waits by
 //!   idle      deletes the nodes of idle locks that block a queue
 //!   order     who is ahead of whom: a pure function of a listing
 //!   terms     the path, profile and kinds of one queue; limits of its sequence numbers
@@ -55,3 +56,4 @@ pub(crate) mod node;
 pub mod order;
 pub(crate) mod terms;
 pub(crate) mod waiting;
+pub(crate) mod watches;

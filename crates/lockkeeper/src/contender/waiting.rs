@@ -1,17 +1,14 @@
 //! How a contender waits: it watches the nodes that block it, and its own.
 
-use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    ErrorCode, EventKind, Stat, WatchEvent, WatchLost, WatchedReply, Watcher, ZnodePath,
-};
+use lockkeeper_client::{ErrorCode, EventKind, Stat, WatchedReply, Watcher, ZnodePath};
 
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::{Standing, WaitQueue};
+use crate::contender::watches::{Watches, first_event, own_event};
 use crate::error::AcquireError;
 use crate::retry::{out_of_reach, retry_acquire};
 
@@ -30,25 +27,6 @@ pub(crate) enum OwnWatch {
     AtOnce,
     /// After [`OWN_WATCH_AFTER`].
     Late,
-}
-
-/// The watches of a contender that waits.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    /// The watch on its own node.
-    own: Option<Watcher>,
-    ahead: Vec<(String, Watcher)>,
-}
-
-impl Watches {
-    /// Whether the own node is watched and unchanged. A watch that has an event is dropped.
-    fn keep_own(&mut self) -> bool {
-        let event = pin!(own_event(&mut self.own)).poll(&mut Context::from_waker(Waker::noop()));
-        if event.is_ready() {
-            self.own = None;
-        }
-        self.own.is_some()
-    }
 }
 
 impl Contender {
@@ -212,25 +190,4 @@ impl Contender {
             }
         }
     }
-}
-
-/// The next event on the own node. Never returns if the node is not watched.
-async fn own_event(watch: &mut Option<Watcher>) -> Result<WatchEvent, WatchLost> {
-    match watch {
-        Some(watch) => watch.changed().await,
-        None => pending().await,
-    }
-}
-
-/// The first event on any of these watches. Never returns if there are none.
-async fn first_event(watches: &mut [(String, Watcher)]) -> (usize, Result<WatchEvent, WatchLost>) {
-    poll_fn(|context| {
-        for (index, (_, watcher)) in watches.iter_mut().enumerate() {
-            if let Poll::Ready(event) = pin!(watcher.changed()).poll(context) {
-                return Poll::Ready((index, event));
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }

@@ -5,12 +5,14 @@
 //!   jeopardy     running work across an outage, for one lock or several
 //!   owned_node   a holder's node, and its deletion
 //!   revocation   the mark by which another program asks for the lock
+//!   waits        what a holder can wait for; methods of the guard, as here
 //! ```
 
 pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
 pub(crate) mod revocation;
 pub(crate) mod state;
+mod waits;
 
 use std::fmt;
 use std::future::Future;
@@ -20,18 +22,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, Contact, Error, ErrorCode, EventKind, Hold, Instant, NameUse, SessionId, Stat, Status,
-    Transaction, TransactionError, Watcher, ZnodePath,
+    Client, Contact, ErrorCode, Hold, Instant, NameUse, SessionId, Transaction, TransactionError,
+    Watcher, ZnodePath,
 };
-use tokio::sync::{Mutex, SetOnce, watch};
+use tokio::sync::{Mutex, SetOnce};
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
-use crate::guard::revocation::REQUEST;
 use crate::guard::state::{State, Unheld, is_proven, judge};
-use crate::retry::retry_pause;
 use crate::token::FencingToken;
 
 /// How often a proof of life is tried before a grant is given up.
@@ -234,26 +234,6 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost. Costs one round trip, for a watch on the holder's node, unless the wait
-    /// in the queue has left one; and one for each change of the node.
-    ///
-    /// # Session loss
-    /// Ends the wait: at once when a server reports it, and otherwise at the deadline. Where
-    /// [jeopardy is allowed](Guard::allow_jeopardy), only when a server reports it.
-    ///
-    /// # Cancel safety
-    /// Safe: call it again.
-    pub async fn lost(&self) -> LossReason {
-        let mut spare = None;
-        loop {
-            let status = self.client().status();
-            match self.state() {
-                State::Lost(reason) => return reason,
-                _ => self.changed(status, &mut spare).await,
-            }
-        }
-    }
-
     /// Lets the lock outlast its deadline, from now on: it is then in [jeopardy](State::Jeopardy) and
     /// not lost. In jeopardy the lock counts as not held ([`Guard::ensure`] fails, there is no
     /// [`Guard::deadline`], [`Guard::run`] ends), and it is not granted within this process. If the
@@ -284,88 +264,6 @@ impl Guard {
                     false => Err(self.too_late()),
                 }
             }
-        }
-    }
-
-    /// Waits until the lock is in jeopardy, which begins at the deadline and
-    /// [must be allowed](Guard::allow_jeopardy). A timer may fire late, so code that must not run in
-    /// jeopardy also checks the deadline before each step. Costs what [`Guard::lost`] does.
-    ///
-    /// # Errors
-    /// Why it is lost.
-    ///
-    /// # Session loss
-    /// As [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// Safe: call it again.
-    pub async fn jeopardy(&self) -> Result<(), LossReason> {
-        let mut spare = None;
-        loop {
-            let status = self.client().status();
-            match self.state() {
-                State::Jeopardy => return Ok(()),
-                State::Lost(reason) => return Err(reason),
-                State::Held | State::Suspect { .. } => self.changed(status, &mut spare).await,
-            }
-        }
-    }
-
-    /// Waits until the lock is held again; returns at once if it is not in jeopardy. After a wait, a
-    /// request to release the lock that arrived meanwhile is known to [`Guard::revoke_requested`]; this
-    /// costs one round trip.
-    ///
-    /// # Errors
-    /// Why it is lost.
-    ///
-    /// # Session loss
-    /// As [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// Safe: call it again. A call after a wait that was dropped does not look for such a request if the
-    /// lock is held by then.
-    pub async fn held_again(&self) -> Result<(), LossReason> {
-        // Whether the lock was in jeopardy: a request to release it may have been missed meanwhile.
-        let mut is_new = false;
-        let mut spare = None;
-
-        loop {
-            // Subscribed before the state is read, so that a change in between ends the wait.
-            let status = self.client().status();
-            match self.state() {
-                State::Lost(reason) => return Err(reason),
-                State::Jeopardy => {
-                    is_new = true;
-                    self.changed(status, &mut spare).await;
-                }
-                State::Held | State::Suspect { .. } if !is_new => return Ok(()),
-                State::Held | State::Suspect { .. } => match self.read_own().await {
-                    Ok(_) => is_new = false,
-                    Err(error) if error.is_retryable() => self.changed(status, &mut spare).await,
-                    // How the lock stands says why.
-                    Err(_) => is_new = false,
-                },
-            }
-        }
-    }
-
-    /// Waits until another program asks for the lock with [`revoke`](crate::revoke::revoke), or with
-    /// Curator's `Revoker`. It may take the lock by force after a while, so release the lock soon. Costs
-    /// one round trip, and one for each change of the node.
-    ///
-    /// # Errors
-    /// Why the lock was lost before a request came.
-    ///
-    /// # Session loss
-    /// Ends the wait, as in [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// Safe: call it again.
-    pub async fn revoke_requested(&self) -> Result<(), LossReason> {
-        tokio::select! {
-            biased;
-            () = self.asked_for() => Ok(()),
-            reason = self.lost() => Err(reason),
         }
     }
 
@@ -507,7 +405,7 @@ impl Guard {
         };
 
         let is_gone = seen.is_gone || others_are_gone;
-        let deletion = is_gone.then(|| deletion(client, &revoking));
+        let deletion = is_gone.then(|| deletion(client, session, &revoking));
         let lease = match lost.get() {
             Some(reason) => Err(Unheld::Lost(*reason)),
             None => judge(&seen, session, deletion),
@@ -657,127 +555,9 @@ impl Guard {
         self.0.lost.get().copied().unwrap_or(reason)
     }
 
-    /// Waits for a change since this status: of the session or the node, or a deadline that is near.
-    /// `spare`: the caller's own watch on the node, kept from one change to the next.
-    async fn changed(&self, mut status: watch::Receiver<Status>, spare: &mut Option<Watcher>) {
-        let reason = tokio::select! {
-            biased;
-            reason = self.node_deleted(spare) => reason,
-            _ = status.changed() => None,
-            _ = self.0.lost.wait() => None,
-            () = self.deadline_near() => None,
-        };
-        if let Some(reason) = reason {
-            self.lose(reason);
-        }
-    }
-
-    /// Reads the own node, and notes a request to release the lock. The node may be another holder's
-    /// with the same name by now.
-    async fn read_own(&self) -> Result<(), Error> {
-        let (data, stat) = self.client().data(self.node()).await?;
-        if self.0.owned.is(&stat) {
-            self.look_for_revocation(&data, &stat);
-        }
-        Ok(())
-    }
-
-    /// Waits until the node is certain to be deleted by somebody else (`Some`), or its watch ends.
-    async fn node_deleted(&self, spare: &mut Option<Watcher>) -> Option<LossReason> {
-        match self.0.own_watch.try_lock() {
-            Ok(mut kept) => {
-                if kept.is_none() {
-                    *kept = spare.take();
-                }
-                self.watch_own(&mut kept).await
-            }
-            // Another future has it, which may never be polled again.
-            Err(_) => self.watch_own(spare).await,
-        }
-    }
-
-    /// The same with this watch on the node, or a new one.
-    async fn watch_own(&self, own_watch: &mut Option<Watcher>) -> Option<LossReason> {
-        let watcher = match own_watch.take() {
-            Some(watcher) => watcher,
-            None => match self.client().data_watched(self.node()).await {
-                Ok(((_, stat), _)) if !self.0.owned.is(&stat) => return Some(self.deletion()),
-                Ok(((data, stat), watcher)) => {
-                    self.look_for_revocation(&data, &stat);
-                    watcher
-                }
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    return Some(self.deletion());
-                }
-                // The connection is gone, and with it perhaps the lock: time will tell.
-                Err(_) => std::future::pending().await,
-            },
-        };
-
-        let event = own_watch.insert(watcher).changed().await;
-        // An event comes once, and whoever else waits here has to look for itself.
-        *own_watch = None;
-        match event {
-            // Servers tell of the nodes that go with a session before they tell that it is over, which it
-            // cannot be before the deadline. After that, the caller looks again.
-            Ok(event)
-                if event.kind == EventKind::NodeDeleted && is_proven(&self.0.hold.state()) =>
-            {
-                Some(self.deletion())
-            }
-            _ => None,
-        }
-    }
-
-    /// Waits until the node's data is a request to release the lock.
-    async fn asked_for(&self) {
-        while !self.0.revoking.load(Ordering::Acquire) {
-            // Subscribed before the read, so that the end of an outage in between is not missed.
-            let mut status = self.client().status();
-
-            match self.client().data_watched(self.node()).await {
-                // The loss of the lock is seen elsewhere.
-                Ok(((_, stat), _)) if !self.0.owned.is(&stat) => std::future::pending().await,
-                Ok(((data, stat), mut watcher)) => {
-                    if !self.look_for_revocation(&data, &stat) {
-                        // The end of the session is seen elsewhere.
-                        let _ = watcher.changed().await;
-                    }
-                }
-                Err(error) => {
-                    if retry_pause(error).await.is_err() {
-                        // The loss of the lock is seen elsewhere; or it outlasts an outage.
-                        let _ = status.changed().await;
-                    }
-                }
-            }
-        }
-    }
-
-    fn look_for_revocation(&self, data: &Bytes, stat: &Stat) -> bool {
-        if data != REQUEST {
-            // It fails if that is known already.
-            let _ = self.0.owner.set(data.clone());
-            return false;
-        }
-        self.0.revoking.store(true, Ordering::Release);
-        // The request has arrived, and the owner's data shows who ignores it. The version is named,
-        // because another future may have answered already. Nothing depends on the reply.
-        let owner = revocation::answer(self.0.owner.get());
-        drop(self.client().set_data(self.node(), owner, Some(stat.version)));
-        true
-    }
-
     /// What it means that the node is gone.
-    fn deletion(&self) -> LossReason {
-        deletion(self.client(), &self.0.revoking)
-    }
-
-    /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
-    async fn deadline_near(&self) {
-        let second = Duration::from_secs(1);
-        let left = self.deadline().map(|deadline| deadline.since(self.client().now()));
-        tokio::time::sleep(left.unwrap_or(second).min(second)).await;
+    pub(crate) fn deletion(&self) -> LossReason {
+        deletion(self.client(), self.session(), &self.0.revoking)
     }
 }
 
@@ -841,11 +621,14 @@ pub(crate) fn verified(
     }
 }
 
-/// What it means that the node of a holder is gone, who was perhaps asked to release the lock.
-fn deletion(client: &Client, revoking: &AtomicBool) -> LossReason {
+/// What it means that the node of a holder in this session is gone, who was perhaps asked to release the
+/// lock.
+fn deletion(client: &Client, session: SessionId, revoking: &AtomicBool) -> LossReason {
     match revoking.load(Ordering::Acquire) {
         // A server tells of the deletion before it answers that it has closed the session.
         _ if client.is_closed() => LossReason::ClientClosed,
+        // It may have been missed in the next session.
+        _ if client.session_id() != session => LossReason::SessionExpired,
         true => LossReason::Revoked,
         false => LossReason::NodeDeleted,
     }
@@ -860,9 +643,14 @@ enum Proof {
 /// Commits checks of nodes: whoever led a quorum after they were sent has seen the nodes. If others can
 /// have the name of this one, a look behind the checks shows whose it is.
 async fn prove(checks: Transaction, owned: &OwnedNode) -> Result<Proof, TransactionError> {
+    // In a later session, the node would be missing for another reason.
+    let checks = checks.in_session(owned.session());
     // Sent in one go, and in this order.
     let (checked, is_same) = tokio::join! { biased; checks.commit(), owned.is_same() };
     match (checked, is_same) {
+        (Err(TransactionError::Request(error)), _) if error.is_session_expired() => {
+            Err(error.into())
+        }
         (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) | (_, Ok(false)) => {
             Ok(Proof::NodeGone)
         }

@@ -199,7 +199,7 @@ impl Names {
     /// Claims a name, and fails if somebody has it. Costs one round trip, and one more to tell who.
     ///
     /// # Errors
-    /// As [`Names::claim`], and [`ClaimError::Taken`].
+    /// As [`Names::claim`], [`ClaimError::Taken`], and [`ClaimError::Unseen`] if it cannot be seen by whom.
     ///
     /// # Session loss
     /// As [`Names::claim`].

@@ -100,7 +100,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe.
     pub async fn verify(&self) -> Result<(), VerifyError> {
-        match self.transaction().commit().await {
+        match self.transaction().in_session(self.session()).commit().await {
             Err(TransactionError::Failed { index, code: ErrorCode::NoNode, .. }) => {
                 Err(VerifyError::Lost(self.guards[index].found_missing()))
             }
@@ -270,8 +270,9 @@ impl MultiGuard {
     /// # Cancel safety
     /// The release goes on in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
-        let state = self.state();
+        let (state, session) = (self.state(), self.session());
         let client = self.guards[0].client().clone();
+        let deletions: Vec<_> = self.guards.iter().map(Guard::deletion).collect();
         let mut nodes: Vec<_> = self.guards.into_iter().map(Guard::into_owned_node).collect();
         let transaction = nodes.iter().fold(client.transaction(), |all, owned: &OwnedNode| {
             all.delete(&owned.node.path, None)
@@ -282,7 +283,7 @@ impl MultiGuard {
             State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
             // Whatever has become of them, nobody will know.
             State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
-            State::Held | State::Suspect { .. } => transaction.commit().await,
+            State::Held | State::Suspect { .. } => transaction.in_session(session).commit().await,
         };
 
         match deleted {
@@ -290,8 +291,19 @@ impl MultiGuard {
                 nodes.iter_mut().for_each(|owned| owned.cleanup = None);
                 Ok(())
             }
+            Err(TransactionError::Request(error)) if error.is_session_expired() => {
+                Err(ReleaseError::Lost(LossReason::SessionExpired))
+            }
             // One was missing, or the answer is lost: one by one.
-            Err(error) => release_each(nodes, error).await,
+            Err(error) => {
+                release_each(nodes).await?;
+                match error {
+                    TransactionError::Failed { index, code: ErrorCode::NoNode, .. } => {
+                        Err(ReleaseError::Lost(deletions[index]))
+                    }
+                    _ => Ok(()),
+                }
+            }
         }
     }
 }
@@ -337,10 +349,7 @@ fn worst(states: impl Iterator<Item = State>) -> State {
     states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
 }
 
-async fn release_each(
-    mut nodes: Vec<OwnedNode>,
-    error: TransactionError,
-) -> Result<(), ReleaseError> {
+async fn release_each(mut nodes: Vec<OwnedNode>) -> Result<(), ReleaseError> {
     let begin =
         |owned: &mut OwnedNode| Some(owned.client.clean_up_confirmed(owned.cleanup.take()?));
     let answers: Vec<_> = nodes.iter_mut().filter_map(begin).collect();
@@ -348,11 +357,5 @@ async fn release_each(
     for answer in answers {
         deleted(answer.await)?;
     }
-
-    match error {
-        TransactionError::Failed { code: ErrorCode::NoNode, .. } => {
-            Err(ReleaseError::Lost(LossReason::NodeDeleted))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }

@@ -6,17 +6,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Error, Stat, Transaction, TransactionError};
+use lockkeeper_client::{Error, ErrorCode, Stat, Transaction, TransactionError};
 
 use crate::acquire::entrance::{Entrance, within};
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::upgrade::Upgrade;
-use crate::contender::waiting::{OwnWatch, Watches};
+use crate::contender::waiting::OwnWatch;
+use crate::contender::watches::Watches;
 use crate::error::{AcquireError, ReleaseError};
+use crate::guard::state::State;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
-use crate::retry::is_transient;
+use crate::retry::{is_transient, retry_acquire};
 
 /// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
 /// holder may believe and do is described at [`Guard`].
@@ -119,20 +121,37 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
                         barrier.disarm();
                         return Ok(writer);
                     }
-                    Err(TransactionError::Request(error)) if !is_transient(&error) => {
-                        return Err(entrance.not_replaced(reader, error.into()));
+                    Err(error) if !may_succeed_later(&error) => {
+                        return Err(entrance.not_replaced(reader, error));
                     }
-                    // Or else the first writer has left, and readers behind it hold now.
-                    Err(_) => {
+                    Err(error) => {
+                        if let TransactionError::Request(error) = error {
+                            retry_acquire(path, error).await?;
+                        }
                         parent = entrance.client.data(path).await;
                         queue = barrier.list().await?;
                     }
                 }
             }
             Upgrade::Gone => {
-                return Err(AcquireError::NodeDeleted { node: reader.node().clone() });
+                return Err(match reader.state() {
+                    State::Lost(reason) => lost(reason),
+                    _ => AcquireError::NodeDeleted { node: reader.node().clone() },
+                });
             }
         }
+    }
+}
+
+/// Whether an exchange that failed may succeed when the queue has been listed again.
+fn may_succeed_later(error: &TransactionError) -> bool {
+    match error {
+        TransactionError::Request(error) => is_transient(error),
+        // The first writer has left, and readers behind it hold now; or the lock's own node was written to.
+        TransactionError::Failed { code, .. } => {
+            matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion)
+        }
+        _ => false,
     }
 }
 

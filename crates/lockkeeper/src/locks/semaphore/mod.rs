@@ -133,7 +133,8 @@ impl Semaphore {
         &self.permits.path
     }
 
-    /// Waits in the queue for one permit. Costs one round trip; behind others one more and an event,
+    /// Waits in the queue for one permit. Costs one round trip (in other layouts than ours, what
+    /// [`SemaphoreProfile`] says); behind others one more and an event,
     /// and up to as many watches as there are permits.
     ///
     /// # Errors
@@ -203,7 +204,8 @@ impl Semaphore {
         within(&self.client, self.path(), timeout, self.acquire_many(permits)).await
     }
 
-    /// Takes a permit only if that needs no waiting; `None` if it does. Costs one round trip.
+    /// Takes a permit only if that needs no waiting; `None` if it does. Costs one round trip, or what
+    /// [`SemaphoreProfile`] says.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`], except those of waiting.

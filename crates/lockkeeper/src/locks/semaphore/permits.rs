@@ -9,7 +9,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, Stat, ZnodePath, present};
 use crate::contender::node::Contender;
 use crate::error::{AcquireError, SetPermitsError};
 use crate::permit_format::PermitFormat;
-use crate::retry::{Attempt, retried};
+use crate::retry::{Attempt, retried, retry_acquire};
 
 /// Where the number is.
 #[derive(Clone, Debug)]
@@ -125,8 +125,15 @@ impl Permits {
         loop {
             let asked = contender.client().data_watched(node);
             let Some(((data, _), mut watcher)) = contender.watch(node, asked).await? else {
-                // The number was deleted: the last known one stays in force.
-                return std::future::pending().await;
+                // The number was deleted: the last known one stays in force until there is another.
+                match contender.client().exists_watched(node).await {
+                    Ok((Some(_), _)) => {}
+                    Ok((None, mut watcher)) => {
+                        watcher.changed().await.map_err(|_| contender.session_ended())?;
+                    }
+                    Err(error) => retry_acquire(contender.path(), error).await?,
+                }
+                continue;
             };
             let number = self.parse(node, &data)?;
             if number != known {
@@ -144,6 +151,10 @@ impl Permits {
         };
         if number == 0 {
             return Err(SetPermitsError::Zero { path: self.path.clone() });
+        }
+        let most = self.format.most();
+        if number > most {
+            return Err(SetPermitsError::TooMany { path: self.path.clone(), most });
         }
 
         self.told.store(true, Ordering::Relaxed);

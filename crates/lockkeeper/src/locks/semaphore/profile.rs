@@ -1,6 +1,6 @@
 //! The profiles of a semaphore: which nodes it consists of, and how a permit is taken in each.
 
-use lockkeeper_client::{SessionId, ZnodePath};
+use lockkeeper_client::{SessionId, TransactionError, ZnodePath};
 
 use crate::acquire::entrance::{Entrance, Patience};
 use crate::acquire::setup::Setup;
@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::locks::semaphore::guard::SemaphoreGuard;
 use crate::locks::semaphore::permits::Permits;
 use crate::permit_format::PermitFormat;
-use crate::profile::{Kind, Profile};
+use crate::profile::{GATE, Kind, LEASES, Profile};
 use crate::retry::retry_acquire;
 
 /// Which nodes a [`Semaphore`](crate::Semaphore) is made of, and how they are named. All parties must
@@ -27,12 +27,17 @@ pub enum SemaphoreProfile {
     /// The number of permits is a convention.
     Curator,
     /// The same, and the number of permits is that of Curator's `SharedCount` at this path. Acquiring
-    /// several permits costs one round trip more.
+    /// several permits costs one round trip more, to look at it first.
     CuratorCounted(String),
     /// That of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
     /// few enough children. Acquiring costs four round trips, or more. The number of
     /// permits is in the data of `<path>`, and is not changed while programs run.
     Kazoo,
+}
+
+impl SemaphoreProfile {
+    /// The names of the children that a semaphore in Curator's layout has.
+    pub const CURATORS_CHILDREN: [&str; 2] = [LEASES, GATE];
 }
 
 /// A semaphore of programs on that library, whose number of permits is a convention for Curator.
@@ -69,9 +74,13 @@ impl Entrances {
             return Err(BuildError::NoPermits(here));
         }
 
-        let curator = |node, format| {
-            let gate = at(format!("{path}/locks"), Profile::Curator, &[Kind::Exclusive])?;
-            let leases = at(format!("{path}/leases"), Profile::Curator, &[Kind::Lease])?;
+        let curator = |node, format: PermitFormat| {
+            if initial > format.most() {
+                let most = format.most();
+                return Err(BuildError::TooManyPermits { path: here.clone(), most });
+            }
+            let gate = at(format!("{path}/{GATE}"), Profile::Curator, &[Kind::Exclusive])?;
+            let leases = at(format!("{path}/{LEASES}"), Profile::Curator, &[Kind::Lease])?;
             let permits = Permits::new(here.clone(), initial, node, format);
             Ok((Self::Curator { gate, leases }, permits))
         };
@@ -265,7 +274,13 @@ async fn fill(
         let name = leases.client.unique_id().simple().to_string();
         let mut lease = Contender::reserve(&leases.client, &leases.terms, name);
         let created = lease.take_place(&leases.data, |step| step.check(gate.node(), None)).await;
-        created.map_err(|error| leases.not_replaced(gate, error))?;
+        created.map_err(|error| match error {
+            // The node of the semaphore has been deleted, and not the gate.
+            TransactionError::Failed { index: 0, .. } => {
+                AcquireError::Refused { path: leases.path().clone(), source: error }
+            }
+            error => leases.not_replaced(gate, error),
+        })?;
         all.push(lease);
     }
     let Some(last) = all.pop() else { unreachable!("at least one is wanted") };
