@@ -69,6 +69,41 @@ async fn another_number_of_permits_is_told() -> Result<()> {
     Ok(())
 }
 
+/// Its two queues are below two children, so that nobody looked at the queue of the lock: both held at once.
+#[tokio::test]
+async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> Result<()> {
+    let home = Home::new()?;
+    for (name, options) in ["", "--shared", "--permits 2", "--profile kazoo"].iter().enumerate() {
+        let lock = format!("l{name}");
+        let mut holder = home.starts(&lock, &format!("{options} {lock}"), HELD)?;
+        holder.prints("held", LIMIT).await?;
+        let other = home.ends(&format!("run -n --profile curator --permits 1 {lock} -- true"))?;
+        other.complains(65, &[&format!("/{lock} is in use as")]);
+        holder.kill();
+    }
+    Ok(())
+}
+
+/// It was shown as free: `wait` went on beside its holder, `revoke` asked nobody, and a lock below it was
+/// granted.
+#[tokio::test]
+async fn a_semaphore_as_curator_has_it_is_seen() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "--profile curator --permits 1 l", HELD)?;
+    holder.prints("held", LIMIT).await?;
+    let shown = home.json("show l")?;
+    assert_eq!(column(&shown, "state"), json!(["holds"]));
+    home.ends("wait -w 0 l")?.complains(1, &["/l is not free"]);
+    home.ends("run -n --profile curator --permits 1 l -- true")?
+        .complains(1, &["/l is not free", "held by"]);
+    home.ends("run -n l/below -- true")?.complains(65, &["would be below /l"]);
+    home.ends("run -n l -- true")?.complains(65, &["/l is in use as a number of permits"]);
+    home.ends("revoke l")?.is_fine();
+    // The command gets TERM.
+    assert_eq!(holder.end(LIMIT).await?.code(), Some(143), "{}", holder.tail());
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_lock_is_of_one_kind() -> Result<()> {
     for (first, other, way_out) in [

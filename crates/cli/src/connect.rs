@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How many bytes of a file with credentials are read.
 const LONGEST_DIGEST: u64 = 64 * 1024;
 
-/// How long the answer to the end of a session is waited for. It has been sent by then: a server that is
-/// slow ends the session later, and one that never sees it when it expires.
+/// How long the answers to the deletion of what is left, and to the end of the session, are waited for. A
+/// server that is slow does later what it was sent; the session of one that hangs expires.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A session, and how another process would get one.

@@ -78,12 +78,23 @@ pub(super) struct Answer {
 
 /// Asks the engine; `None` if none runs.
 pub(super) fn ask(home: &Home, question: Question) -> Result<Option<Answer>, Failure> {
+    ask_within(home, question, TALK_LIMIT)
+}
+
+/// The same for somebody who does not wait for longer than that, nor for [`TALK_LIMIT`].
+pub(super) fn ask_within(
+    home: &Home,
+    question: Question,
+    limit: Duration,
+) -> Result<Option<Answer>, Failure> {
+    let limit = limit.min(TALK_LIMIT);
+    let silent = |home, error| silent(home, error, limit);
     let stream = match UnixStream::connect(home.admin_socket()) {
         Ok(stream) => stream,
         Err(error) if is_nobody(&error) => return Ok(None),
         Err(error) => return Err(silent(home, &error)),
     };
-    match talk(stream, question) {
+    match talk(stream, question, limit) {
         Ok(Ok(answer)) => Ok(Some(answer)),
         Ok(Err(refused)) => Err(Failure::new(Exit::NoPermission, refused)),
         // It was ending as we asked.
@@ -100,10 +111,10 @@ fn is_nobody(error: &io::Error) -> bool {
     )
 }
 
-fn silent(home: &Home, error: &io::Error) -> Failure {
+fn silent(home: &Home, error: &io::Error, limit: Duration) -> Failure {
     let socket = home.admin_socket();
     let why = match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("silent for {TALK_LIMIT:?}"),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("silent for {limit:?}"),
         _ => error.to_string(),
     };
     let message = format!("the engine behind {} does not answer: {why}", socket.display());
@@ -111,8 +122,12 @@ fn silent(home: &Home, error: &io::Error) -> Failure {
 }
 
 /// Asks; an answer, or why there is none.
-fn talk(stream: UnixStream, question: Question) -> io::Result<Result<Answer, String>> {
-    stream.set_read_timeout(Some(TALK_LIMIT))?;
+fn talk(
+    stream: UnixStream,
+    question: Question,
+    limit: Duration,
+) -> io::Result<Result<Answer, String>> {
+    stream.set_read_timeout(Some(limit))?;
     writeln!(&stream, "{}", question.word())?;
     let mut engine = BufReader::new(stream);
     let mut line = String::new();

@@ -212,7 +212,9 @@ fn named() -> Result<PathBuf, Failure> {
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let home = || set("HOME").map(|home| home.join(".local/state"));
 
-    let path = set(VARIABLE).or_else(|| Some(state().or_else(home)?.join("lockkeeper")));
+    let own = set(VARIABLE);
+    let variable = if own.is_some() { VARIABLE } else { "HOME" };
+    let path = own.or_else(|| Some(state().or_else(home)?.join("lockkeeper")));
     let path = path.ok_or_else(|| {
         Failure::new(
             Exit::Usage,
@@ -222,8 +224,14 @@ fn named() -> Result<PathBuf, Failure> {
 
     // From each working directory it would be another engine, with other locks.
     if path.is_relative() {
-        let mistake = format!("{VARIABLE} is relative ({}); set it to a full path", path.display());
+        let mistake = format!("{variable} is relative ({}); set it to a full path", path.display());
         return Err(Failure::new(Exit::Usage, mistake));
+    }
+    // Clients find the sockets by a connection string.
+    if path.to_str().is_none() {
+        let mistake = format!("the directory of {variable} is not UTF-8 ({})", path.display());
+        let advice = format!("set {VARIABLE} to another one");
+        return Err(Failure::new(Exit::Usage, mistake).advise(&advice));
     }
     Ok(path)
 }

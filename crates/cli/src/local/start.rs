@@ -92,7 +92,9 @@ pub(crate) async fn with_engine(
 
 /// No session begins while clients of an engine before may hold locks.
 async fn outwait_quiet(home: &Home, limit: Option<Duration>) -> Result<(), Failure> {
-    let answer = control::ask(home, Question::Status)?;
+    // A connection gets a second at least.
+    let patience = limit.map_or(Duration::MAX, |limit| limit.max(Duration::from_secs(1)));
+    let answer = control::ask_within(home, Question::Status, patience)?;
     let left = Duration::from_millis(answer.map_or(0, |answer| answer.status.quiet_ms));
     if left.is_zero() || limit.is_some_and(|limit| limit < left) {
         return Ok(());

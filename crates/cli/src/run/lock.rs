@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lockkeeper::{
     AcquireError, BuildError, Client, Guard, Kind, Mutex, MutexGuard, Profile, ReleaseError,
-    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, Usage, ZnodePath,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, Usage,
+    ZnodePath,
 };
 
 use crate::exit::{Exit, Failure};
@@ -54,13 +55,22 @@ enum Library {
     Kazoo,
 }
 
+/// Where the contenders for permits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Below the lock's own node.
+    Own,
+    /// As Curator has them: below two children of it.
+    Children,
+}
+
 /// A lock, and how it is to be held.
 #[derive(Debug)]
 pub(super) enum Lock {
     Mutex(Mutex),
     Read(RwLock),
     Write(RwLock),
-    Permits { semaphore: Semaphore, of: u32, take: u32 },
+    Permits { semaphore: Semaphore, of: u32, take: u32, layout: Layout },
 }
 
 /// A held lock.
@@ -102,7 +112,12 @@ impl Which {
             if self.profile.is_some() {
                 semaphore = semaphore.profile(profile);
             }
-            return Ok(Lock::Permits { semaphore: semaphore.build()?, of, take: self.take });
+            let layout = match self.profile {
+                Some(Library::Curator) => Layout::Children,
+                Some(Library::Kazoo) | None => Layout::Own,
+            };
+            let (semaphore, take) = (semaphore.build()?, self.take);
+            return Ok(Lock::Permits { semaphore, of, take, layout });
         }
 
         if self.shared || self.write {
@@ -160,6 +175,22 @@ impl Lock {
                 semaphore.try_acquire_many(*take).await?.map(Held::Permits)
             }
         })
+    }
+
+    /// Refuses permits as Curator has them at a lock that is in use as another kind. Its queue would not
+    /// be looked at.
+    pub(super) async fn check_layout(&self, client: &Client) -> Result<(), Failure> {
+        let Self::Permits { layout: Layout::Children, .. } = self else { return Ok(()) };
+        // What cannot be seen now fails in so many words when the lock is asked for.
+        let Ok((mut names, _)) = client.children(self.path()).await else { return Ok(()) };
+        names.retain(|name| !SemaphoreProfile::CURATORS_CHILDREN.contains(&name.as_str()));
+        match names.is_empty() {
+            true => Ok(()),
+            false => {
+                let (path, profile) = (self.path().clone(), Profile::Curator);
+                Err(self.failure(AcquireError::Foreign { path, profile, names }))
+            }
+        }
     }
 
     /// Tells the user if the number of permits in force is another than theirs.

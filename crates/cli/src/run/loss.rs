@@ -294,7 +294,8 @@ impl<'a> Loss<'a> {
             }
             tokio::select! {
                 _ = guard.jeopardy() => {}
-                () = tokio::time::sleep(spare.min(SLICE)) => {}
+                // Soon after each renewal, so that the watchdog knows of it.
+                () = tokio::time::sleep(spare.min(SLICE).min(self.terms.timing.renewal_interval())) => {}
             }
         }
     }

@@ -224,6 +224,7 @@ async fn with_session(
         nested::check(connection, &lock).await?;
     }
     above::check(client, lock.path()).await?;
+    lock.check_layout(client).await?;
 
     match wait::acquire(connection, &lock, wait, &mut signals, watchdog).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,

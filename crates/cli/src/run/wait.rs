@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client};
+use lockkeeper::{AcquireError, Client, LossReason};
 use rustix::process::Signal;
+use tokio::time::sleep;
 
 use super::lock::{Held, Lock};
 use super::signals::Signals;
@@ -12,6 +13,9 @@ use crate::connect::Connection;
 use crate::exit::Failure;
 use crate::output::tell;
 use crate::{view, waiting};
+
+/// The pause before the next session is asked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How the user wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -99,14 +103,31 @@ async fn in_line(
 ) -> Result<Held, AcquireError> {
     loop {
         match lock.acquire().await {
-            Err(AcquireError::SessionExpired { path }) => {
+            Err(error) if is_lost_with_session(&error) => {
+                let path = lock.path();
                 tell(&format!("the place in line for {path} was lost with its session: again"));
-                // This waits for the next session. If it fails, so does what follows.
-                let _ = connection.client.exists(&path).await;
+                // This waits for the next session, over lost connections. If it fails for good, so does what
+                // follows.
+                while let Err(error) = connection.client.exists(path).await
+                    && error.is_retryable()
+                    && !error.is_unreachable()
+                {
+                    sleep(LOOK_AGAIN).await;
+                }
                 watchdog.follow(connection);
             }
             result => return result,
         }
+    }
+}
+
+/// Whether the place was lost with its session: while it waited, or as it was at the front already.
+fn is_lost_with_session(error: &AcquireError) -> bool {
+    use LossReason::{DeadlinePassed, SessionExpired};
+    match error {
+        AcquireError::SessionExpired { .. } => true,
+        AcquireError::Lost { reason, .. } => matches!(reason, SessionExpired | DeadlinePassed),
+        _ => false,
     }
 }
 
