@@ -336,6 +336,13 @@ fn a_run_does_not_wait_for_itself() -> Result<()> {
         assert_eq!(ended.stdout, "64\n", "{outer}, {inner}: {ended:?}");
         assert!(ended.stderr.contains("held by the run that this one is part of"), "{ended:?}");
     }
+    // Whatever is in between, and for those who only wait.
+    let own = program.display();
+    for inner in ["run l -- true", "wait l"] {
+        let script = format!("{own} run m -- timeout 30 {own} {inner}; echo $?");
+        let ended = home.runs("l", &script)?;
+        assert_eq!(ended.stdout, "64\n", "{inner}: {ended:?}");
+    }
     for (outer, inner, code) in [
         ("--shared r", "--shared r", "0\n"),
         ("--permits 2 p", "--permits 2 p", "0\n"),

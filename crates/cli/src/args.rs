@@ -2,7 +2,7 @@
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::exit::{Exit, Failure};
@@ -100,6 +100,9 @@ fn is_about_servers(arg: &Arg) -> bool {
 /// The commands whose output is none, or of a kind of its own.
 const WITHOUT_JSON: [&str; 6] = ["run", "wait", "serve", "export", "completions", "man"];
 
+/// The same below `local`.
+const LOCAL_WITHOUT_JSON: [&str; 5] = ["start", "stop", "enable", "disable", "unit"];
+
 /// Hides options that have no effect, here and in the commands below.
 fn hide(command: clap::Command, is_idle: fn(&Arg) -> bool) -> clap::Command {
     let command = command.mut_args(|arg| if is_idle(&arg) { arg.hide(true) } else { arg });
@@ -119,12 +122,21 @@ impl Cli {
             command =
                 command.mut_subcommand(name, |below| hide(below, |arg| arg.get_id() == "json"));
         }
+        for name in LOCAL_WITHOUT_JSON {
+            command = command.mut_subcommand("local", |local| {
+                local.mut_subcommand(name, |below| hide(below, |arg| arg.get_id() == "json"))
+            });
+        }
         command
     }
 
     /// Refuses `--json` where a program would wait for it in vain.
-    fn check_json(&self, subcommand: Option<&str>) -> Result<(), clap::Error> {
-        match subcommand.filter(|name| self.global.json && WITHOUT_JSON.contains(name)) {
+    fn check_json(&self, subcommand: Option<(&str, &ArgMatches)>) -> Result<(), clap::Error> {
+        let idle = subcommand.and_then(|(name, matches)| match name {
+            "local" => matches.subcommand_name().filter(|name| LOCAL_WITHOUT_JSON.contains(name)),
+            _ => WITHOUT_JSON.contains(&name).then_some(name),
+        });
+        match idle.filter(|_| self.global.json) {
             None => Ok(()),
             Some(name) => Err(clap::Error::raw(
                 ErrorKind::ArgumentConflict,
@@ -139,7 +151,7 @@ impl Cli {
         let parsed = matches.and_then(|matches| {
             let mut cli = Self::from_arg_matches(&matches)?;
             cli.global.session_timeout_source = matches.value_source("session_timeout");
-            cli.check_json(matches.subcommand_name())?;
+            cli.check_json(matches.subcommand())?;
             Ok(cli)
         });
 
@@ -212,6 +224,12 @@ mod tests {
         }
         for idle in WITHOUT_JSON {
             assert!(!help(idle).contains("--json"), "{idle}");
+        }
+        let mut command = Cli::definition();
+        let local = command.find_subcommand_mut("local").unwrap();
+        for idle in LOCAL_WITHOUT_JSON {
+            let text = local.find_subcommand_mut(idle).expect(idle).render_long_help().to_string();
+            assert!(!text.contains("--json"), "{idle}");
         }
         assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
         assert!(help("run").contains("--connect <"), "as it is looked for above");

@@ -8,7 +8,6 @@
 //!     loss         when the child has to be told to end, and when it has to be dead
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!     watchdog/    ends the command when lockkeeper itself is stopped or killed
-//!     nested       a run under a lock that the run itself needs
 //!     above        a name below a lock in use
 //!     group        the end of a process group
 //!   wait         until a lock is free      revoke  asks its holders to give it back
@@ -31,6 +30,7 @@
 //!   args         the command line            global    the options that all of them take
 //!   connect      from the options to a session
 //!   waiting      what all waits for a lock have in common
+//!   nested       a wait for a lock that is held by a run around this command
 //!   names        lock names and durations    runtime   the event loop
 //!   with         builders, where an option was given
 //!   program      this program, as a process that it starts itself
@@ -57,6 +57,7 @@ mod local;
 mod log;
 mod ls;
 mod names;
+mod nested;
 mod output;
 mod program;
 mod revoke;

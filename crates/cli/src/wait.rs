@@ -10,7 +10,7 @@ use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::tell;
-use crate::{names, view, waiting};
+use crate::{names, nested, view, waiting};
 
 const NOTES: &str = "\
 Another program may take the lock as soon as this returns. Use `lockkeeper run` for work that must \
@@ -53,6 +53,10 @@ pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Fa
 
 async fn within(connection: &Connection, options: &Options) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
+    if options.wait.is_none() {
+        nested::check(connection, lock, |_| false).await?;
+    }
+
     // What is free is free, even if there is no time at all.
     let limit = options.wait.filter(|limit| !limit.is_zero());
     if options.wait != limit && last_in_line(client, lock).await?.is_none() {

@@ -17,6 +17,7 @@ use super::watchdog::Watchdog;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, no_process, signal_code};
 use crate::global::Digest;
+use crate::nested::{OUTER_LOCKS, outer_locks};
 use crate::program::this_program;
 
 /// A running command, the first process of its group.
@@ -212,13 +213,14 @@ impl Child {
 }
 
 impl Environment<'_> {
-    fn variables(&self) -> [(&'static str, OsString); 5] {
+    fn variables(&self) -> [(&'static str, OsString); 6] {
         let own = |text: &str| OsStr::new(text).to_owned();
         [
             ("LOCKKEEPER_LOCK", own(self.lock.as_str())),
             ("LOCKKEEPER_NODE", own(self.guard.node().as_str())),
             ("LOCKKEEPER_TOKEN", own(&self.guard.token().to_string())),
             ("LOCKKEEPER_CONNECT", own(&self.connection.servers)),
+            (OUTER_LOCKS, own(&outer_locks(self.connection, self.guard))),
             ("LOCKKEEPER_DEADLINE_UNIX_MS", own(&self.deadline_unix_ms().to_string())),
         ]
     }

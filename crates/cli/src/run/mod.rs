@@ -6,7 +6,6 @@ pub(crate) mod exec;
 mod group;
 mod lock;
 mod loss;
-mod nested;
 mod pause;
 mod signals;
 mod terminal;
@@ -26,8 +25,8 @@ use tokio::task::spawn_blocking;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::names;
 use crate::output::{report, tell};
+use crate::{names, nested};
 
 use child::{Change, Child, Ended, Step};
 use lock::{Held, Which};
@@ -45,7 +44,8 @@ const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
 const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
 holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
-LOCKKEEPER_CONNECT, the servers; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
+LOCKKEEPER_CONNECT, the servers; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not wait for this \
+one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
 the command began (it is renewed while servers answer). LOCKKEEPER_DIGEST is taken out of it: \
 lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
@@ -221,7 +221,7 @@ async fn with_session(
 
     let wait = options.how_to_wait();
     if wait.limit.is_none() {
-        nested::check(connection, &lock).await?;
+        nested::check(connection, lock.path(), |outer| lock.goes_together_with(outer)).await?;
     }
     above::check(client, lock.path()).await?;
     lock.check_layout(client).await?;
