@@ -6,7 +6,7 @@ use anyhow::Result;
 use lockkeeper::inspect::{self, Queue};
 use lockkeeper::{
     AcquireError, BuildError, Client, CreateMode, Kind, LeaseMode, LossReason, Mutex, Semaphore,
-    SemaphoreProfile, SetPermitsError, State, VerifyError, ZnodePath,
+    SemaphoreGuard, SemaphoreProfile, SetPermitsError, State, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -360,18 +360,31 @@ async fn the_loss_of_one_of_several_permits_is_told(backend: Backend) -> Result<
     Ok(())
 }
 
-/// The same without asking: a heartbeat finds it.
+/// Takes two permits, and has another client delete the node that is not the guard's own.
+async fn without_one_of_two(
+    backend: &Backend,
+    alice: &Participant,
+    layout: &SemaphoreProfile,
+) -> Result<SemaphoreGuard> {
+    let guard = semaphore(alice, 2, layout)?.acquire_many(2).await?;
+    let leases = places(layout).1;
+    let observer = backend.observer().await?;
+    let (names, _) = observer.children(&leases).await?;
+    let other = names.iter().find(|name| *name != guard.node().name()).expect("two");
+    observer.delete(&leases.child(other)?, None).await?;
+    Ok(guard)
+}
+
+/// The same without asking: a heartbeat finds it. Nothing waits for the loss, which would watch the nodes.
 async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result<()> {
     for layout in layouts() {
         let builder = Client::builder().session_timeout(Duration::from_secs(6));
         let alice = backend.participant_with(builder).await?;
-        let guard = semaphore(&alice, 2, &layout)?.acquire_many(2).await?;
-        let leases = places(&layout).1;
-        let observer = backend.observer().await?;
-        let (names, _) = observer.children(&leases).await?;
-        let other = names.iter().find(|name| *name != guard.node().name()).expect("two");
-        observer.delete(&leases.child(other)?, None).await?;
-        assert_eq!(guard.lost().await, LossReason::NodeDeleted, "{layout:?}");
+        let guard = without_one_of_two(&backend, &alice, &layout).await?;
+        while guard.is_held() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted), "{layout:?}");
         drop(guard);
         reach(&backend, &layout, 0, 0).await?;
     }
@@ -385,12 +398,7 @@ async fn the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats(
     let builder = Client::builder().lease(LeaseMode::Direct);
     let alice = backend.participant_with(builder).await?;
     for layout in layouts() {
-        let guard = semaphore(&alice, 2, &layout)?.acquire_many(2).await?;
-        let leases = places(&layout).1;
-        let observer = backend.observer().await?;
-        let (names, _) = observer.children(&leases).await?;
-        let other = names.iter().find(|name| *name != guard.node().name()).expect("two");
-        observer.delete(&leases.child(other)?, None).await?;
+        let guard = without_one_of_two(&backend, &alice, &layout).await?;
         let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await?;
         assert_eq!(lost, LossReason::NodeDeleted, "{layout:?}");
         drop(guard);
