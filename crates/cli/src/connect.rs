@@ -72,13 +72,13 @@ impl Connection {
     }
 
     /// The same for somebody who waits for so long, and then for what is left of it, without a word
-    /// about the engine. A connection gets a second at least.
+    /// about the engine.
     pub(crate) async fn open_within(
         global: &Global,
         time: &mut Option<Duration>,
     ) -> Result<Self, Failure> {
         let began = Instant::now();
-        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(PATIENCE));
+        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(start::LEAST_PATIENCE));
         let limit = global.connect_timeout.unwrap_or(patience);
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);

@@ -90,7 +90,8 @@ async fn until_free(client: &Client, lock: &ZnodePath) -> Result<(), Error> {
         match client.data_watched(&node).await {
             // A watch that was lost with its session, or a change of the data: look again.
             Ok((_, mut watcher)) => drop(watcher.changed().await),
-            Err(error) if error.code() == Some(ErrorCode::NoNode) || is_passing(&error) => {}
+            Err(error)
+                if error.code() == Some(ErrorCode::NoNode) || waiting::is_passing(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -99,15 +100,10 @@ async fn until_free(client: &Client, lock: &ZnodePath) -> Result<(), Error> {
 async fn last_in_line(client: &Client, lock: &ZnodePath) -> Result<Option<Entry>, Error> {
     loop {
         match Queue::inspect(client, lock).await {
-            Err(error) if is_passing(&error) => {}
+            Err(error) if waiting::is_passing(&error) => {}
             queue => return Ok(queue?.and_then(|mut queue| queue.entries.pop())),
         }
     }
-}
-
-/// Whether the next request waits for a connection.
-fn is_passing(error: &Error) -> bool {
-    error.is_session_expired() || (error.is_retryable() && !error.is_unreachable())
 }
 
 /// ", held by ..."; nothing if that cannot be seen now.

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use lockkeeper::inspect::Queue;
-use lockkeeper::{Client, ZnodePath};
+use lockkeeper::{Client, Error, ZnodePath};
 use tokio::time::{sleep, timeout};
 
 use crate::output::tell;
@@ -33,4 +33,9 @@ pub(crate) async fn over(limit: Option<Duration>) {
 /// Who holds a lock and who waits for it; `None` if there is nothing, or it cannot be seen now.
 pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<Queue> {
     timeout(PATIENCE, Queue::inspect(client, lock)).await.ok()?.ok()?
+}
+
+/// Whether the next request waits for a connection.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    error.is_session_expired() || (error.is_retryable() && !error.is_unreachable())
 }

@@ -39,6 +39,9 @@ const REVIVAL: Duration = Duration::from_secs(1);
 /// How soon somebody who connects looks whether the engine is there still.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long a connection gets at least, for somebody who does not want to wait.
+pub(crate) const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long the data may be in use by an engine that does not listen.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
@@ -92,8 +95,7 @@ pub(crate) async fn with_engine(
 
 /// No session begins while clients of an engine before may hold locks.
 async fn outwait_quiet(home: &Home, limit: Option<Duration>) -> Result<(), Failure> {
-    // A connection gets a second at least.
-    let patience = limit.map_or(Duration::MAX, |limit| limit.max(Duration::from_secs(1)));
+    let patience = limit.map_or(Duration::MAX, |limit| limit.max(LEAST_PATIENCE));
     let answer = control::ask_within(home, Question::Status, patience)?;
     let left = Duration::from_millis(answer.map_or(0, |answer| answer.status.quiet_ms));
     if left.is_zero() || limit.is_some_and(|limit| limit < left) {

@@ -109,8 +109,7 @@ async fn in_line(
                 // This waits for the next session, over lost connections. If it fails for good, so does what
                 // follows.
                 while let Err(error) = connection.client.exists(path).await
-                    && error.is_retryable()
-                    && !error.is_unreachable()
+                    && waiting::is_passing(&error)
                 {
                     sleep(LOOK_AGAIN).await;
                 }

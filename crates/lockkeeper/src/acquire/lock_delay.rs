@@ -95,7 +95,7 @@ impl LockDelay {
             let now = owned.client.now();
             let delay = sightings.end(found, &owned, now).since(now);
             // If the node is gone, the check in front of the mark says why.
-            left = outwait(&owned, &mut front.own, delay).await?.then_some(found);
+            left = outwait_delay(&owned, &mut front.own, delay).await?.then_some(found);
         }
         Guard::confirm(owned, front.own).await
     }
@@ -207,13 +207,14 @@ impl LockDelay {
 }
 
 /// Waits out a delay. Returns whether it has passed: not if the node is told to have been deleted.
-async fn outwait(
+async fn outwait_delay(
     owned: &OwnedNode,
     own: &mut Option<Watcher>,
     delay: Duration,
 ) -> Result<bool, AcquireError> {
     let mut status = owned.client.status();
     let mut delay = pin!(tokio::time::sleep(delay));
+
     loop {
         tokio::select! {
             biased;

@@ -133,9 +133,8 @@ impl Semaphore {
         &self.permits.path
     }
 
-    /// Waits in the queue for one permit. Costs one round trip (in other layouts than ours, what
-    /// [`SemaphoreProfile`] says); behind others one more and an event,
-    /// and up to as many watches as there are permits.
+    /// Waits in the queue for one permit. Costs one round trip; behind others one more and an event, and up to
+    /// as many watches as there are permits. In other layouts than ours it costs what [`SemaphoreProfile`] says.
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire); if there are fewer permits than asked for

@@ -135,6 +135,7 @@ impl Permits {
                 }
                 continue;
             };
+
             let number = self.parse(node, &data)?;
             if number != known {
                 return Ok(number);
