@@ -105,5 +105,7 @@ fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
     assert!(!ended.stderr.contains("hidden-word"), "{ended:?}");
 
     home.runs("--acl closed l", "true")?.complains(64, &["closed", "creator"]);
+    home.runs("--acl creator l", "true")?
+        .complains(64, &["invalid access control list", "credentials"]);
     Ok(())
 }

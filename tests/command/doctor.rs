@@ -49,15 +49,20 @@ async fn a_full_engine_is_found() -> Result<()> {
     let client = Client::connect(&address).await?;
     let folder = ZnodePath::new("/filled")?;
     client.create(&folder, "", CreateMode::Persistent).await?;
-    let full = loop {
+    let mut filled = Vec::new();
+    for data in [1_000, 0] {
         let node = folder.child("n-")?;
-        match client.create(&node, vec![0; 1_000], CreateMode::PersistentSequential).await {
-            Ok(_) => {}
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(full.code(), Some(ErrorCode::QuotaExceeded), "{full}");
+        filled.push(loop {
+            let data = vec![0; data];
+            match client.create(&node, data, CreateMode::PersistentSequential).await {
+                Ok(_) => {}
+                Err(error) => break error.code(),
+            }
+        });
+    }
+    assert_eq!(filled, [Some(ErrorCode::QuotaExceeded); 2]);
     finds(&home.ends(&format!("--connect {address} doctor l"))?, "refuse data (quota exceeded)");
+    home.ends(&format!("--connect {address} run l -- true"))?.complains(73, &["quota exceeded"]);
     Ok(())
 }
 

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, Status, VerifyError,
+    Acl, AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, Status,
+    VerifyError,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
+use crate::directory::hidden;
 use crate::locks::{Exclusive, line_up, lock_of};
 use crate::{for_each_lock, gets};
 
@@ -21,6 +23,7 @@ for_each_lock!("an exclusive lock, leases":
     heartbeats_keep_a_lease,
     verify_renews_the_deadline,
     a_deleted_holder_is_told,
+    a_node_that_may_not_be_checked_is_lost_and_no_other,
     a_loss_is_told_although_another_wait_is_not_polled,
     each_wait_for_a_loss_reads_the_node_once,
     work_ends_when_the_lock_is_lost,
@@ -138,6 +141,31 @@ async fn a_deleted_holder_is_told<L: Exclusive>(backend: Backend) -> Result<()> 
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::NodeDeleted)), "without waiting for it");
     assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    Ok(())
+}
+
+/// One check that was refused failed every heartbeat of its client: all that it held was lost, and the
+/// reason that was told was slow servers.
+async fn a_node_that_may_not_be_checked_is_lost_and_no_other<L: Exclusive>(
+    backend: Backend,
+) -> Result<()> {
+    let alice = short(&backend).await?;
+    let other = lockkeeper::Mutex::new(&alice.client, "/another")?.acquire().await?;
+    let guard = lock_of::<L>(&alice)?.acquire().await?;
+    let observer = backend.observer().await?;
+    observer.set_acl(guard.node(), hidden(), None).await?;
+    assert_eq!(guard.lost().await, LossReason::CheckRefused);
+
+    let first = other.deadline();
+    let multi = |passed: &&Passed| **passed == Passed::Reply(OpCode::Multi);
+    alice.proxy.clear();
+    alice.proxy.passes(|passed| passed.iter().filter(multi).count() >= 2).await;
+    assert!(other.deadline() > first, "{other:?}");
+
+    // Its place is given up.
+    observer.set_acl(guard.node(), Acl::open(), None).await?;
+    drop(guard);
+    lock_of::<L>(&backend.participant().await?)?.acquire().await?;
     Ok(())
 }
 

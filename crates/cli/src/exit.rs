@@ -9,7 +9,7 @@
 //! | 69 | something is taken: a port, a socket, a data directory |
 //! | 70 | a bug in lockkeeper |
 //! | 71 | the operating system refuses something: a process, a thread |
-//! | 73 | a file or directory cannot be made or written, belongs to another user, or others may write to it |
+//! | 73 | a file or directory cannot be made or written, belongs to another user, or others may write to it; or the server has no room for a znode: its disk or its memory is short, or a quota is full |
 //! | 74 | the disk failed, of an engine or of what is written elsewhere |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user |
@@ -164,6 +164,8 @@ impl From<Error> for Failure {
 fn exit_of(error: &Error) -> Exit {
     match error.code() {
         Some(ErrorCode::NoAuth | ErrorCode::AuthFailed) => Exit::NoPermission,
+        Some(ErrorCode::InvalidAcl) => Exit::Usage,
+        Some(ErrorCode::QuotaExceeded) => Exit::CannotCreate,
         Some(_) => Exit::Data,
         None => Exit::NoServer,
     }

@@ -61,7 +61,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             config: Config::default(),
-            runtime: Arc::new(TokioRuntime),
+            runtime: Arc::new(TokioRuntime::default()),
             encrypts: false,
             connect_timeout: Duration::from_secs(10),
             acl: None,
@@ -140,7 +140,7 @@ impl ClientBuilder {
     /// string begins with `tls://` or not.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
-        self.runtime = Arc::new(crate::tls::Encrypted(tls));
+        self.runtime = Arc::new(crate::tls::Encrypted::new(tls));
         self.encrypts = true;
         self
     }

@@ -187,7 +187,7 @@ mod tests {
 
     fn dialer(hosts: usize) -> Dialer {
         let host = |n| Host::Tcp { name: format!("h{n}"), port: 1 };
-        Dialer::new((0..hosts).map(host).collect(), Arc::new(TokioRuntime))
+        Dialer::new((0..hosts).map(host).collect(), Arc::new(TokioRuntime::default()))
     }
 
     #[test]

@@ -43,6 +43,7 @@
 //! # }
 //! ```
 
+mod addresses;
 mod arrival;
 mod binding;
 mod builder;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use uuid::Uuid;
 
+use crate::addresses::Addresses;
 use crate::clock::Clock;
 use crate::connect_string::Host;
 
@@ -52,8 +53,10 @@ pub enum Transport {
 }
 
 /// The real clock, sockets, random identifiers and tokio tasks.
-#[derive(Debug)]
-pub(crate) struct TokioRuntime;
+#[derive(Debug, Default)]
+pub(crate) struct TokioRuntime {
+    pub(crate) addresses: Addresses,
+}
 
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
@@ -64,9 +67,7 @@ impl Runtime for TokioRuntime {
         Box::pin(async move {
             match host {
                 Host::Tcp { name, port } => {
-                    let stream = TcpStream::connect((name.as_str(), *port)).await?;
-                    stream.set_nodelay(true)?;
-                    Ok(Transport::Tcp(stream))
+                    self.addresses.connect(name, *port).await.map(Transport::Tcp)
                 }
                 Host::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
             }
@@ -88,7 +89,8 @@ mod tests {
 
     #[test]
     fn real_identifiers_are_random_and_never_the_same() {
-        let (one, other) = (TokioRuntime.unique_id(), TokioRuntime.unique_id());
+        let runtime = TokioRuntime::default();
+        let (one, other) = (runtime.unique_id(), runtime.unique_id());
         assert_ne!(one, other);
         assert_eq!(one.get_version(), Some(uuid::Version::Random));
     }

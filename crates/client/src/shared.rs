@@ -537,6 +537,11 @@ fn log(event: &Event<Completion>) {
             "the servers are behind what this client had seen: they were wiped, or others have \
              taken their place, and fencing tokens begin anew"
         ),
+        Event::CheckRefused { path, code, .. } => tracing::error!(
+            %path, %code,
+            "this client may not check the node of a lock that it holds, so it counts as lost; \
+             see the node's access control list"
+        ),
         Event::CleanupRefused { path, code } => {
             tracing::error!(path, %code, "a node could not be deleted");
         }

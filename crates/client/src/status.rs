@@ -29,7 +29,7 @@ pub struct HoldState {
     /// How the session timeout is divided.
     pub timing: Timing,
     /// In which generation of the lease the node was proven, and whether it may be proven in a later
-    /// one; `None` if it was found missing.
+    /// one; `None` if it was found missing, or the servers refuse to check it.
     pub proof: Option<HoldProof>,
     /// Whether a heartbeat found the node missing.
     pub is_gone: bool,

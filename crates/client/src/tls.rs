@@ -5,12 +5,12 @@ use std::io;
 use std::sync::Arc;
 
 use lockkeeper_session::Instant;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
+use crate::addresses::Addresses;
 use crate::connect_string::Host;
 use crate::fault::FaultKind;
 use crate::runtime::{Boxed, Runtime, TokioRuntime, Transport};
@@ -84,13 +84,16 @@ impl Tls {
         Ok(self)
     }
 
-    async fn connect(&self, name: &str, port: u16) -> io::Result<Transport> {
+    async fn connect(
+        &self,
+        addresses: &Addresses,
+        (name, port): (&str, u16),
+    ) -> io::Result<Transport> {
         let expected = match &self.name {
             Some(name) => name.clone(),
             None => parse(name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?,
         };
-        let stream = TcpStream::connect((name, port)).await?;
-        stream.set_nodelay(true)?;
+        let stream = addresses.connect(name, port).await?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream =
             connector.connect(expected, stream).await.map_err(|error| match error.kind() {
@@ -136,26 +139,37 @@ impl fmt::Debug for Tls {
 
 /// The real runtime, with encrypted TCP connections.
 #[derive(Debug)]
-pub(crate) struct Encrypted(pub(crate) Tls);
+pub(crate) struct Encrypted {
+    plain: TokioRuntime,
+    tls: Tls,
+}
+
+impl Encrypted {
+    pub(crate) fn new(tls: Tls) -> Self {
+        Self { plain: TokioRuntime::default(), tls }
+    }
+}
 
 impl Runtime for Encrypted {
     fn now(&self) -> Instant {
-        TokioRuntime.now()
+        self.plain.now()
     }
 
     fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
         match host {
-            Host::Tcp { name, port } => Box::pin(self.0.connect(name, *port)),
-            Host::Unix(_) => TokioRuntime.connect(host),
+            Host::Tcp { name, port } => {
+                Box::pin(self.tls.connect(&self.plain.addresses, (name, *port)))
+            }
+            Host::Unix(_) => self.plain.connect(host),
         }
     }
 
     fn unique_id(&self) -> uuid::Uuid {
-        TokioRuntime.unique_id()
+        self.plain.unique_id()
     }
 
     fn spawn(&self, task: Boxed<'static, ()>) {
-        TokioRuntime.spawn(task);
+        self.plain.spawn(task);
     }
 }
 

@@ -365,6 +365,10 @@ pub enum LossReason {
     /// its lease had run out.
     #[error("the holder's node was deleted by another client")]
     NodeDeleted,
+    /// The servers refused to check the holder's node, so nothing can prove that it is there: its access
+    /// control list does not let this client read it.
+    #[error("the servers do not let this client check the holder's node")]
+    CheckRefused,
     /// Another client asked for the lock, and then took it by force.
     #[error("it was taken by force, after a request to give it back")]
     Revoked,

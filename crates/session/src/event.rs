@@ -1,6 +1,6 @@
 //! Event: what the session reports to its caller.
 
-use lockkeeper_wire::{ErrorCode, Response, SessionId, Zxid};
+use lockkeeper_wire::{ErrorCode, Response, SessionId, ZnodePath, Zxid};
 
 use crate::error::RequestError;
 use crate::heartbeat::HoldId;
@@ -45,6 +45,15 @@ pub enum Event<T> {
     NodeGone {
         /// The hold that it was.
         id: HoldId,
+    },
+    /// This client may not check a held node, so it will never be proven again: the hold is over.
+    CheckRefused {
+        /// The hold that it was.
+        id: HoldId,
+        /// Its node.
+        path: ZnodePath,
+        /// The server's reason.
+        code: ErrorCode,
     },
     /// A hold was in jeopardy, and its node is proven again.
     HeldAgain {

@@ -87,6 +87,14 @@ pub(crate) struct Checked {
     pub(crate) after: Zxid,
 }
 
+/// A hold that is over, as a server has refused to check its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) id: HoldId,
+    pub(crate) path: ZnodePath,
+    pub(crate) code: ErrorCode,
+}
+
 /// Whom a heartbeat is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -267,24 +275,29 @@ impl Heartbeat {
         }
     }
 
-    /// Takes the results of a heartbeat; returns the holds whose nodes are gone.
+    /// Takes the results of a heartbeat; returns the holds that are over: their nodes are gone, or this
+    /// client may not check them, and what is never proven is not held.
     pub(crate) fn answered(
         &mut self,
         checked: Vec<HoldId>,
         results: &[OpResult],
         now: Instant,
-    ) -> Vec<HoldId> {
-        let gone: Vec<_> = checked
+    ) -> Vec<Over> {
+        let over: Vec<_> = checked
             .into_iter()
             .zip(results)
-            .filter(|(_, result)| **result == OpResult::Error(Some(ErrorCode::NoNode)))
-            .filter_map(|(id, _)| self.holds.remove(&id).map(|_| id))
+            .filter_map(|(id, result)| match result {
+                OpResult::Error(Some(code @ (ErrorCode::NoNode | ErrorCode::NoAuth))) => {
+                    self.holds.remove(&id).map(|held| Over { id, path: held.path, code: *code })
+                }
+                _ => None,
+            })
             .collect();
-        // One missing node fails the whole `multi`, so the others are still unproven.
-        if !gone.is_empty() && self.due.is_some() {
+        // One check that fails fails the whole `multi`, so the others are still unproven.
+        if !over.is_empty() && self.due.is_some() {
             self.due = Some(now);
         }
-        gone
+        over
     }
 
     /// A check of these nodes was committed that was sent at that time.

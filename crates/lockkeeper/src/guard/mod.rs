@@ -501,6 +501,10 @@ impl Guard {
     fn unproven(&self) -> Unheld {
         match self.rides_out() {
             true => Unheld::Jeopardy,
+            // As in `judge`.
+            false if self.nodes().any(|(hold, _)| hold.state().proof.is_none()) => {
+                Unheld::Lost(LossReason::CheckRefused)
+            }
             false => Unheld::Lost(LossReason::DeadlinePassed),
         }
     }

@@ -77,10 +77,12 @@ pub(super) fn judge(
         return Ok((deadline, seen.contact));
     }
 
-    match seen.proof.is_some_and(|proof| proof.rides_out) {
-        true => Err(Unheld::Jeopardy),
-        false => Err(Unheld::Lost(LossReason::DeadlinePassed)),
-    }
+    Err(match seen.proof {
+        Some(proof) if proof.rides_out => Unheld::Jeopardy,
+        Some(_) => Unheld::Lost(LossReason::DeadlinePassed),
+        // It is proven no more, although it is not gone.
+        None => Unheld::Lost(LossReason::CheckRefused),
+    })
 }
 
 /// Whether the node was proven in the lease as it is, and its deadline has not passed.

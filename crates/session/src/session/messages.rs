@@ -11,7 +11,7 @@ use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
 use crate::config::MOST_SKIPPED;
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Checked, HoldId, LookOutcome};
+use crate::heartbeat::{Checked, HoldId, LookOutcome, Over};
 use crate::requests::{Origin, Replacement, Sent};
 use crate::time::Instant;
 use crate::watch_event::WatchEvent;
@@ -272,8 +272,11 @@ impl<T> Session<T> {
         if results.iter().all(|result| *result == OpResult::Check) {
             self.note_commit(&checked, zxid);
         }
-        for id in self.heartbeat.answered(checked.holds, &results, now) {
-            self.events.push_back(Event::NodeGone { id });
+        for Over { id, path, code } in self.heartbeat.answered(checked.holds, &results, now) {
+            self.events.push_back(match code {
+                ErrorCode::NoNode => Event::NodeGone { id },
+                code => Event::CheckRefused { id, path, code },
+            });
         }
     }
 

@@ -28,6 +28,24 @@ fn held_nodes_are_proven_by_committed_checks() {
     assert_eq!(ops.len(), 1, "the other one is proven at once");
 }
 
+/// One node that the client may not check failed every heartbeat, so all that it held was lost.
+#[test]
+fn a_check_that_is_refused_ends_its_hold_and_no_other() {
+    let mut world = World::connected();
+    let (_kept, hidden) = (world.hold("/kept"), world.hold("/hidden"));
+    world.pass(world.timing().renewal_interval()).unwrap();
+    let (xid, Request::Multi(_)) = world.request() else { panic!("due") };
+    let failed = vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::NoAuth))];
+    world.reply(xid, Ok(Response::Multi(failed))).unwrap();
+    let (path, code) = (ZnodePath::new("/hidden").unwrap(), ErrorCode::NoAuth);
+    assert_eq!(world.events(), [Event::CheckRefused { id: hidden, path, code }]);
+    assert_eq!(world.session.proof(hidden), None);
+
+    world.pass(Duration::ZERO).unwrap();
+    let (_, Request::Multi(ops)) = world.request() else { panic!() };
+    assert_eq!(ops.len(), 1, "the other one is proven at once");
+}
+
 /// F1: a lock that was granted after a wait was lost on a healthy server. The first heartbeat was
 /// due an interval after the grant, however old the newest proof was by then.
 #[test]
