@@ -124,9 +124,13 @@ impl Dialer {
         self.faults.clear();
     }
 
-    pub(crate) fn failed(&mut self, host: Host, fault: Fault) {
+    /// There is no session with a server, or none any more. Returns whether the reason is another
+    /// one than the last time.
+    pub(crate) fn failed(&mut self, host: Host, fault: Fault) -> bool {
         self.failures = self.failures.saturating_add(1);
-        self.faults.insert(host.to_string(), (host, fault));
+        let why = fault.why.clone();
+        let last = self.faults.insert(host.to_string(), (host, fault));
+        last.is_none_or(|(_, last)| last.why != why)
     }
 
     pub(crate) fn tried(&self) -> Tried {
@@ -151,7 +155,7 @@ impl Dialer {
 
         let rounds = self.failures / hosts;
         let longest = match rounds <= HURRIED_ROUNDS {
-            true => timing.retry_interval().min(LONGEST_PAUSE),
+            true => timing.retry_interval(),
             false => LONGEST_PAUSE,
         };
         let pause = (FIRST_PAUSE * 2_u32.pow((rounds - 1).min(10))).min(longest);
@@ -208,6 +212,16 @@ mod tests {
         assert!(pauses[3] <= FIRST_PAUSE && *pauses.iter().max().unwrap() >= LONGEST_PAUSE / 2);
         dialer.succeeded();
         assert_eq!(dialer.pause(timing()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_reason_is_news_once_in_an_outage() {
+        let mut dialer = dialer(1);
+        let host = dialer.hosts[0].clone();
+        let mut is_news = |why| dialer.failed(host.clone(), Fault::passing(why));
+        assert_eq!([is_news("a"), is_news("a"), is_news("b")], [true, false, true]);
+        dialer.succeeded();
+        assert!(dialer.failed(dialer.hosts[0].clone(), Fault::passing("b")));
     }
 
     /// An outage ended, and the holder's lease with it: the pauses had grown to two seconds.

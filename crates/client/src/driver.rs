@@ -79,13 +79,23 @@ pub(crate) async fn drive(driven: Driven, mut dialer: Dialer, failures: Failures
                     Ended::EofInHandshake => shared.refused(),
                     _ => shared.disconnected(),
                 }
-                tracing::debug!(%host, %ended, "connection ended");
+                match ended {
+                    Ended::Session(Disconnect::AuthFailed) => {
+                        tracing::error!(%host, "a server refused the credentials; the client closes");
+                    }
+                    _ => tracing::debug!(%host, %ended, "connection ended"),
+                }
                 (host, ended.into())
             }
             Err(failure) => failure,
         };
 
-        dialer.failed(host, fault);
+        let (server, why) = (host.to_string(), fault.why.clone());
+        let is_news = dialer.failed(host, fault);
+        // Each reason once, however often the server is tried.
+        if is_news && shared.look(|session| session.contact()) != Contact::Closed {
+            tracing::warn!(server, why, "no connection to a server");
+        }
         failures.send_replace(dialer.tried());
     }
 }

@@ -32,7 +32,7 @@ pub enum RequestError {
     Closed,
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
-    AuthFailed,
+    AuthFailed(Outcome),
     /// The request is larger than a server takes.
     #[error(
         "the request takes {len} bytes, more than the {max} that a server takes (jute.maxbuffer)"
@@ -69,7 +69,9 @@ impl RequestError {
     /// Whether the request may have had an effect.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::ConnectionLost(outcome) | Self::SessionExpired(outcome) => *outcome,
+            Self::ConnectionLost(outcome)
+            | Self::SessionExpired(outcome)
+            | Self::AuthFailed(outcome) => *outcome,
             Self::Server(ErrorCode::OperationTimeout | ErrorCode::ConnectionLoss)
             | Self::BadAnswer(_) => Outcome::Unknown,
             _ => Outcome::NotApplied,

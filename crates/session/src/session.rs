@@ -406,8 +406,11 @@ impl<T> Session<T> {
         }
     }
 
-    /// Shows credentials to this and every later server.
+    /// Shows credentials to this and every later server, once each.
     pub fn authenticate(&mut self, now: Instant, credentials: Credentials) {
+        if self.config.credentials.contains(&credentials) {
+            return;
+        }
         if self.phase == Phase::Connected {
             self.send_credentials(now, &credentials);
         }
@@ -548,7 +551,7 @@ impl<T> Session<T> {
             Phase::Idle => self.check_contact(now),
             Phase::Handshaking { since } => {
                 self.check_contact(now);
-                if now.since(since) >= timing.silence_limit() {
+                if now.since(since) >= self.handshake_limit() {
                     return Err(Disconnect::Silent);
                 }
             }
@@ -568,6 +571,13 @@ impl<T> Session<T> {
             }
         }
         Ok(())
+    }
+
+    fn handshake_limit(&self) -> Duration {
+        match self.identity.id {
+            SessionId::NONE => self.timing().new_session_limit(),
+            _ => self.timing().silence_limit(),
+        }
     }
 
     // ----- what came of it --------------------------------------------------------------------
@@ -592,7 +602,7 @@ impl<T> Session<T> {
             Phase::Closed => None,
             Phase::Idle => contact,
             Phase::Handshaking { since } => {
-                earliest([contact, Some(since + timing.silence_limit())])
+                earliest([contact, Some(since + self.handshake_limit())])
             }
             Phase::Connected => {
                 let ping = self.last_sent + timing.ping_interval();

@@ -26,6 +26,12 @@ use crate::config::{Config, LeaseMode};
 /// The shortest time between two heartbeats, unless the session timeout is very short.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(500);
 
+/// A server that makes no session within this is passed over for the next one.
+const LONGEST_NEW_SESSION: Duration = Duration::from_secs(4);
+
+/// The longest time between two attempts to connect.
+const LONGEST_RETRY: Duration = Duration::from_secs(2);
+
 /// The parts of a session timeout.
 ///
 /// ```
@@ -125,10 +131,16 @@ impl Timing {
     }
 
     /// For how long a server may leave something unanswered and be silent, before another one is
-    /// tried; a server that is tried has as long for the handshake. An answer that takes longer,
-    /// while others come, casts doubt on the lease.
+    /// tried; a server that is tried has as long for the handshake of a session that is there. An
+    /// answer that takes longer, while others come, casts doubt on the lease.
     pub fn silence_limit(&self) -> Duration {
         self.timeout / 4
+    }
+
+    /// How long a server has for the handshake of a new session. Its timeout is only wished for yet,
+    /// and may be hours: another server may well be ready meanwhile.
+    pub fn new_session_limit(&self) -> Duration {
+        self.silence_limit().min(LONGEST_NEW_SESSION)
     }
 
     /// How long one attempt to open a connection may take.
@@ -139,7 +151,7 @@ impl Timing {
     /// How long one attempt to open a connection stays the only one, and how long the pause is
     /// before servers that were all tried are tried again.
     pub fn retry_interval(&self) -> Duration {
-        self.timeout / 32
+        (self.timeout / 32).min(LONGEST_RETRY)
     }
 
     // ----- what follows for a holder ----------------------------------------------------------

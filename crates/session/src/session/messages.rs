@@ -38,7 +38,9 @@ impl<T> Session<T> {
                 }
             }
             xid::AUTH if header.error != 0 => {
-                self.finish(&RequestError::AuthFailed);
+                // Servers answer credentials before the requests that they have not finished yet.
+                self.fail_in_flight(RequestError::AuthFailed);
+                self.finish(&RequestError::AuthFailed(Outcome::NotApplied));
                 return Err(Disconnect::AuthFailed);
             }
             xid::AUTH => {}
