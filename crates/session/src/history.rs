@@ -10,6 +10,27 @@ use crate::time::Instant;
 /// Refusals that are further apart say nothing of the time between them: servers may have been away.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
+/// Of so many refusals, one is followed by a handshake for a new session. Few, as a server that has a
+/// quorum again takes whichever is asked for first.
+const REFUSALS_EACH: u32 = 8;
+
+/// For how long servers have refused the session, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    pub(crate) lasts: Duration,
+    /// Whether the next server is to be asked for a new session, if it has lasted long enough.
+    pub(crate) asks_anew: bool,
+}
+
+/// Refusals without a gap.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    since: Instant,
+    last: Instant,
+    /// How many of them came when the session was over for servers that are behind it.
+    beyond: u32,
+}
+
 /// What outlives a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
@@ -21,8 +42,8 @@ pub(crate) struct History {
     /// began. It compares: the server has made the session, which is newer than all that there was.
     /// Another one may not have heard of it, and be behind for a moment, until it has answered a sync.
     is_first: bool,
-    /// Since when servers have refused the session, and when one did so last.
-    refused: Option<(Instant, Instant)>,
+    /// How servers have refused the session.
+    refused: Option<Row>,
 }
 
 impl History {
@@ -43,16 +64,22 @@ impl History {
         self.refused = None;
     }
 
-    /// A server refused the session: for how long servers have done so. They were there all the time,
-    /// if no two refusals are further apart than `limit`, or some seconds.
-    pub(crate) fn refused_for(&mut self, now: Instant, limit: Duration) -> Duration {
-        let is_one_row = |last| now.since(last) <= limit.max(LONGEST_GAP);
-        let since = match self.refused {
-            Some((since, last)) if is_one_row(last) => since,
-            _ => now,
-        };
-        self.refused = Some((since, now));
-        now.since(since)
+    /// A server refused the session, which servers that are behind it do not have for longer than
+    /// `limit`. They were there all the time, if no two refusals are further apart than that, or some
+    /// seconds.
+    pub(crate) fn refused(&mut self, now: Instant, limit: Duration) -> Refused {
+        let is_one_row = |row: &Row| now.since(row.last) <= limit.max(LONGEST_GAP);
+        let row = self.refused.filter(is_one_row);
+        let mut row = row.unwrap_or(Row { since: now, last: now, beyond: 0 });
+        row.last = now;
+
+        let lasts = now.since(row.since);
+        let asks_anew = lasts >= limit && row.beyond.is_multiple_of(REFUSALS_EACH);
+        if lasts >= limit {
+            row.beyond = row.beyond.wrapping_add(1);
+        }
+        self.refused = Some(row);
+        Refused { lasts, asks_anew }
     }
 
     /// The newest transaction that an earlier session has seen, since servers were behind one.

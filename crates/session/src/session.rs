@@ -48,11 +48,20 @@ enum Phase {
     /// No transport.
     Idle,
     /// The handshake is on its way.
-    Handshaking { since: Instant },
+    Handshaking { since: Instant, asks_for: AsksFor },
     /// Requests flow.
     Connected,
     /// Nothing will happen any more.
     Closed,
+}
+
+/// Which session a handshake asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AsksFor {
+    /// The one that there is, or a new one if there is none.
+    Own,
+    /// A new one, although servers may have the one that there is.
+    New,
 }
 
 #[derive(Clone)]
@@ -83,6 +92,8 @@ pub struct Session<T> {
     unreachable: bool,
     closing: bool,
     identity: Identity,
+    /// What the next handshake asks for.
+    asks_for: AsksFor,
     last_zxid: Zxid,
     /// What a server must have applied to be given a new session, if the caller wants that.
     floor: Zxid,
@@ -131,6 +142,7 @@ impl<T> Session<T> {
             unreachable: false,
             closing: false,
             identity,
+            asks_for: AsksFor::Own,
             last_zxid: Zxid(0),
             floor: Zxid(0),
             history: History::default(),
@@ -432,19 +444,25 @@ impl<T> Session<T> {
             return;
         }
 
+        let asks_for = std::mem::replace(&mut self.asks_for, AsksFor::Own);
+        let new = Identity::none(self.config.session_timeout);
+        let (identity, last_zxid_seen) = match asks_for {
+            AsksFor::Own => (&self.identity, self.last_zxid.max(self.floor)),
+            AsksFor::New => (&new, Zxid(0)),
+        };
         let request = ConnectRequest {
             protocol_version: 0,
-            last_zxid_seen: self.last_zxid.max(self.floor),
+            last_zxid_seen,
             timeout_ms: millis(self.config.session_timeout),
-            session_id: self.identity.id,
-            password: self.identity.password.clone(),
+            session_id: identity.id,
+            password: identity.password.clone(),
             read_only: Some(false),
         };
 
         self.output.clear();
         self.to_skip = 0;
         write_frame(&mut self.output, |out| request.encode(out));
-        self.phase = Phase::Handshaking { since: now };
+        self.phase = Phase::Handshaking { since: now, asks_for };
         (self.last_sent, self.last_received) = (now, now);
     }
 
@@ -468,7 +486,9 @@ impl<T> Session<T> {
 
             self.last_received = now;
             match self.phase {
-                Phase::Handshaking { since } => self.handle_handshake(now, since, frame)?,
+                Phase::Handshaking { since, asks_for } => {
+                    self.handle_handshake(now, (since, asks_for), frame)?;
+                }
                 Phase::Connected => self.handle_message(now, frame)?,
                 Phase::Idle | Phase::Closed => {}
             }
@@ -511,12 +531,13 @@ impl<T> Session<T> {
 
     /// The transport is gone: the server closed it in the place of an answer to the handshake. A server
     /// that is behind the session does so. It will never take the session, and while none does, the
-    /// session ends at the others.
+    /// session ends at the others. A server without a quorum does so, too, with every session; when it
+    /// has one again, its leader gives each session its whole timeout.
     ///
-    /// So when servers have refused it for longer than it can last, the session is over, and the next
-    /// connection starts a new one, which any server takes. Should it live on after all, because all
-    /// servers stood still for that long, then only until they expire it: nobody is told of it again,
-    /// and no lease of it goes on.
+    /// So when servers have refused the session for longer than it can last, some of the next handshakes
+    /// ask for a new one. A server that is behind gives that, and the session is over. Should it live
+    /// on after all, then only until the servers expire it: nobody is told of it again, and no lease
+    /// of it goes on. One without a quorum refuses that as well, and nothing ends.
     pub fn handle_refused(&mut self, now: Instant) {
         // Read first: the disconnect changes the phase.
         let is_refused = matches!(self.phase, Phase::Handshaking { .. });
@@ -528,16 +549,21 @@ impl<T> Session<T> {
         }
 
         let limit = self.timing().certainly_over();
-        if self.history.refused_for(now, limit) < limit {
+        let refused = self.history.refused(now, limit);
+        if refused.lasts < limit {
             return;
         }
 
-        if has_begun {
-            self.expire(now);
-            self.advance_close(now);
+        match has_begun {
+            true if self.closing => {
+                self.expire(now);
+                self.advance_close(now);
+            }
+            true if refused.asks_anew => self.asks_for = AsksFor::New,
+            true => {}
+            // All servers are behind, so there is none that a caller could wait for.
+            false => self.floor = Zxid(0),
         }
-        // All servers are behind, so there is none that a caller could wait for.
-        self.floor = Zxid(0);
     }
 
     /// The time that [`Session::poll_timeout`] named has come.
@@ -549,7 +575,7 @@ impl<T> Session<T> {
         match self.phase {
             Phase::Closed => {}
             Phase::Idle => self.check_contact(now),
-            Phase::Handshaking { since } => {
+            Phase::Handshaking { since, .. } => {
                 self.check_contact(now);
                 if now.since(since) >= self.handshake_limit() {
                     return Err(Disconnect::Silent);
@@ -601,7 +627,7 @@ impl<T> Session<T> {
         match self.phase {
             Phase::Closed => None,
             Phase::Idle => contact,
-            Phase::Handshaking { since } => {
+            Phase::Handshaking { since, .. } => {
                 earliest([contact, Some(since + self.handshake_limit())])
             }
             Phase::Connected => {

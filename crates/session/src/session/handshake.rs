@@ -8,7 +8,7 @@ use lockkeeper_wire::{
     AuthRequest, ConnectResponse, Decoder, Record, Request, SessionId, Zxid, xid,
 };
 
-use super::{Identity, Phase, Session};
+use super::{AsksFor, Identity, Phase, Session};
 use crate::config::Credentials;
 use crate::error::Disconnect;
 use crate::event::Event;
@@ -23,20 +23,21 @@ impl<T> Session<T> {
     pub(super) fn handle_handshake(
         &mut self,
         now: Instant,
-        sent: Instant,
+        (sent, asks_for): (Instant, AsksFor),
         frame: Bytes,
     ) -> Result<(), Disconnect> {
         let response = ConnectResponse::decode(&mut Decoder::new(frame))?;
         let resumed = self.identity.id != SessionId::NONE;
         if response.timeout_ms <= 0 || response.session_id == SessionId::NONE {
-            if !resumed {
+            if !resumed || asks_for == AsksFor::New {
                 return Err(Disconnect::Refused);
             }
             self.expire(now);
             return Err(Disconnect::SessionExpired);
         }
 
-        // A server that hands out another session than the one asked for has ended that one.
+        // A server that hands out another session than the one asked for has ended that one. One that
+        // was asked for a new one has refused the old one, as all have for longer than it can last.
         let is_new = response.session_id != self.identity.id;
         if is_new && resumed {
             self.expire(now);

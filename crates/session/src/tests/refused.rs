@@ -49,15 +49,58 @@ fn f6_a_session_that_was_refused_until_it_is_over_takes_its_zxid_with_it() {
     assert!(!world.events().contains(&Event::Expired { session: SessionId(7) }));
     world.pass(seconds(1.0)).unwrap();
     world.is_refused();
-    assert_eq!(world.events(), [Event::Expired { session: SessionId(7) }]);
+    world.events();
 
     let request = world.connect(8);
     assert_eq!((request.session_id, request.last_zxid_seen), (SessionId::NONE, Zxid(0)));
-    assert_eq!(world.events(), [Event::Connected { session: SessionId(8), is_new: true }]);
+    let expired = Event::Expired { session: SessionId(7) };
+    let connected = Event::Connected { session: SessionId(8), is_new: true };
+    assert_eq!(world.events(), [expired, connected]);
     world.is_at(3);
     assert_eq!(world.events(), [Event::Rewound { seen: Zxid(50), now: Zxid(3) }]);
     world.is_at(4);
     assert_eq!(world.events(), [], "told once");
+}
+
+/// A server without a quorum closes every handshake, and its leader gives each session its whole
+/// timeout when there is one again: a session that lived on was given up, with a lock in jeopardy.
+#[test]
+fn a_session_that_no_server_can_take_is_not_over() {
+    let mut world = World::ahead();
+    world.is_refused();
+    world.is_refused_for(world.timing().certainly_over() - seconds(1.0));
+    world.pass(seconds(1.0)).unwrap();
+    world.is_refused();
+
+    let mut new = 0;
+    for _ in 0..800 {
+        world.pass(seconds(1.0)).unwrap();
+        let request = world.is_refused();
+        match request.session_id {
+            SessionId::NONE => new += 1,
+            own => assert_eq!((own, request.last_zxid_seen), (SessionId(7), Zxid(50))),
+        }
+    }
+    assert_eq!(new, 100, "asked for now and then, in case that all servers are behind");
+    world.events();
+
+    // The last of eight was not followed by another one.
+    world.is_refused();
+    world.connect(7);
+    assert_eq!(world.events(), [Event::Connected { session: SessionId(7), is_new: false }]);
+}
+
+/// A server that has room for no new session says nothing of the old one.
+#[test]
+fn a_new_session_that_is_refused_in_words_ends_no_old_one() {
+    let mut world = World::ahead();
+    world.is_refused();
+    world.is_refused_for(world.timing().certainly_over() - seconds(1.0));
+    world.pass(seconds(1.0)).unwrap();
+    world.is_refused();
+    assert_eq!(world.shake().session_id, SessionId::NONE);
+    assert_eq!(world.answer_handshake(0), Err(Disconnect::Refused));
+    assert_eq!(world.session.id(), SessionId(7));
 }
 
 /// A follower of a value on servers that were wiped stayed on the old one for good if its next session lost
