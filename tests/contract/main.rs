@@ -58,12 +58,17 @@ use lockkeeper::{
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::locks::Exclusive;
 
 /// What no test comes near unless it hangs.
 const LIMIT: Duration = Duration::from_secs(240);
+
+/// How often a test may wake up within a second in which no server can be reached. Its client tries to connect,
+/// which is 20 times; one request that is repeated after the first pause each time is another 100.
+const IDLE: u64 = 60;
 
 /// The lock that each test is about; every test has a server, or a chroot, of its own.
 const LOCK: &str = "/locks/orders";
@@ -182,6 +187,37 @@ async fn shut(client: &Client, node: &ZnodePath) -> Result<()> {
 /// Whether a transaction failed because somebody may not do what it asks for.
 fn is_no_auth(error: &TransactionError) -> bool {
     matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
+}
+
+/// Cuts a client off while reads of what `write` changes are tried again and again. Returns when no server
+/// could be reached for a session timeout, and all requests fail at once.
+pub(crate) async fn cut_off_at_reads(
+    participant: &Participant,
+    write: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let proxy = &participant.proxy;
+    proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, usize::MAX);
+    proxy.clear();
+    write.await?;
+    proxy.passes(|passed| gets(passed) > 0).await;
+    proxy.freeze();
+    let mut status = participant.client.status();
+    status.wait_for(|status| status.contact == Contact::Unreachable).await?;
+    Ok(())
+}
+
+/// Ends what [`cut_off_at_reads`] began.
+pub(crate) fn reconnect(participant: &Participant) {
+    participant.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, 0);
+    participant.proxy.restore();
+}
+
+/// How often this test wakes up within a second.
+pub(crate) async fn wake_ups() -> u64 {
+    let metrics = Handle::current().metrics();
+    let before = metrics.worker_park_count(0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    metrics.worker_park_count(0) - before
 }
 
 /// Waits until the client has a session that is not this one.

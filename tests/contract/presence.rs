@@ -11,8 +11,8 @@ use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
 use crate::rw_lock::replies;
+use crate::{IDLE, contract, cut_off_at_reads, reconnect, wake_ups};
 
 contract!("presence":
     a_node_is_there_until_its_presence_ends,
@@ -41,6 +41,7 @@ contract!("presence":
     an_update_is_not_confirmed_while_the_node_has_the_old_data,
     an_update_does_not_touch_anothers_node,
     an_update_costs_one_write,
+    nothing_is_asked_while_no_server_can_be_reached,
     a_protected_name_is_kept_over_sessions,
 );
 
@@ -504,6 +505,39 @@ async fn an_update_costs_one_write(backend: Backend) -> Result<()> {
     participant.proxy.passes(read).await;
     assert_eq!(participant.proxy.requests(), [OpCode::Multi, OpCode::GetData]);
     presence.end().await?;
+    Ok(())
+}
+
+/// Each request failed at once, and the next one came 10 to 20 ms later, for as long as the outage lasted.
+///
+/// Seen to fail without `retry::outlast`, where the node is read and where it is written.
+async fn nothing_is_asked_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(2));
+    let (participant, other) =
+        (backend.participant_with(builder).await?, backend.observer().await?);
+    let client = &participant.client;
+    let read = Presence::builder(client, NODE).data("read").start().await?;
+    let written = Presence::builder(client, "/workers/8").data("old").start().await?;
+    let first = present(&written, Zxid(0)).await?;
+    let write = async {
+        other.set_data(&node(), "by another", None).await?;
+        Ok(())
+    };
+    cut_off_at_reads(&participant, write).await?;
+    let idle = wake_ups().await;
+    assert!(idle < IDLE, "{idle} within a second");
+    let mut updating = std::pin::pin!(written.update("new"));
+    tokio::select! {
+        updated = &mut updating => bail!("the node is there still: {updated:?}"),
+        idle = wake_ups() => assert!(idle < IDLE, "{idle} within a second"),
+    }
+
+    reconnect(&participant);
+    updating.await?;
+    // The session was over by then.
+    present(&written, first).await?;
+    assert_eq!(&client.data(written.path()).await?.0[..], b"new");
+    read.end().await?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use lockkeeper::{
     AcquireError, CacheError, Change, Client, Counter, CreateMode, Election, Group, IdBlocks,
     LossReason, Mutex, Presence, PresenceError, PresenceState, ServiceDirectory, TreeCache,
-    ZnodePath, blocking,
+    WhenTaken, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::Backend;
 use tokio::runtime::Runtime;
@@ -23,6 +23,7 @@ contract!("several runtimes":
     a_blocking_add_in_async_code_goes_on,
     what_was_begun_in_a_runtime_that_has_ended_goes_on,
     a_lingering_node_does_not_stay_when_a_runtime_has_ended,
+    a_start_that_is_given_up_makes_room_for_the_next,
     the_end_of_the_clients_runtime_is_told,
     a_session_that_ends_while_its_program_stands_still_is_named,
     a_filter_that_panics_ends_its_cache,
@@ -178,6 +179,36 @@ async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(backend: Backen
     in_time(theirs.acquire()).await??.release().await?;
     drop(ours);
     Ok(())
+}
+
+/// In a runtime that stands still from then on, and where there is none.
+///
+/// Seen to fail with the wait for the delete in the runtime of whoever gave it up: the next start hung in the
+/// first case, and was refused in the second, as its own session had the node.
+async fn a_start_that_is_given_up_makes_room_for_the_next(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    alice.client.create(&path("/workers"), "", CreateMode::Persistent).await?;
+    elsewhere(move || {
+        let (still, other) = (runtime(), runtime());
+        let node = Presence::builder(&alice.client, "/workers/7").when_taken(WhenTaken::Fail);
+        for has_runtime in [true, false] {
+            alice.proxy.hold_replies();
+            let mut given_up = Box::pin(node.clone().start());
+            still.block_on(begun(given_up.as_mut()));
+            match has_runtime {
+                true => still.block_on(async { drop(given_up) }),
+                false => drop(given_up),
+            }
+
+            let mut next = Box::pin(node.clone().start());
+            other.block_on(begun(next.as_mut()));
+            alice.proxy.restore();
+            let next = other.block_on(in_time(next))??;
+            other.block_on(in_time(next.end()))??;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Seen to fail without a word at the end of the tasks: requests, changes and views were waited for for ever,

@@ -1,6 +1,7 @@
 //! What a tree cache promises, on every server.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use lockkeeper::{
@@ -11,7 +12,7 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
+use crate::{IDLE, contract, cut_off_at_reads, reconnect, wake_ups};
 
 contract!("tree cache":
     a_cache_is_complete_when_it_is_open,
@@ -20,6 +21,7 @@ contract!("tree cache":
     what_happened_while_it_was_cut_off_is_told_once,
     what_happened_between_two_sessions_is_told_once,
     while_it_is_cut_off_the_last_snapshot_stays,
+    it_does_not_read_while_no_server_can_be_reached,
     the_first_watch_may_be_lost,
     a_server_that_closes_at_the_watch_is_named,
     a_cache_over_a_bound_ends_and_says_so,
@@ -212,6 +214,28 @@ async fn while_it_is_cut_off_the_last_snapshot_stays(backend: Backend) -> Result
     is_current(&cache, &participant).await;
     assert_eq!(cache.snapshot().get("/config/a").map(|node| node.data()), Some(&b"new"[..]));
     assert!(cache.as_of() > as_of);
+    Ok(())
+}
+
+/// Each read failed at once, and the next one came 10 to 20 ms later, for as long as the outage lasted.
+///
+/// Seen to fail without `retry::reachable`.
+async fn it_does_not_read_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
+    let short = Client::builder().session_timeout(Duration::from_secs(2));
+    let (participant, writer) = (backend.participant_with(short).await?, backend.observer().await?);
+    make(&writer, &["/config", "/config/a"]).await?;
+    let cache = TreeCache::open(&participant.client, ROOT).await?;
+    let mut changes = cache.changes();
+    let write = async {
+        writer.set_data(&path("/config/a"), "new", None).await?;
+        Ok(())
+    };
+    cut_off_at_reads(&participant, write).await?;
+    let wake_ups = wake_ups().await;
+    assert!(wake_ups < IDLE, "{wake_ups} within a second");
+
+    reconnect(&participant);
+    assert_eq!(told(&changes.next().await?.changes), ["changed /config/a"]);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use lockkeeper::{Added, Counter, Election, IdBlocks, Publication, Shared};
+use anyhow::{Context, Result, bail};
+use lockkeeper::{Added, Counter, Election, IdBlocks, Presence, Publication, Shared, WhenTaken};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -20,6 +20,7 @@ contract!("a call that nobody polls":
     a_set_stalls_no_other,
     an_edition_stalls_no_other,
     a_proclamation_stalls_no_other,
+    the_end_of_a_presence_stalls_no_next_one,
 );
 
 /// What no call takes unless it waits for one that nobody polls.
@@ -151,5 +152,32 @@ async fn a_proclamation_stalls_no_other(backend: Backend) -> Result<()> {
         assert_eq!(told.as_deref(), Some("second"), "{known}");
     }
     leadership.resign().await?;
+    Ok(())
+}
+
+/// As of a wait for the end that was given up, in a variable that is still there.
+///
+/// Seen to fail with the delete in the future of the end: the next one waited for ever.
+async fn the_end_of_a_presence_stalls_no_next_one(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let start =
+        || Presence::builder(&alice.client, "/workers/7").when_taken(WhenTaken::Fail).start();
+    for is_under_way in [false, true] {
+        let mut held = pin!(start().await?.end());
+        alice.proxy.clear();
+        alice.proxy.hold_replies();
+        begun(held.as_mut()).await;
+        let asked = |passed: &[Passed]| passed.contains(&Passed::Request(OpCode::Sync));
+        tokio::select! {
+            ended = held.as_mut() => bail!("nothing has been answered yet: {ended:?}"),
+            () = alice.proxy.passes(asked), if is_under_way => {}
+            () = std::future::ready(()), if !is_under_way => {}
+        }
+
+        alice.proxy.restore();
+        let next = goes_on(start()).await?;
+        held.await?;
+        goes_on(next.end()).await?;
+    }
     Ok(())
 }

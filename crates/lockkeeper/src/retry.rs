@@ -150,6 +150,16 @@ pub(crate) async fn reachable(client: &Client) {
     let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
 }
 
+/// Returns when work that goes on by itself may repeat a request that failed for now. One that failed because
+/// no server could be reached waits until one can, as the next one would fail at once; any other waits for a
+/// moment.
+pub(crate) async fn outlast(client: &Client, error: &Error) {
+    match error.is_unreachable() {
+        true => reachable(client).await,
+        false => pause().await,
+    }
+}
+
 /// Returns when no server could be reached for a session timeout, or the client is closed, with that as the
 /// reason why the lock cannot be waited for.
 pub(crate) async fn out_of_reach(client: &Client, lock: &ZnodePath) -> AcquireError {

@@ -97,6 +97,17 @@ impl From<CacheError> for Stop {
     }
 }
 
+/// What the next reads wait for.
+#[derive(Debug, Default)]
+enum Hindrance {
+    #[default]
+    None,
+    /// A server refused reads, or is behind: they wait for a moment.
+    Refusal,
+    /// No server could be reached for a session timeout: they wait until one can.
+    Outage,
+}
+
 /// Keeps a view up to date.
 #[derive(Debug)]
 pub(crate) struct Follower {
@@ -111,8 +122,7 @@ pub(crate) struct Follower {
     reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
-    /// Whether a server refused reads, or is behind: the next ones wait for a moment.
-    needs_pause: bool,
+    hindrance: Hindrance,
     /// When to look again at nodes that may not be read, and after which pause.
     next_look: Option<tokio::time::Instant>,
     look_pause: Duration,
@@ -151,7 +161,7 @@ impl Follower {
             in_flight,
             reading,
             shared: None,
-            needs_pause: false,
+            hindrance: Hindrance::None,
             next_look: None,
             look_pause: FIRST_LOOK,
         };
@@ -221,8 +231,10 @@ impl Follower {
 
     /// Takes one answer, or what the watch was told.
     async fn step(&mut self) -> Result<(), Stop> {
-        if std::mem::take(&mut self.needs_pause) {
-            retry::pause().await;
+        match std::mem::take(&mut self.hindrance) {
+            Hindrance::None => {}
+            Hindrance::Refusal => retry::pause().await,
+            Hindrance::Outage => retry::reachable(&self.client).await,
         }
         self.send_reads()?;
 
@@ -385,7 +397,12 @@ impl Follower {
             return Err(CacheError::from(error).into());
         }
         let is_lost = error.code().is_none() && !error.is_unreachable();
-        self.needs_pause = !is_lost;
+        self.hindrance = match error.is_unreachable() {
+            true => Hindrance::Outage,
+            // On the next connection they are read at once.
+            false if is_lost => Hindrance::None,
+            false => Hindrance::Refusal,
+        };
         if is_batch && is_lost && !error.is_session_expired() {
             self.batches.lost(sent, self.client.now());
         }
@@ -446,7 +463,7 @@ impl Follower {
         drop(self.client.sync(&self.root));
         let next = arrival.next();
         self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
-        self.needs_pause = true;
+        self.hindrance = Hindrance::Refusal;
         true
     }
 
@@ -471,10 +488,10 @@ impl Follower {
                     self.view.watched(Rearms::once(arrived.arrival));
                     return Ok(());
                 }
-                Err(error) if may_succeed_later(&error) => {
-                    if self.shared.is_none() && error.is_unreachable() {
-                        return Err(error.into());
-                    }
+                Err(error) if error.is_unreachable() && self.shared.is_some() => {
+                    retry::reachable(&self.client).await;
+                }
+                Err(error) if may_succeed_later(&error) && !error.is_unreachable() => {
                     backoff.pause().await;
                 }
                 Err(error) => return Err(error.into()),

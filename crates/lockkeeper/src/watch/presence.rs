@@ -206,7 +206,7 @@ pub struct Presence {
     updates: mpsc::UnboundedSender<Update>,
     /// Dropping it stops the task.
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Option<Keeper>>,
+    task: JoinHandle<Result<(), Error>>,
     in_use: InUse,
 }
 
@@ -343,10 +343,6 @@ impl Presence {
         // It is gone only if it has ended by itself.
         let _ = self.stop.send(());
         // It fails only if its runtime has ended, or it has panicked, which has begun the delete.
-        let Ok(Some(keeper)) = self.task.await else { return Ok(()) };
-        match keeper.end().await {
-            Err(error) if error.is_session_expired() => Ok(()),
-            result => result,
-        }
+        self.task.await.unwrap_or(Ok(()))
     }
 }

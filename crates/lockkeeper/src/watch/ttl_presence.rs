@@ -12,7 +12,7 @@ use lockkeeper_client::{
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::retry::{Unanswered, retry_pause};
+use crate::retry::{Unanswered, reachable, retry_pause};
 use crate::watch::presence::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
@@ -98,9 +98,10 @@ impl TtlPresenceBuilder {
 ///
 /// # Guarantees
 ///
-/// - The node is there while its program keeps it alive, over sessions, outages and restarts that
-///   are shorter than its time to live. When nobody keeps it alive for that long, the servers
-///   delete it.
+/// - The node is there while its program keeps it alive, also in later sessions. It is touched each
+///   half of its time to live, and after an outage as soon as a server is reached. So outages and
+///   restarts that are shorter than that half do not end it.
+/// - When nobody keeps it alive for its time to live, the servers delete it.
 /// - It never writes over, keeps alive or deletes another's node. The child `touch` says whose it
 ///   is. It is read before each write, and written only as it was read.
 ///
@@ -248,23 +249,27 @@ impl Keeper {
                 },
                 next = async {
                     tokio::time::sleep(pause).await;
+                    reachable(&self.options.client).await;
                     self.keep(seen).await
                 } => next,
             };
 
-            pause = touching;
-            match next {
-                Ok(next) => seen = next,
+            pause = match next {
+                Ok(next) => {
+                    seen = next;
+                    touching
+                }
                 Err(too_long @ PresenceError::TooLong { .. }) => {
                     self.state.tell(PresenceState::Stuck(too_long));
-                    pause = touching.max(STUCK_PAUSE);
+                    touching.max(STUCK_PAUSE)
                 }
-                Err(PresenceError::Request(error)) if error.is_unreachable() => {}
+                // The touch is overdue: after the outage, less than a half may be left.
+                Err(PresenceError::Request(error)) if error.is_unreachable() => Duration::ZERO,
                 Err(error) => {
                     self.state.tell(PresenceState::Ended(error));
                     return Ok(());
                 }
-            }
+            };
         }
     }
 

@@ -7,7 +7,6 @@ use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
     Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
 };
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::retry::{self, Backoff, LONGEST_PAUSE, TooLong, Unanswered};
@@ -110,17 +109,16 @@ impl fmt::Debug for Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         let Some(target) = self.target() else { return };
-        let deleted = self.terms.client.clean_up_confirmed(target);
-        // Without a runtime nobody can wait for it, and it goes on all the same.
-        if let Ok(runtime) = Handle::try_current() {
-            let reservation = self.reservation.take();
-            runtime.spawn(async move {
-                // One that fails for good, or when no server could be reached for a whole session timeout,
-                // keeps nobody waiting.
-                drop(deleted.await);
-                drop(reservation);
-            });
-        }
+        let client = &self.terms.client;
+        let deleted = client.clean_up_confirmed(target);
+        let reservation = self.reservation.take();
+        // The runtime of whoever drops it may stand still, and there may be none.
+        client.tokio_runtime().spawn(async move {
+            // One that fails for good, or when no server could be reached for a whole session timeout,
+            // keeps nobody waiting.
+            drop(deleted.await);
+            drop(reservation);
+        });
     }
 }
 
@@ -159,34 +157,38 @@ impl Keeper {
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
 
-    /// Until it is stopped: gives itself to whoever asked for that and is to [end](Keeper::end) it. If nobody
-    /// takes it, it is dropped, and deletes by itself what is left.
+    /// Until it is stopped. If somebody asks for its end, the delete is made here: the reservation must not
+    /// wait for a caller who polls no more. Otherwise it is dropped, and deletes by itself what is left.
     pub(super) async fn run(
         mut self,
         first: Watching,
         stopped: oneshot::Receiver<()>,
-    ) -> Option<Self> {
-        let is_asked_for = tokio::select! {
+    ) -> Result<(), Error> {
+        let asked = tokio::select! {
             // One order, so that a simulation can be repeated.
             biased;
-            asked = stopped => asked.is_ok(),
+            asked = stopped => asked,
             error = self.keep(first) => {
                 self.state.tell(PresenceState::Ended(error));
-                return None;
+                return Ok(());
             }
         };
-        is_asked_for.then_some(self)
+        match asked {
+            Ok(()) => self.end().await,
+            Err(_) => Ok(()),
+        }
     }
 
     /// Deletes what is left, and waits until that is certain.
-    ///
-    /// # Cancel safety
-    /// It is deleted in the background.
-    pub(super) async fn end(mut self) -> Result<(), Error> {
+    async fn end(mut self) -> Result<(), Error> {
         let Some(target) = self.target() else { return Ok(()) };
         let deleted = self.terms.client.clean_up_confirmed(target).await;
         self.own_node = OwnNode::None;
-        deleted
+        match deleted {
+            // The node has gone with its session.
+            Err(error) if error.is_session_expired() => Ok(()),
+            deleted => deleted,
+        }
     }
 
     async fn keep(&mut self, first: Watching) -> PresenceError {
@@ -271,7 +273,9 @@ impl Keeper {
                     Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
                         break Own { stat, watcher };
                     }
-                    Err(error) if error.is_retryable() => retry::pause().await,
+                    Err(error) if error.is_retryable() => {
+                        retry::outlast(&self.terms.client, &error).await;
+                    }
                     // It is there still, and may be shown again.
                     Err(error) if is_unreadable(&error) => {
                         tokio::time::sleep(LONGEST_PAUSE).await;
@@ -320,7 +324,7 @@ impl Keeper {
                 Err(TransactionError::Request(error)) if error.is_retryable() => {
                     let size = (data.len(), begun);
                     too_long = unanswered.one_more(&client, &error, size);
-                    retry::pause().await;
+                    retry::outlast(&client, &error).await;
                 }
                 Err(refusal) => return Err(refusal.into()),
             }
@@ -342,7 +346,7 @@ impl Keeper {
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(false),
                 Err(error) if error.is_session_expired() => return Ok(false),
-                Err(error) if error.is_retryable() => retry::pause().await,
+                Err(error) if error.is_retryable() => retry::outlast(&client, &error).await,
                 Err(error) => return Err(error.into()),
             }
         }
