@@ -21,12 +21,15 @@ contract!("a publication":
     the_end_of_the_session_between_parts,
     what_is_remembered_is_of_this_session,
     what_is_something_else_stays,
+    editions_that_nobody_published_are_refused,
     a_missing_parent_is_made,
     a_version_that_has_come_around_is_told,
     a_damaged_edition_is_no_place_to_go_back_to,
     more_than_can_be_kept_is_not,
     a_node_of_others_below_stays,
     a_server_that_is_behind_hides_no_edition,
+    an_edition_that_may_not_be_read_hides_no_other,
+    an_edition_with_parts_that_are_too_long_is_told_once,
     one_that_is_dropped_leaves_nothing,
     one_that_is_refused_half_way_leaves_nothing,
     what_is_left_of_one_goes_before_parts_are_written,
@@ -265,6 +268,36 @@ async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
     Ok(())
 }
 
+/// Every program that published something panicked.
+///
+/// Seen to fail with names and numbers that were taken for those of editions, whatever they were.
+async fn editions_that_nobody_published_are_refused(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    // The next edition deletes the node of the last one.
+    let routes: Routes = Publication::builder(&alice.client, ROUTES).keep(1).build()?;
+    let good = "0c1f7a4e-95d4-4d1c-9a75-3f0c7d0c2a11";
+    alice.client.create(routes.path(), "", CreateMode::Persistent).await?;
+    for (number, id) in [(1, "a/b"), (1, ".."), (u64::MAX, good)] {
+        let editions = format!(r#"[{{"number":{number},"id":"{id}","parts":0,"bytes":2}}]"#);
+        let line = format!(
+            r#"{{"lockkeeper_publication":1,"editions":{editions},"inline":false}}{}"#,
+            '\n'
+        );
+        alice.client.set_data(routes.path(), line.clone(), None).await?;
+
+        for error in [
+            routes.publish(&"a".to_owned()).await.expect_err("nobody published that"),
+            routes.publish(&long("a")).await.expect_err("nobody published that"),
+            routes.rollback(number).await.expect_err("nobody published that"),
+        ] {
+            assert!(matches!(error, ValueError::Undecodable { .. }), "{error:?}");
+        }
+        assert!(matches!(routes.follow().next().await?, ValueChange::Invalid { .. }));
+        assert_eq!(alice.client.data(routes.path()).await?.0, line);
+    }
+    Ok(())
+}
+
 async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     for (path, text) in [("/shop/routes", "short".to_owned()), ("/store/routes", long("a"))] {
@@ -391,6 +424,69 @@ async fn a_server_that_is_behind_hides_no_edition(backend: Backend) -> Result<()
     bob.proxy.cut();
     bob.proxy.restore();
     assert!(following.await?? == long("a"));
+    Ok(())
+}
+
+/// Who may read the parts of the only edition.
+async fn permit(other: &Client, routes: &Routes, permissions: Permissions) -> Result<()> {
+    let edition = other.children(routes.path()).await?.0.remove(0);
+    let part = routes.path().child(&edition)?.child("00001")?;
+    other.set_acl(&part, Acl::world(permissions), None).await?;
+    Ok(())
+}
+
+/// A follower was stuck on it for good. Yet it is not lost either: it may be readable by then.
+///
+/// Seen to fail when only what had been told was left behind: each call failed.
+async fn an_edition_that_may_not_be_read_hides_no_other(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
+    ours.publish(&long("a")).await?;
+    permit(&alice.client, &ours, Permissions::ADMIN | Permissions::DELETE).await?;
+    bob.client.sync(theirs.path()).await?;
+    let (mut first, mut second) = (theirs.follow(), theirs.follow());
+    for followed in [&mut first, &mut second] {
+        for _ in 0..2 {
+            let error = followed.next().await.expect_err("it may not be read");
+            assert!(!error.is_retryable() && !followed.is_current(), "{error}");
+        }
+    }
+
+    permit(&alice.client, &ours, Permissions::ALL).await?;
+    bob.client.sync(theirs.path()).await?;
+    assert!(next(&mut first).await? == long("a"));
+    assert!(first.is_current());
+
+    permit(&alice.client, &ours, Permissions::ADMIN | Permissions::DELETE).await?;
+    ours.publish(&"b".to_owned()).await?;
+    // The event is there before the answer.
+    bob.client.sync(theirs.path()).await?;
+    assert_eq!(next(&mut second).await?, "b");
+    assert_eq!(next(&mut first).await?, "b");
+    Ok(())
+}
+
+/// A follower was stuck on it for good, and asked for the parts at each call.
+///
+/// Seen to fail with an error instead of a change: each call failed.
+async fn an_edition_with_parts_that_are_too_long_is_told_once(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let client = Client::builder().max_frame(100_000).connect(&backend.connect_string()).await?;
+    let (ours, theirs) = (routes(&alice.client)?, routes(&client)?);
+    let mut followed = theirs.follow();
+    ours.publish(&"a".to_owned()).await?;
+    client.sync(theirs.path()).await?;
+    assert_eq!(next(&mut followed).await?, "a");
+    ours.publish(&long("b")).await?;
+    match followed.next().await? {
+        ValueChange::Invalid { reason, .. } => assert!(reason.contains("100000"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(followed.is_current());
+    assert_eq!(followed.latest().expect("one").value, "a");
+    ours.publish(&"c".to_owned()).await?;
+    assert_eq!(next(&mut followed).await?, "c");
+    client.close().await;
     Ok(())
 }
 

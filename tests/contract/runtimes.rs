@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::{
     AcquireError, CacheError, Change, Client, Counter, CreateMode, Election, Group, IdBlocks,
-    LossReason, Mutex, Presence, PresenceError, PresenceState, ServiceDirectory, TreeCache,
-    WhenTaken, ZnodePath, blocking,
+    LossReason, Mutex, Outcome, Presence, PresenceError, PresenceState, ServiceDirectory,
+    TreeCache, ValueError, WhenTaken, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::Backend;
 use tokio::runtime::Runtime;
@@ -25,6 +25,7 @@ contract!("several runtimes":
     a_lingering_node_does_not_stay_when_a_runtime_has_ended,
     a_start_that_is_given_up_makes_room_for_the_next,
     the_end_of_the_clients_runtime_is_told,
+    an_add_without_the_clients_runtime_is_told_that_it_is_closed,
     a_session_that_ends_while_its_program_stands_still_is_named,
     a_filter_that_panics_ends_its_cache,
     a_closure_of_a_presence_that_panics_ends_it,
@@ -251,6 +252,48 @@ async fn the_end_of_the_clients_runtime_is_told(backend: Backend) -> Result<()> 
     assert_eq!(in_time(taken.taken()).await?, PresenceError::Stopped { path: path("/taken") });
     others.end().await?;
     Ok(())
+}
+
+/// Also one that had been begun, of which it is unknown what came of it.
+///
+/// Seen to fail with work that went on: it waited for a timer of the runtime that had ended, and panicked.
+async fn an_add_without_the_clients_runtime_is_told_that_it_is_closed(
+    backend: Backend,
+) -> Result<()> {
+    let servers = backend.connect_string();
+    elsewhere(move || {
+        let other = runtime();
+        for is_begun in [false, true] {
+            let home = runtime();
+            let client = home.block_on(Client::connect(&servers))?;
+            let counter = Counter::new(&client, "/orders")?;
+            let ids = IdBlocks::new(&counter, 1);
+            home.block_on(shared_write(&counter))?;
+            let (mut add, mut number) = (pin!(counter.add(1)), pin!(ids.next()));
+            if is_begun {
+                other.block_on(begun(add.as_mut()));
+                other.block_on(begun(number.as_mut()));
+            }
+            drop(home);
+
+            let error = other.block_on(in_time(add))?.expect_err("nobody sends it");
+            match is_begun {
+                true => assert_eq!(error.outcome(), Outcome::Unknown, "{error}"),
+                false => is_closed(error),
+            }
+            is_closed(other.block_on(in_time(number))?.expect_err("nobody sends it"));
+            is_closed(other.block_on(in_time(counter.add(1)))?.expect_err("nobody sends it"));
+            is_closed(other.block_on(in_time(ids.next()))?.expect_err("nobody sends it"));
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn is_closed(error: ValueError) {
+    assert_eq!((error.outcome(), error.is_retryable()), (Outcome::NotApplied, false), "{error}");
+    let ValueError::Client { source, .. } = error else { panic!("{error:?}") };
+    assert!(source.is_closed(), "{source}");
 }
 
 /// The server tells of the nodes that go with a session before it tells that the session is over. So who

@@ -173,14 +173,38 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
                 self.watcher = None;
             }
 
-            reachable(&self.place.client).await;
-            match self.look().await {
-                Ok(Some(change)) => return Ok(change),
-                Ok(None) => {}
-                Err(error) if error.is_unreachable() => {}
-                Err(error) => self.place.again(error).await?,
+            if let Some(change) = self.looked().await? {
+                return Ok(change);
             }
         }
+    }
+
+    /// What is new, if anything is: makes no request unless something may be, and waits for no change.
+    pub(super) async fn newer(&mut self) -> Result<Option<ValueChange<T>>, ValueError>
+    where
+        T: Clone,
+    {
+        while !self.is_current() {
+            self.watcher = None;
+            if let Some(change) = self.looked().await? {
+                return Ok(Some(change));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks at the node when servers can be reached. Says what is new.
+    async fn looked(&mut self) -> Result<Option<ValueChange<T>>, ValueError>
+    where
+        T: Clone,
+    {
+        reachable(&self.place.client).await;
+        match self.look().await {
+            Ok(change) => return Ok(change),
+            Err(error) if error.is_unreachable() => {}
+            Err(error) => self.place.again(error).await?,
+        }
+        Ok(None)
     }
 
     /// Looks at the node, with a watch; says what is new.

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, OpResult, Stat, ZnodePath, present};
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath, present,
+};
 use tokio::sync::oneshot;
 
 use crate::exact::{Applied, ExactWriter, WriteError};
@@ -160,8 +162,9 @@ impl Counter {
     /// # Errors
     /// If the data is no number, the sum has no place in the layout, or a request is refused; nothing
     /// was added then. Two errors have an unknown [outcome](ValueError::outcome): [`ValueError::Unknown`],
-    /// if the session ended, no server could be reached for a whole session timeout, or somebody deleted
-    /// the outcome marker, after it was sent and before an answer came; and [`ValueError::Panicked`].
+    /// if the session, or the runtime in which the client was connected, ended, no server could be reached
+    /// for a whole session timeout, or somebody deleted the outcome marker, after it was sent and before an
+    /// answer came; and [`ValueError::Panicked`].
     ///
     /// # Session loss
     /// What was not sent yet goes on in the next session.
@@ -177,10 +180,17 @@ impl Counter {
         if self.is_bound() {
             return self.0.add_alone(delta).await;
         }
+        if self.0.relay.has_ended() {
+            // The error says that the client is closed.
+            self.value().await?;
+        }
         let (sender, answer) = oneshot::channel();
         lock(&self.0.waiting).push(Waiting { delta, sender });
         let answered = self.0.relay.answered(answer, |left| self.0.begin_write(left)).await;
-        answered.unwrap_or_else(|| Err(ValueError::Panicked { path: self.path().clone() }))
+        match answered {
+            Some(answer) => answer,
+            None => Err(self.0.unanswered().await),
+        }
     }
 }
 
@@ -237,6 +247,18 @@ impl Inner {
         let sum = self.node.write(&mut state, || vec![delta]).await;
         *lock(&self.bound) = Some(state);
         sum?.adds.remove(0)
+    }
+
+    /// Why an add has no answer: the write that it was to be in was dropped, or has panicked.
+    async fn unanswered(&self) -> ValueError {
+        let Place { client, path } = &self.node.place;
+        let path = path.clone();
+        if self.relay.has_ended()
+            && let Err(error) = client.exists(&path).await
+        {
+            return ValueError::Unknown { path, source: TransactionError::Request(error) };
+        }
+        ValueError::Panicked { path }
     }
 
     /// Begins to write what all adds that wait come to.

@@ -90,13 +90,15 @@ impl<T, C: Codec<T>> Editions<T, C> {
     }
 
     /// Waits until there is another edition than told last; the first time, tells which there is now.
-    /// [`ValueChange::Absent`] stands for no edition. Costs what [`ValueChanges::next`] does, and one round
-    /// trip more for an edition in parts.
+    /// [`ValueChange::Absent`] stands for no edition, and [`ValueChange::Invalid`] also for one with parts
+    /// that are longer than this client takes ([`ClientBuilder::max_frame`](crate::ClientBuilder::max_frame)).
+    /// Costs what [`ValueChanges::next`] does, and one round trip more for an edition in parts.
     ///
     /// # Errors
     /// If a node may not be read, no server answers for a whole session timeout while an edition is
-    /// fetched, or the client is closed. Called again it waits for the servers and misses nothing, unless the
-    /// client is closed: then it always fails ([`ValueError::is_retryable`] is false).
+    /// fetched, or the client is closed. Called again it waits for the servers and misses nothing: an edition
+    /// that could not be read is tried again, unless there is a newer one. If the client is closed
+    /// ([`Client::is_closed`](crate::Client::is_closed)), it always fails.
     ///
     /// # Session loss
     /// It goes on in the next session, and misses nothing.
@@ -138,19 +140,34 @@ impl<T, C: Codec<T>> Editions<T, C> {
     async fn next_found(&mut self) -> Result<Option<(Revision, Content<T>)>, ValueError> {
         loop {
             reachable(&self.place.client).await;
-            // Kept until it is told, as this may be dropped before.
-            let news = match self.pending.clone() {
-                Some(news) => news,
-                None => match self.pointer.next().await? {
-                    ValueChange::Absent => return Ok(None),
-                    ValueChange::Invalid { revision, reason } => {
-                        return Ok(Some((revision, Err(reason))));
-                    }
-                    ValueChange::Set(news) => self.pending.insert(news).clone(),
-                },
+            // What was not told yet is told, unless there is something newer: that may be readable where
+            // this is not.
+            let change = match self.pending.is_some() {
+                true => self.pointer.newer().await?,
+                false => Some(self.pointer.next().await?),
             };
+            match change {
+                None => {}
+                // Kept until it is told, as this may be dropped before.
+                Some(ValueChange::Set(news)) => self.pending = Some(news),
+                Some(ValueChange::Absent) => {
+                    self.pending = None;
+                    return Ok(None);
+                }
+                Some(ValueChange::Invalid { revision, reason }) => {
+                    self.pending = None;
+                    return Ok(Some((revision, Err(reason))));
+                }
+            }
+            let Some(news) = self.pending.clone() else { continue };
 
-            let found = content(&self.place, &*self.codec, &news).await?;
+            let found = match content(&self.place, &*self.codec, &news).await {
+                Err(ValueError::Client { source, .. }) if source.answer_too_long().is_some() => {
+                    // It never changes, so no other try can read it.
+                    Some(Some(Err(source.to_string())))
+                }
+                found => found?,
+            };
             self.pending = None;
             if let Some(found) = found {
                 return Ok(found.map(|content| (news.revision, content)));

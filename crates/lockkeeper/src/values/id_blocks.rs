@@ -113,16 +113,22 @@ impl IdBlocks {
         if let Some(number) = self.stock.next() {
             return Ok(number);
         }
-        if self.source.counter.is_bound() {
-            // Others must not wait for work under a lock, which may stand still.
+        if self.source.counter.is_bound() || self.requests.relay.has_ended() {
+            // Others must not wait for work under a lock, which may stand still. Without the client's
+            // runtime, the error says that the client is closed.
             return Ok(self.stock.first_of(self.source.take(1).await?));
         }
         let (sender, answer) = oneshot::channel();
         lock(&self.requests.asking).push(sender);
         let answered = self.requests.relay.answered(answer, |left| self.begin(left)).await;
-        answered.unwrap_or_else(|| {
-            Err(ValueError::Panicked { path: self.source.counter.path().clone() })
-        })
+        match answered {
+            Some(answer) => answer,
+            // A block that may have been taken is skipped.
+            None if self.requests.relay.has_ended() => {
+                Ok(self.stock.first_of(self.source.take(1).await?))
+            }
+            None => Err(ValueError::Panicked { path: self.source.counter.path().clone() }),
+        }
     }
 
     /// Begins to give numbers to all who wait.

@@ -2,13 +2,14 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::values::codec::{Codec, CodecError};
 
 /// Where an edition is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Edition {
-    /// Which edition it is, counted from 1.
+    /// Which edition it is, counted from 1. There is always room for a next one.
     pub(super) number: u64,
     /// The name of its node, which other editions with the same content share.
     pub(super) id: String,
@@ -105,9 +106,7 @@ impl Codec<Manifest> for ManifestCodec {
 
         let (editions, inline) = (header.editions, Bytes::copy_from_slice(&data[end + 1..]));
         let manifest = Manifest { editions, inline: header.inline.then_some(inline) };
-        if manifest.editions.iter().any(|entry| entry.parts > MOST_PARTS) {
-            return Err("it has an edition of too many parts".into());
-        }
+        check(&manifest.editions)?;
         match (&manifest.inline, manifest.last()) {
             (Some(inline), Some(last)) if inline.len() != last.bytes => {
                 Err("its length is not what it should be".into())
@@ -116,6 +115,31 @@ impl Codec<Manifest> for ManifestCodec {
             _ => Ok(manifest),
         }
     }
+}
+
+/// Refuses editions that nobody has published: anybody may have written the line.
+fn check(editions: &[Edition]) -> Result<(), CodecError> {
+    let mut last = 0;
+    for entry in editions {
+        if !is_edition_name(&entry.id) {
+            return Err(
+                "it has an edition whose node has another name than those of editions".into()
+            );
+        }
+        if entry.number <= last || entry.number == u64::MAX {
+            return Err("the numbers of its editions do not grow, or leave no room".into());
+        }
+        if entry.parts > MOST_PARTS {
+            return Err("it has an edition of too many parts".into());
+        }
+        last = entry.number;
+    }
+    Ok(())
+}
+
+/// Whether a node below the pointer may be that of an edition.
+pub(super) fn is_edition_name(name: &str) -> bool {
+    Uuid::try_parse(name).is_ok()
 }
 
 /// The name of a part's node.
@@ -127,8 +151,10 @@ pub(super) fn part_name(number: u32) -> String {
 mod tests {
     use super::*;
 
+    /// An edition whose node has a name that ends like this.
     fn entry(number: u64, id: &str) -> Edition {
-        Edition { number, id: id.into(), parts: 0, bytes: 2 }
+        let id = format!("0c1f7a4e-95d4-4d1c-9a75-3f0c7d0c2a1{id}");
+        Edition { number, id, parts: 0, bytes: 2 }
     }
 
     #[test]
@@ -147,6 +173,28 @@ mod tests {
         for foreign in [&b"{}"[..], b"{}\n", b"\xff\n", b"12\n"] {
             assert!(ManifestCodec.decode(foreign).is_err(), "{foreign:?}");
         }
+    }
+
+    /// Whoever published or went back to an edition panicked: the name was taken for one that makes a path,
+    /// and the number for one that has a next one.
+    ///
+    /// Seen to fail with names and numbers that nobody looked at.
+    #[test]
+    fn editions_that_nobody_can_have_published_are_refused() {
+        let is_refused = |editions: &[Edition]| {
+            let manifest = Manifest { editions: editions.to_vec(), inline: None };
+            ManifestCodec.decode(&ManifestCodec.encode(&manifest).unwrap()).is_err()
+        };
+        for id in ["a/b", "", "..", "zookeeper", "\0"] {
+            assert!(is_refused(&[Edition { id: id.into(), ..entry(1, "a") }]), "{id:?}");
+        }
+        for numbers in [[0, 1], [2, 2], [2, 1], [1, u64::MAX]] {
+            assert!(is_refused(&numbers.map(|number| entry(number, "a"))), "{numbers:?}");
+        }
+        assert!(is_refused(&[Edition { parts: MOST_PARTS + 1, ..entry(1, "a") }]));
+
+        assert!(!is_refused(&[entry(1, "a"), entry(u64::MAX - 1, "a")]));
+        assert!(!is_refused(&[Edition { parts: MOST_PARTS, bytes: usize::MAX, ..entry(1, "a") }]));
     }
 
     /// Seen to fail with all fields read before the form: the error was about one of them.

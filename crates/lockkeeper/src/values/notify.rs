@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Stat, TransactionError, ZnodePath,
-    Zxid,
+    Client, CreateMode, Error, ErrorCode, OpResult, Outcome, SessionId, Stat, TransactionError,
+    ZnodePath, Zxid,
 };
 
 use crate::behind::{BEHIND_PAUSE, Horizon};
+use crate::exact::WriteError;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
 use crate::values::relay::lock;
@@ -32,11 +33,14 @@ use crate::values::shown::shown;
 /// - There is not one wake-up for each notification: several in a row are one, and whoever waits is
 ///   told of the last one.
 /// - No data comes along; see [`Counter`](crate::Counter) for a number.
+/// - Data is not safe in a node that somebody deletes and makes anew while notifications are made: once
+///   it has been written as often as the old one, it has the same version. One that was just made
+///   never has that of a node that this library made.
 ///
 /// # Znodes
 ///
 /// `<path>`, persistent: its mzxid is the number of the last notification. It holds no data, and a
-/// node that does is refused.
+/// node that does is refused. It is made and written in one transaction, so its version begins at 1.
 ///
 /// # Cost
 ///
@@ -65,7 +69,8 @@ use crate::values::shown::shown;
 #[derive(Debug)]
 pub struct Notify {
     place: Place,
-    /// The version of the node when it was seen last, without data.
+    /// The version of the node when it was seen last, without data. Never 0: any node that was just made
+    /// has that version, with whatever data.
     version: Arc<Mutex<Option<i32>>>,
     /// The number that this handle gave last, and the time of its notification. Servers that were wiped may
     /// give the number to another one.
@@ -134,18 +139,18 @@ impl Notify {
 
         loop {
             let written = match version {
-                Some(version) => client.set_data(path, Bytes::new(), Some(version)).await,
-                None => {
-                    let created = client.create(path, Bytes::new(), CreateMode::Persistent);
-                    created.await.map(|created| created.stat)
+                Some(version) => {
+                    let written = client.set_data(path, Bytes::new(), Some(version)).await;
+                    written.map_err(TransactionError::from)
                 }
+                None => self.make().await,
             };
             let error = match written {
                 Ok(stat) => return Ok(self.wrote(&stat)),
                 Err(error) => error,
             };
 
-            match error.code() {
+            match code(&error) {
                 Some(ErrorCode::NoNode) if version.is_some() => version = None,
                 Some(ErrorCode::NoNode) => self.place.make_parents().await?,
                 Some(ErrorCode::BadVersion | ErrorCode::NodeExists) => match self.look().await? {
@@ -153,18 +158,34 @@ impl Notify {
                     Some(stat) if has_looked => return Ok(self.wrote(&stat)),
                     found => (version, has_looked) = (found.map(|stat| stat.version), true),
                 },
-                _ => {
-                    if error.outcome() == Outcome::Unknown {
-                        *doubt = Some(error.clone());
+                _ => match error {
+                    TransactionError::Request(error) => {
+                        if error.outcome() == Outcome::Unknown {
+                            *doubt = Some(error.clone());
+                        }
+                        self.place.again_to_write(error).await?;
                     }
-                    self.place.again_to_write(error).await?;
-                }
+                    refused => {
+                        return Err(ValueError::write(path, WriteError::NotApplied(refused)));
+                    }
+                },
             }
         }
     }
 
+    /// Makes the node with a version that no node has which somebody else has just made.
+    async fn make(&self) -> Result<Stat, TransactionError> {
+        let Place { client, path } = &self.place;
+        let made = client.transaction().create(path, Bytes::new(), CreateMode::Persistent);
+        let (results, zxid) = made.set_data(path, Bytes::new(), Some(0)).commit_numbered().await?;
+        Ok(match results.last() {
+            Some(OpResult::SetData(stat)) => *stat,
+            _ => Stat { version: 1, ..Stat::of_new(zxid, SessionId::NONE) },
+        })
+    }
+
     fn wrote(&self, stat: &Stat) -> Zxid {
-        *lock(&self.version) = Some(stat.version);
+        *lock(&self.version) = Some(stat.version).filter(|version| *version != 0);
         self.tell(Some(stat))
     }
 
@@ -286,5 +307,14 @@ impl Notify {
             }
             now => Ok(now.map(|(_, stat)| stat)),
         }
+    }
+}
+
+/// The error that a server answered to a write, if one did.
+fn code(error: &TransactionError) -> Option<ErrorCode> {
+    match error {
+        TransactionError::Failed { code, .. } => Some(*code),
+        TransactionError::Request(error) => error.code(),
+        _ => None,
     }
 }

@@ -9,14 +9,13 @@ use bytes::Bytes;
 use lockkeeper_client::{
     Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath, present,
 };
-use uuid::Uuid;
 
 use crate::exact::{ExactWriter, Writers};
 use crate::values::codec::{Codec, Json};
 use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
 use crate::values::editions::{Editions, content, fetch};
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::manifest::{Edition, Manifest, ManifestCodec};
+use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::relay::lock;
 use crate::values::revision::{Revision, Versioned};
@@ -459,9 +458,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
 
         for name in names {
             // Other names are somebody else's nodes.
-            if Uuid::try_parse(&name).is_err()
-                || manifest.editions.iter().any(|entry| entry.id == name)
-            {
+            if !is_edition_name(&name) || manifest.editions.iter().any(|entry| entry.id == name) {
                 continue;
             }
 

@@ -11,17 +11,19 @@
 //! put off by the budget of a task. The price is that everyone who waits is woken when the work can go on,
 //! and looks at a flag.
 //!
+//! When the client's runtime has ended, a timer of it panics whoever polls it. So work is dropped then, and
+//! those that it was to answer are told that there is no answer.
+//!
 //! When work panics, so does the call that moved it on, and the others that it was to answer are told that
 //! there is no answer. The next piece of work begins anew.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use lockkeeper_client::Client;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// A piece of work, which gives back what the next one begins with.
@@ -29,8 +31,7 @@ pub(super) type Work<S> = Pin<Box<dyn Future<Output = S> + Send>>;
 
 /// Where calls by the clones of a handle wait, and the work that they wait for.
 pub(super) struct Relay<S> {
-    /// That of the client.
-    runtime: Handle,
+    client: Client,
     stage: Mutex<Stage<S>>,
     waiting: Arc<Waiting>,
 }
@@ -43,16 +44,26 @@ enum Stage<S> {
 
 impl<S> Relay<S> {
     pub(super) fn new(client: &Client) -> Self {
-        Self::within(client.tokio_runtime().clone())
+        let (stage, waiting) = (Mutex::new(Stage::Idle(None)), Arc::default());
+        Self { client: client.clone(), stage, waiting }
     }
 
-    fn within(runtime: Handle) -> Self {
-        Self { runtime, stage: Mutex::new(Stage::Idle(None)), waiting: Arc::default() }
+    /// Whether the client's runtime has ended, and no work can go on any more.
+    pub(super) fn has_ended(&self) -> bool {
+        // A client that is closed otherwise answers what was sent, and its timers run.
+        self.client.is_closed() && {
+            // Only a runtime that has ended takes no task.
+            let task = self.client.tokio_runtime().spawn(pending::<()>());
+            let is_refused = task.is_finished();
+            task.abort();
+            is_refused
+        }
     }
 
     /// Waits for an answer that some piece of work gives, and moves the work on meanwhile. Whenever none
     /// is under way, `start` makes the next one, or gives back what is left if there is nothing to do.
-    /// `None` if the piece of work that was to give the answer has panicked.
+    /// `None` if the piece of work that was to give the answer has panicked, or was dropped as the client's
+    /// runtime [has ended](Relay::has_ended).
     pub(super) async fn answered<T>(
         &self,
         answer: oneshot::Receiver<T>,
@@ -89,6 +100,11 @@ impl<S> Relay<S> {
                 *stage = Stage::Busy(work);
                 return;
             }
+            if self.has_ended() {
+                // And so is all that is still to come.
+                drop(work);
+                continue;
+            }
 
             match self.poll(&mut work) {
                 Poll::Ready(left) => *stage = Stage::Idle(Some(left)),
@@ -104,7 +120,7 @@ impl<S> Relay<S> {
     /// timers are the client's, and it does not use up what this task has left of its turn, as tokio gives
     /// the rest to the scheduler of this one to wake.
     fn poll(&self, work: &mut Work<S>) -> Poll<S> {
-        let _timers = self.runtime.enter();
+        let _timers = self.client.tokio_runtime().enter();
         let waker = Waker::from(Arc::clone(&self.waiting));
         let mut context = Context::from_waker(&waker);
         let work = pin!(tokio::task::unconstrained(work));
@@ -191,6 +207,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use tokio::runtime::Handle;
     use tokio::sync::Notify;
 
     use super::*;
@@ -209,7 +226,7 @@ mod tests {
     impl Gated {
         fn new() -> Self {
             let (gate, polls) = (Arc::default(), Arc::default());
-            let relay = Relay::within(Handle::current());
+            let relay = relay_within(&Handle::current());
             Self { relay, asked: Mutex::default(), gate, polls }
         }
 
@@ -241,6 +258,12 @@ mod tests {
                 .await
                 .expect("no work panics")
         }
+    }
+
+    /// That of a client that was connected there.
+    fn relay_within<S>(runtime: &Handle) -> Relay<S> {
+        let _home = runtime.enter();
+        Relay::new(&Client::builder().connect_later("127.0.0.1:1").unwrap())
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -295,7 +318,7 @@ mod tests {
     /// Seen to fail when whatever came after a panic panicked too.
     #[tokio::test]
     async fn a_panic_in_the_work_ends_what_it_was_to_answer_and_nothing_else() {
-        let relay = Arc::new(Relay::<u32>::within(Handle::current()));
+        let relay = Arc::new(relay_within::<u32>(&Handle::current()));
         let gate = Arc::new(Notify::new());
         let asked = Arc::new(Mutex::new(Vec::new()));
         let call = || {
@@ -356,7 +379,7 @@ mod tests {
             let (end, ended) = oneshot::channel::<()>();
             scope.spawn(move || home.block_on(ended));
             for ends in [false, true] {
-                let relay = Relay::<()>::within(handle.clone());
+                let relay = relay_within::<()>(&handle);
                 let call = || async {
                     let (sender, answer) = oneshot::channel();
                     let sender = Mutex::new(Some(sender));
