@@ -13,6 +13,7 @@ use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::contract;
+use crate::rw_lock::replies;
 
 contract!("election":
     candidates_lead_one_after_the_other,
@@ -35,6 +36,7 @@ contract!("election":
     work_on_a_thread_ends_at_the_loss_and_begins_again,
     an_observer_goes_on_with_the_next_session,
     a_request_to_leave_is_no_id,
+    a_leader_that_was_asked_after_a_wait_is_still_known,
 );
 
 const ELECTION: &str = "/election/scheduler";
@@ -475,4 +477,24 @@ async fn a_request_to_leave_is_no_id(backend: Backend) -> Result<()> {
     leadership.revoke_requested().await?;
     leadership.proclaim("y").await?;
     until(&mut leaders, is("alice", Some("y"))).await
+}
+
+/// Symptom: a leader that had waited in line had no id, or the request for one, once it was asked to leave.
+/// Cause: it wrote back what it had read, which was nothing; and observers took the request for an id.
+async fn a_leader_that_was_asked_after_a_wait_is_still_known(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let first = election(&alice, "alice")?.campaign().await?;
+    let bobs = election(&bob, "bob")?;
+    let waiting = tokio::spawn(async move { bobs.campaign().await });
+    // The one ahead, and its own node.
+    let watches = |passed: &[Passed]| replies(passed, OpCode::GetData) == 2;
+    bob.proxy.passes(watches).await;
+    first.resign().await?;
+    let leadership = waiting.await??;
+
+    alice.client.set_data(leadership.node(), "__REVOKE__", None).await?;
+    let mut leaders = election(&alice, "alice")?.observe().await?;
+    assert_eq!(leaders.current().context("bob leads")?.id, "");
+    leadership.revoke_requested().await?;
+    until(&mut leaders, is("bob", None)).await
 }

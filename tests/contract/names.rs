@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, ClaimError, CreateMode, LossReason, Names, State, ZnodePath, blocking,
+    AcquireError, ClaimError, Client, CreateMode, LossReason, Names, State, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -27,6 +27,7 @@ contract!("names":
     a_claim_whose_name_becomes_anothers_is_lost,
     a_name_that_becomes_such_a_node_is_not_waited_for,
     a_thread_can_claim_names,
+    names_look_for_exposures_once,
 );
 
 const NAMES: &str = "/workers";
@@ -254,4 +255,18 @@ async fn a_thread_can_claim_names(backend: Backend) -> Result<()> {
         Ok(())
     };
     tokio::task::spawn_blocking(on_a_thread).await?
+}
+
+/// Each claim looked at the lists of the znodes above it, and warned again.
+async fn names_look_for_exposures_once(backend: Backend) -> Result<()> {
+    let alice = backend.participant_with(Client::builder().digest("ann", "secret")).await?;
+    let names = Names::new(&alice.client, NAMES)?;
+    let looks = || alice.proxy.requests().into_iter().filter(|op| *op == OpCode::GetAcl).count();
+    names.claim("7").await?.release().await?;
+    let before = looks();
+    assert!(before > 0, "it looks");
+    names.claim("8").await?.release().await?;
+    assert!(names.clone().claim_any(["9"]).await?.is_some());
+    assert_eq!(looks(), before);
+    Ok(())
 }

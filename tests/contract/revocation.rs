@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use lockkeeper::inspect::{self, Entry, Queue};
 use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_node, revoke_within};
 use lockkeeper::{Client, Contact, ErrorCode, LossReason, State, VerifyError};
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -15,9 +16,13 @@ use crate::{contract, lock_path, mutex, queue_empties, queue_up};
 contract!("revocation":
     a_holder_is_asked_by_the_mark_that_curator_sets,
     a_holder_that_was_asked_is_still_known,
+    a_holder_that_was_asked_after_a_wait_is_still_known,
     a_request_that_came_before_the_wait_is_seen,
     asking_costs_three_round_trips_and_listening_one,
     nobody_is_asked_where_nobody_holds,
+    who_holds_after_one_left_during_the_look_is_asked,
+    a_look_at_those_who_leave_at_once_does_not_call_the_lock_free,
+    a_contender_that_may_not_be_read_is_seen,
     those_who_wait_are_not_asked,
     a_waiter_can_be_asked_by_its_node,
     a_holder_that_gives_way_is_not_forced,
@@ -69,6 +74,31 @@ async fn a_holder_that_was_asked_is_still_known(backend: Backend) -> Result<()> 
     Ok(())
 }
 
+/// The same for one whose node was watched while it waited: it had never read what it wrote into it.
+///
+/// Seen to fail when the guard knew only what it had read: the label was gone.
+async fn a_holder_that_was_asked_after_a_wait_is_still_known(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let held = mutex(&alice)?.acquire().await?;
+    let lock = lockkeeper::Mutex::builder(&bob.client, crate::LOCK).label("nightly").build()?;
+    let waiting = queue_up(&backend, &lock, 2).await?;
+    // The one ahead, and its own node.
+    bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
+    held.release().await?;
+    let guard = waiting.await??;
+
+    assert_eq!(revoke(&alice.client, &lock_path()).await?, [guard.node().clone()]);
+    guard.revoke_requested().await?;
+    let mut data = alice.client.data(guard.node()).await?.0;
+    while &data[..] == b"__REVOKE__" {
+        data = alice.client.data(guard.node()).await?.0;
+    }
+    let owner = lockkeeper::OwnerInfo::from_data(&data).context("no owner")?;
+    assert_eq!((owner.label.as_deref(), owner.revoked), (Some("nightly"), true));
+    guard.release().await?;
+    Ok(())
+}
+
 async fn a_request_that_came_before_the_wait_is_seen(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = mutex(&alice)?.acquire().await?;
@@ -104,6 +134,59 @@ async fn nobody_is_asked_where_nobody_holds(backend: Backend) -> Result<()> {
     assert_eq!(revoke(&alice.client, &lock_path()).await?, []);
     assert!(!revoke_node(&alice.client, &node).await?);
     assert_eq!(revoke_within(&alice.client, &lock_path(), Duration::ZERO).await?, []);
+    Ok(())
+}
+
+/// A node that went between the listing and the look was still in the way of those behind it: nobody held, and
+/// nobody was asked.
+async fn who_holds_after_one_left_during_the_look_is_asked(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&alice)?, 2).await?;
+    // For this look the first node is gone: whoever has it next is found by another one.
+    bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 1);
+    assert_eq!(revoke(&bob.client, &lock_path()).await?, [guard.node().clone()]);
+    guard.release().await?;
+    waiting.await??.release().await?;
+    Ok(())
+}
+
+/// With all contenders gone that were listed, the lock was free for those who looked, although it had gone
+/// from hand to hand.
+async fn a_look_at_those_who_leave_at_once_does_not_call_the_lock_free(
+    backend: Backend,
+) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 1_000);
+    bob.proxy.clear();
+    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let holders: Vec<_> = queue.holders().map(|entry| entry.node.clone()).collect();
+    assert_eq!(holders, [guard.node().clone()]);
+    let listings = |op: &OpCode| *op == OpCode::GetChildren2;
+    assert_eq!(bob.proxy.requests().iter().filter(|op| listings(op)).count(), 4, "it looks again");
+    Ok(())
+}
+
+/// One contender whose list was closed to the others made every look at a lock fail, and that at all locks.
+async fn a_contender_that_may_not_be_read_is_seen(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&alice)?, 2).await?;
+    let is_hidden = |entry: &Entry| entry.holds && !entry.is_readable && entry.data.is_empty();
+
+    bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoAuth, 1);
+    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let [holder, waiter] = queue.entries.as_slice() else { bail!("{queue:?}") };
+    assert!(holder.node == *guard.node() && is_hidden(holder), "{holder:?}");
+    assert!(!waiter.holds && waiter.is_readable && waiter.owner.is_some(), "{waiter:?}");
+
+    bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoAuth, 1);
+    let queues = inspect::queues(&bob.client, &lock_path()).await?.queues;
+    let [queue] = queues.as_slice() else { bail!("{queues:?}") };
+    assert!(is_hidden(&queue.entries[0]) && queue.entries.len() == 2, "{queue:?}");
+    guard.release().await?;
+    waiting.await??.release().await?;
     Ok(())
 }
 

@@ -14,6 +14,9 @@ pub(crate) fn who(entry: &Entry) -> String {
             let asked = if owner.revoked { "; asked to give way" } else { "" };
             printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))
         }
+        None if !entry.is_readable => {
+            format!("{}, which cannot be read", printable(entry.node.as_str()))
+        }
         None if entry.session == SessionId::NONE => {
             "a node that is not ephemeral, so no session's end frees the lock".to_owned()
         }

@@ -119,8 +119,8 @@ impl Entrance {
         let number = guard.node().name().len().saturating_sub(DIGITS);
         let number = guard.node().name().get(number..).unwrap_or_default();
         let name = self.terms.profile.new_prefix(kind, self.client.unique_id()) + number;
-        let mut contender = Contender::reserve(&self.client, &self.terms, name);
-        contender.take_place(&self.data, |create| more(create.delete(guard.node(), None))).await?;
+        let mut contender = Contender::reserve(&self.client, &self.terms, name, &self.data);
+        contender.take_place(|create| more(create.delete(guard.node(), None))).await?;
         Ok(contender)
     }
 

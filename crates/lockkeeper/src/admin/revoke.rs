@@ -9,6 +9,7 @@
 //! - A holder that ignores the loss may not stop; see `docs/guarantees.md`. A lock that is taken by force
 //!   is free while its last holder may still act.
 //! - The lock may not stay free.
+//! - Behind a Curator `LeaderLatch`, nobody may lead any more: see [`revoke`].
 //!
 //! # Znodes
 //!
@@ -64,6 +65,11 @@ pub enum RevokeOutcome {
 /// Asks everyone who holds the lock at `path` to give it back. Returns the nodes of those who were
 /// asked; none if nobody holds it. Costs two round trips to find them, and one to ask all of them.
 ///
+/// Do not use it, nor [`revoke_within`], on an election in which Curator's `LeaderLatch` takes part. A
+/// latch watches the data of the node ahead, once, and looks only for its deletion: the request uses
+/// the watch up, and the latch does not notice when that node goes. To end the term of a leader there,
+/// delete its node ([`Leader::node`](crate::Leader)). By reading only (Curator 5.9).
+///
 /// # Errors
 /// If a request fails.
 ///
@@ -103,7 +109,8 @@ pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Erro
 /// Asks everyone who holds the lock at `path` to give it back, and deletes the nodes of those who
 /// have not done so within `grace`: they lose the lock, and are told
 /// [`LossReason::Revoked`](crate::LossReason::Revoked). Returns how each one went. Costs what
-/// [`revoke`] costs, one round trip to watch, and one to delete.
+/// [`revoke`] costs, one round trip to watch, and one to delete. Do not use it where [`revoke`] must not
+/// be used.
 ///
 /// # Errors
 /// If a request fails.

@@ -31,6 +31,8 @@ struct ContenderInner {
     terms: Terms,
     /// What the node's name begins with; unique to this attempt.
     prefix: String,
+    /// What is in the node when it is created.
+    data: Bytes,
     node: Option<Created>,
     /// Whether there may be a node to delete.
     armed: bool,
@@ -54,14 +56,15 @@ impl Contender {
     }
 
     /// A contender for which nothing has been sent yet.
-    pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind) -> Self {
-        Self::reserve(client, terms, terms.profile.new_prefix(kind, client.unique_id()))
+    pub(crate) fn new(client: &Client, terms: &Terms, kind: Kind, data: &Bytes) -> Self {
+        let prefix = terms.profile.new_prefix(kind, client.unique_id());
+        Self::reserve(client, terms, prefix, data)
     }
 
     /// The same with this prefix; or with a whole name, for a node that is created without a number.
-    pub(crate) fn reserve(client: &Client, terms: &Terms, prefix: String) -> Self {
-        let (client, terms) = (client.clone(), terms.clone());
-        Self(Box::new(ContenderInner { client, terms, prefix, node: None, armed: true }))
+    pub(crate) fn reserve(client: &Client, terms: &Terms, prefix: String, data: &Bytes) -> Self {
+        let (client, terms, data) = (client.clone(), terms.clone(), data.clone());
+        Self(Box::new(ContenderInner { client, terms, prefix, data, node: None, armed: true }))
     }
 
     /// The path to create its node at; the server puts a number after it.
@@ -76,7 +79,7 @@ impl Contender {
         data: &Bytes,
         tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), Attempt> {
-        let mut contender = Self::new(client, terms, kind);
+        let mut contender = Self::new(client, terms, kind, data);
         let name = contender.new_node();
         let old = tail.map(QueueTail::node);
 

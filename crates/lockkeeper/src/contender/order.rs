@@ -140,6 +140,11 @@ impl WaitQueue {
         self.gone.push(self.places.remove(index).kind);
     }
 
+    /// The same as if only these had been listed.
+    pub(crate) fn keep(&mut self, is_there: impl Fn(&Place) -> bool) {
+        self.places.retain(is_there);
+    }
+
     /// What the holder with this node knows of the end of the queue.
     ///
     /// `None` if a contender was removed since the listing: others have probably entered by now. Also

@@ -11,6 +11,7 @@ use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::terms::Terms;
 use crate::election::record::Record;
 use crate::error::ObserveError;
+use crate::guard::revocation::REQUEST;
 use crate::retry::{reachable, retry_pause};
 use crate::token::FencingToken;
 
@@ -25,7 +26,8 @@ pub struct Leader {
     /// The token of its [`Leadership`](crate::Leadership), which is larger for every later leader. That of
     /// a Curator or kazoo program is derived in the same way.
     pub token: FencingToken,
-    /// The id that it gave itself.
+    /// The id that it gave itself. Empty while a request to leave is in the place of one that was not seen
+    /// before.
     pub id: String,
     /// The value that it has proclaimed, if any.
     pub value: Option<String>,
@@ -229,9 +231,11 @@ impl Leaders {
                 }
 
                 let token = FencingToken::new(stat.czxid);
-                // What somebody who wants it to leave has written there is no id.
+                // What somebody who wants it to leave has written there is no id. Our candidates write theirs
+                // back.
                 let id = match &self.current {
-                    Some(known) if known.node == node => known.id.clone(),
+                    Some(known) if known.node == node && !known.id.is_empty() => known.id.clone(),
+                    _ if data == REQUEST => String::new(),
                     _ => String::from_utf8_lossy(&data).into_owned(),
                 };
 

@@ -16,11 +16,9 @@ mod waits;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use lockkeeper_client::{
     Client, Contact, ErrorCode, Hold, Instant, NameUse, SessionId, Transaction, TransactionError,
     Watcher, ZnodePath,
@@ -61,8 +59,6 @@ struct GuardInner {
     lost: SetOnce<LossReason>,
     /// Whether a request to release the lock was seen.
     revoking: AtomicBool,
-    /// The data of the node before that request, if it was read.
-    owner: OnceLock<Bytes>,
 }
 
 impl Guard {
@@ -131,7 +127,6 @@ impl Guard {
             token: FencingToken::new(owned.node.stat.czxid),
             lost: SetOnce::new(),
             revoking: AtomicBool::new(false),
-            owner: OnceLock::new(),
             owned,
         }))
     }

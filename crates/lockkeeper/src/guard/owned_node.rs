@@ -1,5 +1,6 @@
 //! The node of a holder, and its deletion.
 
+use bytes::Bytes;
 use lockkeeper_client::{
     Cleanup, Client, Created, Error, NameUse, Reply, SessionId, Stat, ZnodePath,
 };
@@ -15,6 +16,8 @@ pub(crate) struct OwnedNode {
     /// The lock.
     pub(crate) path: ZnodePath,
     pub(crate) node: Created,
+    /// What was in it when it was created.
+    pub(crate) data: Bytes,
     /// Whether other nodes can have its name.
     pub(crate) name: NameUse,
     /// What deletes the node; `None` if the deletion is left to others.
@@ -26,8 +29,9 @@ impl OwnedNode {
     pub(crate) fn of(mut contender: Contender) -> Result<Self, AcquireError> {
         let Some(node) = contender.take_node() else { return Err(contender.deleted()) };
         let (client, path) = (contender.client().clone(), contender.path().clone());
+        let data = contender.data().clone();
         let cleanup = Some(Cleanup::Node(node.path.clone()));
-        Ok(Self { client, path, node, name: NameUse::Once, cleanup })
+        Ok(Self { client, path, node, data, name: NameUse::Once, cleanup })
     }
 
     /// The session that the node belongs to.

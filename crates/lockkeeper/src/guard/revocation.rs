@@ -7,12 +7,11 @@ use crate::owner_info::OwnerInfo;
 /// The data of a node whose holder is asked to release the lock.
 pub const REQUEST: &[u8] = b"__REVOKE__";
 
-/// What a holder writes in place of a request: the data of the node before it, if that is known.
-pub(super) fn answer(before: Option<&Bytes>) -> Bytes {
-    match before.map(|data| (data, OwnerInfo::from_data(data))) {
-        None => OwnerInfo { revoked: true, ..OwnerInfo::current(None) }.to_data(),
-        Some((_, Some(owner))) => OwnerInfo { revoked: true, ..owner }.to_data(),
-        // The name alone, in the way of kazoo.
-        Some((data, None)) => data.clone(),
+/// What a holder writes in place of a request: the data of the node before it.
+pub(super) fn answer(before: &Bytes) -> Bytes {
+    match OwnerInfo::from_data(before) {
+        Some(owner) => OwnerInfo { revoked: true, ..owner }.to_data(),
+        // The name alone, in the way of kazoo; or the id of a candidate.
+        None => before.clone(),
     }
 }

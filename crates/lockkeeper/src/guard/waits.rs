@@ -256,14 +256,12 @@ impl Guard {
 
     fn look_for_revocation(&self, data: &Bytes, stat: &Stat) -> bool {
         if data != REQUEST {
-            // It fails if that is known already.
-            let _ = self.0.owner.set(data.clone());
             return false;
         }
         self.0.revoking.store(true, Ordering::Release);
         // The request has arrived, and the owner's data shows who ignores it. The version is named,
         // because another future may have answered already. Nothing depends on the reply.
-        let owner = revocation::answer(self.0.owner.get());
+        let owner = revocation::answer(&self.0.owned.data);
         drop(self.client().set_data(self.node(), owner, Some(stat.version)));
         true
     }

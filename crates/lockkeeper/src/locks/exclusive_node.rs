@@ -114,6 +114,7 @@ pub struct ExclusiveNodeBuilder {
     path: String,
     owner: Option<Owner>,
     waits_for: WaitsFor,
+    warned: Warned,
 }
 
 setup_options!(ExclusiveNodeBuilder: acl, label);
@@ -131,6 +132,12 @@ impl ExclusiveNodeBuilder {
         self
     }
 
+    /// The handle that it is a part of warns once, and not each of its locks.
+    pub(crate) fn warned(mut self, warned: &Warned) -> Self {
+        self.warned = warned.clone();
+        self
+    }
+
     /// Makes the lock. No I/O.
     ///
     /// # Errors
@@ -139,7 +146,7 @@ impl ExclusiveNodeBuilder {
         let path = BuildError::check(&self.path)?;
         let Setup { client, label, .. } = self.setup;
         let owner = self.owner.unwrap_or_default();
-        let (waits_for, warned) = (self.waits_for, Warned::default());
+        let (waits_for, warned) = (self.waits_for, self.warned);
         Ok(ExclusiveNode { client, path, owner, label, waits_for, warned })
     }
 }
@@ -156,7 +163,8 @@ impl ExclusiveNode {
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> ExclusiveNodeBuilder {
         let (setup, path) = (Setup::new(client), path.to_owned());
-        ExclusiveNodeBuilder { setup, path, owner: None, waits_for: WaitsFor::default() }
+        let (waits_for, warned) = (WaitsFor::default(), Warned::default());
+        ExclusiveNodeBuilder { setup, path, owner: None, waits_for, warned }
     }
 
     /// The lock's path, which is also that of its node.
@@ -329,12 +337,12 @@ struct CreateAttempt<'a> {
 
 impl CreateAttempt<'_> {
     fn taken(mut self, node: Created) -> OwnedNode {
-        self.data = None;
+        let data = self.data.take().unwrap_or_default();
         let czxid = node.stat.czxid;
         let expected = ExpectedNode::CreatedBy(czxid);
         let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
         let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
-        OwnedNode { client, path, node, name: NameUse::Again(czxid), cleanup }
+        OwnedNode { client, path, node, data, name: NameUse::Again(czxid), cleanup }
     }
 
     /// The reply to the create is lost, or never came: looks whose the node is.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
 
 use crate::error::{AcquireError, BuildError, ReleaseError};
+use crate::exposure::Warned;
 use crate::guard::offers_guard;
 use crate::locks::{ExclusiveGuard, ExclusiveNode, WaitsFor, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
@@ -85,6 +86,7 @@ pub struct Names {
     client: Client,
     path: ZnodePath,
     label: Option<String>,
+    warned: Warned,
 }
 
 /// The options of [`Names`].
@@ -117,7 +119,7 @@ impl NamesBuilder {
     /// If the path cannot have names below it: what holds for a lock's path holds here.
     pub fn build(self) -> Result<Names, BuildError> {
         let path = BuildError::check(&self.path)?;
-        Ok(Names { client: self.client, path, label: self.label })
+        Ok(Names { client: self.client, path, label: self.label, warned: Warned::default() })
     }
 }
 
@@ -276,7 +278,7 @@ impl Names {
     fn lock(&self, name: &str) -> Result<ExclusiveNode, BuildError> {
         let node = node_of(&self.path, name)?;
         let options = ExclusiveNode::builder(&self.client, node.as_str());
-        let options = options.waits_for(WaitsFor::Ephemeral);
+        let options = options.waits_for(WaitsFor::Ephemeral).warned(&self.warned);
         match &self.label {
             Some(label) => options.label(label).build(),
             None => options.build(),

@@ -1,7 +1,6 @@
 //! Contenders whose nodes are created in a caller's transaction, and not by
 //! [`Contender::enter`](super::Contender::enter).
 
-use bytes::Bytes;
 use lockkeeper_client::{CreateMode, Created, ErrorCode, Listing, Transaction, TransactionError};
 
 use super::Contender;
@@ -32,15 +31,14 @@ impl Contender {
     /// [`TransactionError::Failed`] with an index above 0 if one of the other steps failed.
     pub(crate) async fn take_place(
         &mut self,
-        data: &Bytes,
         more: impl Fn(Transaction) -> Transaction,
     ) -> Result<(), TransactionError> {
         let node = self.0.terms.path.child(&self.0.prefix);
         let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
 
         loop {
-            let create =
-                self.0.client.transaction().create(&node, data.clone(), CreateMode::Ephemeral);
+            let (data, mode) = (self.0.data.clone(), CreateMode::Ephemeral);
+            let create = self.0.client.transaction().create(&node, data, mode);
             // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
             let (committed, made) = tokio::join! {
                 biased;

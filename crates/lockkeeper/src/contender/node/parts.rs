@@ -1,5 +1,6 @@
 //! What a contender consists of, for those who only read it.
 
+use bytes::Bytes;
 use lockkeeper_client::{Client, Created, SessionId, ZnodePath};
 
 use super::Contender;
@@ -18,6 +19,11 @@ impl Contender {
 
     pub(crate) fn profile(&self) -> Profile {
         self.0.terms.profile
+    }
+
+    /// What was in its node when that was created.
+    pub(crate) fn data(&self) -> &Bytes {
+        &self.0.data
     }
 
     pub(crate) fn node(&self) -> Option<&Created> {

@@ -20,8 +20,8 @@ use crate::discovery::pick::rendezvous::digest;
 /// of any other number.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How many of 256 picks of two do not look at latency. An instance that was slow once would otherwise get
-/// no calls, and so no chance to show that it no longer is.
+/// How many of 256 picks of two look neither at latency nor at failures. An instance that was slow or failed
+/// once would otherwise get no calls, and so no chance to show that it no longer is.
 const BLIND_OF_256: u8 = 16;
 
 /// What is known of one instance.
@@ -73,7 +73,7 @@ pub(crate) struct Balancer<T> {
     free: Vec<usize>,
     /// The slots in use, in the order of the ids.
     order: Vec<usize>,
-    /// Those that may be picked, and those of them in the own zone.
+    /// Those that may be picked; and those of them in the own zone, with what is due for a trial elsewhere.
     all: Pool,
     near: Pool,
     /// How many instances have a weight, and how many of these are ejected or on trial.
@@ -182,8 +182,7 @@ impl<T: Candidate> Balancer<T> {
         match verdict {
             Verdict::Good => slot.load.answered(took, moment),
             Verdict::GivenUp => slot.load.given_up(took, moment),
-            // Most failures come fast, and tell nothing of how long an answer takes.
-            Verdict::Failed => {}
+            Verdict::Failed => slot.load.failed(moment),
         }
         if slot.record.ended(verdict, ticket.period, &self.ejection, has_room, now) {
             self.regroup();
@@ -330,7 +329,10 @@ impl<T: Candidate> Balancer<T> {
         let takes_calls = |slot: &Slot<T>| slot.weight > 0 && slot.record.takes_calls();
         let is_last_resort = !order.iter().any(|index| takes_calls(&slots[*index]));
         let may = |slot: &Slot<T>| takes_calls(slot) || (is_last_resort && slot.weight > 0);
-        let may_near = |slot: &Slot<T>| slot.is_near && may(slot);
+        // A far one that is due counts against the cap until its trial, and would have none otherwise.
+        let has_near = order.iter().any(|i| slots[*i].is_near && may(&slots[*i]));
+        let may_near =
+            |slot: &Slot<T>| has_near && may(slot) && (slot.is_near || slot.record.is_due());
 
         let member = |index: &usize| {
             let Slot { weight, digest, .. } = slots[*index];

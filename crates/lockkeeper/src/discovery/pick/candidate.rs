@@ -25,7 +25,8 @@ pub trait Candidate {
 /// A way to pick an instance. All of them leave out instances of weight 0, and ejected ones as long as
 /// there are others.
 ///
-/// All but [`Pick::Key`] prefer instances of the picker's own zone, if it has one.
+/// All but [`Pick::Key`] prefer instances of the picker's own zone, if it has one. Only the one call that
+/// decides about an ejected instance goes to any zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Pick<'a> {
@@ -38,7 +39,7 @@ pub enum Pick<'a> {
     /// Of two that are drawn at random by weight, the one that has less to do: by calls in flight, by
     /// the moving average of its latency, and by failures in a row. Where the two are about equal, the
     /// first, so that weights are respected. One pick of sixteen looks at calls in flight only, so that an
-    /// instance that was slow is tried again. Takes O(log n).
+    /// instance that was slow or has failed is tried again. Takes O(log n).
     PowerOfTwo,
     /// The one that this key belongs to, by rendezvous hashing with weights: the same for every client
     /// that sees the same instances, in any language (`docs/rendezvous.md` describes the hash). When one

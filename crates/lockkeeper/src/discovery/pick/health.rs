@@ -160,6 +160,11 @@ impl Record {
         matches!(self.state, State::Healthy | State::Due)
     }
 
+    /// Whether it waits for a call that decides.
+    pub(crate) fn is_due(&self) -> bool {
+        self.state == State::Due
+    }
+
     /// Whether it counts against the cap.
     pub(crate) fn is_out(&self) -> bool {
         self.state != State::Healthy

@@ -73,6 +73,15 @@ impl Load {
         }
     }
 
+    /// Counts that a call failed, which tells nothing of how long an answer takes: the average is as new as
+    /// if the instance had answered as before. It must not fade, or an instance that only fails would look
+    /// faster with each second.
+    pub(crate) fn failed(&mut self, now: Moment) {
+        if let Some(average) = &mut self.latency {
+            average.at = now;
+        }
+    }
+
     /// The first samples count the same each. Later, the weight of one depends on the time since the last,
     /// so that a burst of calls counts no more than one call.
     fn count(&mut self, took: Duration, now: Moment) {
@@ -105,8 +114,8 @@ pub(crate) struct LoadedInstance {
     pub(crate) failures: u32,
 }
 
-/// Whether the second of two has clearly less to do than the first. Latencies are compared as of `now`; not
-/// at all without it.
+/// Whether the second of two has clearly less to do than the first. Latencies are compared as of `now`.
+/// Without it, only calls in flight are: what went wrong once is no reason to call an instance never again.
 pub(crate) fn has_less_to_do(
     second: LoadedInstance,
     first: LoadedInstance,
@@ -116,7 +125,8 @@ pub(crate) fn has_less_to_do(
     let unit = f64::from(first.weight.min(second.weight));
     let work = |of: LoadedInstance| {
         let queued = 1.0 + f64::from(of.load.in_flight) * unit / f64::from(of.weight);
-        queued * (1.0 + f64::from(of.failures))
+        let failures = now.map_or(0, |_| of.failures);
+        queued * (1.0 + f64::from(failures))
     };
     let (mut first_work, mut second_work) = (work(first), work(second));
 

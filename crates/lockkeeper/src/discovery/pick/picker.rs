@@ -83,6 +83,10 @@ impl<T: Candidate> PickerBuilder<T> {
     /// The zone of this client. Its instances get all calls for as long as one of them takes calls;
     /// otherwise, and for [`Pick::Key`] always, those of all zones do. Default: none.
     ///
+    /// An ejected instance of another zone gets one call after each pause, as it would in this zone: or
+    /// it would stay ejected for as long as this zone answers, and count against
+    /// [`Ejection::at_most_percent`].
+    ///
     /// A zone with few instances and many clients is loaded more than the others.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = Some(zone.into());

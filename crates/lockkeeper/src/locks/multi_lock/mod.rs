@@ -238,7 +238,7 @@ impl MultiLock {
     /// and lists their queues. One round trip.
     async fn attempt(&self, acquired: &Acquired) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
         let locks = &self.locks[acquired.len()..];
-        let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive);
+        let enter = |lock| Contender::new(&self.client, lock, Kind::Exclusive, &self.data);
         // They exist before the request is sent, so that whatever may come of it is deleted.
         let mut contenders: Vec<_> = locks.iter().map(enter).collect();
 

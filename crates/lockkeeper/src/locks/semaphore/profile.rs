@@ -272,8 +272,8 @@ async fn fill(
     let mut all = Vec::new();
     for _ in 0..wanted {
         let name = leases.client.unique_id().simple().to_string();
-        let mut lease = Contender::reserve(&leases.client, &leases.terms, name);
-        let created = lease.take_place(&leases.data, |step| step.check(gate.node(), None)).await;
+        let mut lease = Contender::reserve(&leases.client, &leases.terms, name, &leases.data);
+        let created = lease.take_place(|step| step.check(gate.node(), None)).await;
         created.map_err(|error| match error {
             // The node of the semaphore has been deleted, and not the gate.
             TransactionError::Failed { index: 0, .. } => {
