@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,13 +21,11 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::runtime::Boxed;
-
 /// For how long an attempt waits for a lookup while there are addresses from the last one.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What looks a name up.
-type Lookup = fn(String) -> Boxed<'static, io::Result<Vec<IpAddr>>>;
+type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// How a lookup ended. An `io::Error` cannot be given to several.
 type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
