@@ -14,7 +14,8 @@ const DEFAULT_PORT: u16 = 2181;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Host {
-    /// A name or an address, and a TCP port.
+    /// A name or an address, and a TCP port. A name stands for all of its addresses: each attempt to
+    /// connect begins with another one.
     Tcp {
         /// A host name, an IPv4 address, or an IPv6 address without brackets.
         name: String,
