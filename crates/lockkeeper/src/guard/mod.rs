@@ -29,7 +29,7 @@ use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
-use crate::guard::state::{State, Unheld, is_proven, judge};
+use crate::guard::state::{State, Unheld, is_proven, judge, unproven};
 use crate::token::FencingToken;
 
 /// How often a proof of life is tried before a grant is given up.
@@ -481,7 +481,7 @@ impl Guard {
         // After a jeopardy, they may be proven one after the other.
         match self.0.others.iter().all(|(hold, _)| is_proven(&hold.state())) {
             true => Ok(held),
-            false => Err(self.unproven()),
+            false => Err(unproven(self.nodes().map(|(hold, _)| hold.state().proof))),
         }
     }
 
@@ -490,17 +490,6 @@ impl Guard {
         match self.state() {
             State::Lost(reason) => reason,
             _ => self.lose(LossReason::DeadlinePassed),
-        }
-    }
-
-    fn unproven(&self) -> Unheld {
-        match self.rides_out() {
-            true => Unheld::Jeopardy,
-            // As in `judge`.
-            false if self.nodes().any(|(hold, _)| hold.state().proof.is_none()) => {
-                Unheld::Lost(LossReason::CheckRefused)
-            }
-            false => Unheld::Lost(LossReason::DeadlinePassed),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockkeeper_client::{Contact, HoldState, Instant, SessionId};
+use lockkeeper_client::{Contact, HoldProof, HoldState, Instant, SessionId};
 
 use crate::error::LossReason;
 
@@ -77,12 +77,24 @@ pub(super) fn judge(
         return Ok((deadline, seen.contact));
     }
 
-    Err(match seen.proof {
-        Some(proof) if proof.rides_out => Unheld::Jeopardy,
-        Some(_) => Unheld::Lost(LossReason::DeadlinePassed),
-        // It is proven no more, although it is not gone.
-        None => Unheld::Lost(LossReason::CheckRefused),
-    })
+    Err(unproven([seen.proof]))
+}
+
+/// Why a lock is not held any more whose nodes have these proofs, with none gone.
+pub(super) fn unproven(proofs: impl IntoIterator<Item = Option<HoldProof>>) -> Unheld {
+    let mut rides_out = true;
+    for proof in proofs {
+        match proof {
+            Some(proof) => rides_out &= proof.rides_out,
+            // It is proven no more, although it is not gone.
+            None => return Unheld::Lost(LossReason::CheckRefused),
+        }
+    }
+
+    match rides_out {
+        true => Unheld::Jeopardy,
+        false => Unheld::Lost(LossReason::DeadlinePassed),
+    }
 }
 
 /// Whether the node was proven in the lease as it is, and its deadline has not passed.
