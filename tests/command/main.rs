@@ -20,6 +20,7 @@ mod look;
 mod lost;
 mod machine;
 mod one_machine;
+mod one_service;
 mod page;
 mod pause;
 mod planted;

@@ -27,6 +27,7 @@ mod multi_lock;
 mod mutex_local;
 mod names;
 mod notify;
+mod one_service;
 mod presence;
 mod publication;
 mod reentrant_mutex;

@@ -217,7 +217,7 @@ impl Runtime for Machine {
             let (dial, answered) = oneshot::channel();
             self.ways().dials.push(dial);
             match answered.await {
-                Ok(pipe) => Ok(Transport::Other(Box::new(pipe))),
+                Ok(pipe) => Ok(Transport::Other(Box::new(pipe), None)),
                 Err(_) => Err(io::ErrorKind::ConnectionRefused.into()),
             }
         })

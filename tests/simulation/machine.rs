@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::network::Route;
+use crate::strays::STRAY;
 
 /// Where a client lives.
 pub(crate) struct Machine {
@@ -23,6 +24,8 @@ pub(crate) struct Machine {
     pub(crate) ids: Mutex<fastrand::Rng>,
     pub(crate) clock: Drifting,
     pub(crate) route: Arc<Route>,
+    /// To a server that is not of the service, if there is one.
+    pub(crate) to_stray: Option<Arc<Route>>,
     /// Through which everything on the machine goes.
     pub(crate) gate: Arc<Gate>,
     /// Through which the program goes, but not what its client does in the background.
@@ -49,8 +52,14 @@ impl Runtime for Machine {
 
     fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
         let Host::Tcp { port, .. } = host else { panic!("no such server: {host}") };
-        let server = usize::from(*port) - 1;
-        Box::pin(async move { Ok(Transport::Other(Box::new(self.route.connect(server).await?))) })
+        let (route, server) = match (*port, &self.to_stray) {
+            (STRAY, Some(route)) => (route, 0),
+            _ => (&self.route, usize::from(*port) - 1),
+        };
+        Box::pin(async move {
+            let pipe = route.connect(server).await?;
+            Ok(Transport::Other(Box::new(pipe), None))
+        })
     }
 
     fn unique_id(&self) -> Uuid {

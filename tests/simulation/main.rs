@@ -22,6 +22,7 @@ mod server;
 mod services;
 mod severity;
 mod sharing;
+mod strays;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;

@@ -182,6 +182,9 @@ impl Worker {
             AcquireError::Timeout { .. } => {
                 What::Note(format!("does not get {path} ({share}): {error}"))
             }
+            AcquireError::Servers { .. } => {
+                What::Stuck(format!("takes the servers of one service for several: {error}"))
+            }
             _ => What::Denied { lock: path.to_owned(), reason: error.to_string() },
         });
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper::{Client, ConnectError, Error, LeaseMode, Stat, Timing, ZnodePath};
+use lockkeeper::{Client, ClientBuilder, ConnectError, Error, LeaseMode, Stat, Timing, ZnodePath};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
@@ -23,6 +23,7 @@ use crate::server::Host;
 use crate::services::{Services, has_services};
 use crate::severity::{self, Severity};
 use crate::sharing::{self, Values};
+use crate::strays::{STRAY, Straying, has_stray};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees as tree;
 
@@ -44,6 +45,8 @@ pub(crate) struct Run {
     start: Instant,
     history: Mutex<History>,
     pub(crate) host: Host,
+    /// A server of another service, that some connect strings name too.
+    pub(crate) stray: Option<Host>,
     pub(crate) machines: Vec<Arc<Machine>>,
     pub(crate) resources: Resources,
     /// As the clients compute it.
@@ -112,6 +115,11 @@ impl Run {
         }
     }
 
+    /// The servers of the service, and the one that is not of it.
+    fn servers_and_stray(&self) -> String {
+        format!("{},simulated:{STRAY}", self.servers())
+    }
+
     fn servers(&self) -> String {
         let servers = 1..=self.host.followers.len() + 1;
         servers.map(|server| format!("simulated:{server}")).collect::<Vec<_>>().join(",")
@@ -172,6 +180,10 @@ fn prepare(seed: u64) -> Arc<Run> {
     let timing = Timing::new(mode, timeout, TOLD_TICK);
     let severity = Severity::of(seed);
 
+    let stray = has_stray(seed).then(|| {
+        let random = fastrand::Rng::with_seed(seed ^ 0x57a);
+        Host::new(start, config.clone(), random).apart()
+    });
     let mut host = Host::new(start, config, random.fork());
     let mut usual = severity.usual(timing, &mut random);
     if has_followers(seed) {
@@ -185,8 +197,12 @@ fn prepare(seed: u64) -> Arc<Run> {
         let clock = Drifting { ahead, rate };
         let route = Route::new(start, Arc::clone(&host.listener), random.fork(), usual.lag);
         let (gate, program) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+        let to_stray = stray.as_ref().map(|stray| {
+            let random = fastrand::Rng::with_seed(seed ^ 0x57b);
+            Arc::new(Route::new(start, Arc::clone(&stray.listener), random, usual.lag))
+        });
         let ids = Mutex::new(ids.fork());
-        Arc::new(Machine { ids, clock, route: Arc::new(route), gate, program })
+        Arc::new(Machine { ids, clock, route: Arc::new(route), to_stray, gate, program })
     });
     let machines = machines.collect();
     let (history, resources) = (Mutex::default(), Resources::default());
@@ -196,6 +212,7 @@ fn prepare(seed: u64) -> Arc<Run> {
         start,
         history,
         host,
+        stray,
         machines,
         resources,
         timing,
@@ -212,13 +229,20 @@ fn prepare(seed: u64) -> Arc<Run> {
 /// A client with a session. No fault has begun, but a message now and then takes longer than a
 /// short session's first attempt.
 async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
+    connected_to(&run.servers(), builder(run, machine)).await
+}
+
+fn builder(run: &Run, machine: &Arc<Machine>) -> ClientBuilder {
+    Client::builder()
+        .session_timeout(run.timing.timeout())
+        .server_tick(TOLD_TICK)
+        .lease(run.mode)
+        .runtime(Arc::clone(machine) as _)
+}
+
+async fn connected_to(servers: &str, builder: ClientBuilder) -> Client {
     loop {
-        let builder = Client::builder()
-            .session_timeout(run.timing.timeout())
-            .server_tick(TOLD_TICK)
-            .lease(run.mode)
-            .runtime(Arc::clone(machine) as _);
-        match builder.connect(&run.servers()).await {
+        match builder.clone().connect(servers).await {
             Ok(client) => return client,
             Err(ConnectError::Unreachable(_)) => {}
             Err(error) => panic!("nothing is wrong yet: {error}"),
@@ -240,6 +264,7 @@ async fn looker(run: &Run, machine: &Arc<Machine>, client: &Client) -> Client {
 async fn whole(run: Arc<Run>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
     run.host.start();
+    run.stray.iter().for_each(Host::start);
     let designs = LOCKS.map(|path| Design::any(path, &mut random));
     let followers = run.host.followers.len();
     let about = format!("{:?}, {:?}, {followers} followers, {designs:?}", run.timing, run.severity);
@@ -324,6 +349,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(belong(&run, seed, end, &mut tasks).await),
         false => None,
     };
+    let strays = match has_stray(seed) {
+        true => stray(&run, seed, end, &mut tasks).await,
+        false => Vec::new(),
+    };
     let mut services = None;
     if has_services(seed) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
@@ -364,7 +393,13 @@ async fn whole(run: Arc<Run>, seed: u64) {
         group.all_is_well(&run).await;
     }
     let lookers = std::mem::take(&mut *run.lookers.lock().expect("nobody panics with it"));
-    let all = trees.into_iter().chain(voters).chain(members).chain(publishers).chain(lookers);
+    let all = trees
+        .into_iter()
+        .chain(voters)
+        .chain(members)
+        .chain(publishers)
+        .chain(strays)
+        .chain(lookers);
     for client in all {
         if timeout(PATIENCE, client.close()).await.is_err() {
             run.note("world", What::Stuck("a client of its own does not close".into()));
@@ -423,6 +458,31 @@ async fn be_present(
         let client = connected(run, &run.machines[0]).await;
         let stranger = disturb(Arc::clone(run), client.clone(), random.fork(), end);
         tasks.push(run.machines[0].run(stranger));
+        clients.push(client);
+    }
+    clients
+}
+
+/// Has programs take a lock by servers of which one is not of the service. Returns the clients.
+async fn stray(
+    run: &Arc<Run>,
+    seed: u64,
+    end: Duration,
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Vec<Client> {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x57c);
+    let mut clients = Vec::new();
+    for (index, machine) in run.machines.iter().enumerate() {
+        let builder = builder(run, machine).strict_servers(true);
+        let client = connected_to(&run.servers_and_stray(), builder).await;
+        let straying = Straying {
+            run: Arc::clone(run),
+            machine: Arc::clone(machine),
+            name: format!("client {index}.s"),
+            client: client.clone(),
+            random: random.fork(),
+        };
+        tasks.push(machine.run(straying.work(end)));
         clients.push(client);
     }
     clients

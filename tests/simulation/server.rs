@@ -54,6 +54,8 @@ impl Disk {
 pub(crate) struct Host {
     start: Instant,
     config: Config,
+    /// From which the ids of its sessions come.
+    entropy: u64,
     pub(crate) listener: Arc<Listener>,
     pub(crate) gate: Arc<Gate>,
     disk: Arc<Mutex<Disk>>,
@@ -76,6 +78,7 @@ impl Host {
         Self {
             start,
             config,
+            entropy: 7,
             listener: Arc::default(),
             gate: Arc::default(),
             disk: Arc::default(),
@@ -87,6 +90,11 @@ impl Host {
             of_followers: Mutex::default(),
             woken: Arc::default(),
         }
+    }
+
+    /// The same with other session ids, for another service.
+    pub(crate) fn apart(self) -> Self {
+        Self { entropy: 11, ..self }
     }
 
     /// The same, as the leader of so many followers.
@@ -138,7 +146,7 @@ impl Host {
 
     /// A server with what the disk has.
     fn restored(&self) -> Server {
-        let mut server = Server::new(self.config.clone(), Box::new(Bytes64(7)));
+        let mut server = Server::new(self.config.clone(), Box::new(Bytes64(self.entropy)));
         let durable = self.disk.lock().expect("nobody panics with it").durable.clone();
         for ((table, key), value) in durable {
             server.restore(table, &key, value).expect("what was written can be read");

@@ -13,7 +13,7 @@
 //! | 74 | the disk failed, of an engine or of what is written elsewhere |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user |
-//! | 78 | a configuration file, a certificate or a key is wrong |
+//! | 78 | a configuration file, a certificate or a key is wrong; or the servers that are named are not one service |
 //! | 79 | the lock was lost while the command ran |
 //! | 126 | the command cannot be executed |
 //! | 127 | the command does not exist |
@@ -23,7 +23,7 @@
 
 use std::{fmt, io};
 
-use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode};
+use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError};
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
 /// The exit codes that are not the command's own.
@@ -148,6 +148,7 @@ impl From<AcquireError> for Failure {
             | AcquireError::BadPermits { .. } => Exit::Data,
             AcquireError::TooMany { .. } => Exit::Usage,
             AcquireError::LeaseTooShort { .. } => Exit::NoServer,
+            AcquireError::Servers { source: ServiceError::NotOne { .. }, .. } => Exit::Config,
             AcquireError::Client { source, .. } => exit_of(source),
             _ => Exit::NoServer,
         };

@@ -73,13 +73,11 @@ impl Addresses {
     pub(crate) async fn connect(&self, name: &str, port: u16) -> io::Result<TcpStream> {
         let addresses: Vec<_> =
             self.of(name).await?.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        let stream = TcpStream::connect(addresses.as_slice()).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+        connect_to(&addresses).await
     }
 
     /// The addresses of a name, in the order in which an attempt tries them.
-    async fn of(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    pub(crate) async fn of(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(address) = name.parse() {
             return Ok(vec![address]);
         }
@@ -137,6 +135,13 @@ impl Addresses {
     fn names(&self) -> MutexGuard<'_, HashMap<String, Name>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A connection to the first of these that accepts one.
+pub(crate) async fn connect_to(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(addresses).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::error::ConnectError;
 use crate::fault::FaultKind;
 use crate::identity::SessionIdentity;
 use crate::runtime::{Runtime, TokioRuntime, Transport};
+use crate::service::Service;
 use crate::shared::Shared;
 
 impl Client {
@@ -53,6 +54,7 @@ pub struct ClientBuilder {
     /// Whether the runtime speaks TLS.
     encrypts: bool,
     connect_timeout: Duration,
+    strict_servers: bool,
     /// `None`: as the credentials suggest.
     acl: Option<DefaultAcl>,
 }
@@ -64,6 +66,7 @@ impl Default for ClientBuilder {
             runtime: Arc::new(TokioRuntime::default()),
             encrypts: false,
             connect_timeout: Duration::from_secs(10),
+            strict_servers: false,
             acl: None,
         }
     }
@@ -133,6 +136,15 @@ impl ClientBuilder {
     /// How long the first connection may take. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Whether no lock is granted before a majority of the servers that the connection string names has
+    /// been seen to be one service; see [`Client::prove_one_service`]. With the default, `false`, servers
+    /// that cannot be reached are passed over with a warning. With both, servers that are seen to be
+    /// different services are an error.
+    pub fn strict_servers(mut self, wanted: bool) -> Self {
+        self.strict_servers = wanted;
         self
     }
 
@@ -255,7 +267,7 @@ impl ClientBuilder {
         match self.runtime.connect(host).await? {
             Transport::Tcp(stream) => ask(stream, word).await,
             Transport::Unix(stream) => ask(stream, word).await,
-            Transport::Other(stream) => ask(stream, word).await,
+            Transport::Other(stream, _) => ask(stream, word).await,
         }
     }
 
@@ -301,13 +313,19 @@ impl ClientBuilder {
     }
 
     /// Starts the task that keeps the session connected.
-    fn start(&self, servers: ConnectString, shared: Shared) -> (Client, watch::Receiver<Tried>) {
+    pub(crate) fn start(
+        &self,
+        servers: ConnectString,
+        shared: Shared,
+    ) -> (Client, watch::Receiver<Tried>) {
+        let service = Service::new(servers.hosts.clone(), self.strict_servers);
         let dialer = Dialer::new(servers.hosts, Arc::clone(&self.runtime));
         let shared = Arc::new(shared);
         let failures = Failures::default();
         let failed = failures.subscribe();
 
-        let client = Client::new(Arc::clone(&shared), servers.chroot, &self.chosen_acl());
+        let acl = self.chosen_acl();
+        let client = Client::new(Arc::clone(&shared), servers.chroot, &acl, service);
         self.runtime.spawn(Box::pin(drive(Driven(shared), dialer, failures)));
         (client, failed)
     }

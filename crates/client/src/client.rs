@@ -1,7 +1,7 @@
 //! Client: the handle of a session, with all operations on nodes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use crate::error::{Error, StillHeld, present};
 use crate::hold::Hold;
 use crate::identity::SessionIdentity;
 use crate::reply::{Read, Reply, WatchedReply};
+use crate::service::Service;
 use crate::shared::{Answer, Shared, WatchSink};
 use crate::status::{HoldState, Status};
 use crate::watcher::{WatchStream, Watcher, strip_chroot};
@@ -60,6 +61,17 @@ pub struct Client {
 struct Inner {
     shared: Arc<Shared>,
     chroot: ZnodePath,
+    service: Service,
+}
+
+/// A client whose session it does not keep from being closed.
+#[derive(Debug)]
+pub(crate) struct WeakClient(Weak<Inner>);
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        Some(Client { inner: self.0.upgrade()?, acl: None })
+    }
 }
 
 impl Drop for Inner {
@@ -74,8 +86,26 @@ pub(crate) fn or_any(version: Option<i32>) -> i32 {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, chroot: ZnodePath, acl: &DefaultAcl) -> Self {
-        Self { inner: Arc::new(Inner { shared, chroot }), acl: acl.to_shared() }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        chroot: ZnodePath,
+        acl: &DefaultAcl,
+        service: Service,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { shared, chroot, service }), acl: acl.to_shared() }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.inner))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    /// What is known of the service that the servers are.
+    pub(crate) fn service(&self) -> &Service {
+        &self.inner.service
     }
 
     // ----- the session ------------------------------------------------------------------------

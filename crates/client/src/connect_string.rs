@@ -11,7 +11,7 @@ use lockkeeper_wire::{PathError, ZnodePath};
 const DEFAULT_PORT: u16 = 2181;
 
 /// One server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Host {
     /// A name or an address, and a TCP port. A name stands for all of its addresses: each attempt to

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connect_string::Host;
 use crate::fault::{Fault, FaultKind};
-use crate::runtime::{Runtime, Transport};
+use crate::runtime::{Boxed, Runtime, Transport};
 
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
@@ -45,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const HURRIED_ROUNDS: u32 = 64;
 
 /// An attempt to open a connection.
-type Attempt = Pin<Box<dyn Future<Output = (Host, io::Result<Transport>)> + Send>>;
+type Attempt = Boxed<'static, (Host, io::Result<Transport>)>;
 
 /// Tries the servers in turn, in an order of its own.
 ///
@@ -163,12 +162,12 @@ impl Dialer {
     }
 }
 
-/// The first of these attempts that ends, which is then no more among them; never, if there is none.
-async fn first_of(attempts: &mut Vec<Attempt>) -> (Host, io::Result<Transport>) {
+/// The first of these that ends, which is then no more among them; never, if there is none.
+pub(crate) async fn first_of<T>(futures: &mut Vec<Boxed<'static, T>>) -> T {
     poll_fn(|context| {
-        for index in 0..attempts.len() {
-            if let Poll::Ready(ended) = attempts[index].as_mut().poll(context) {
-                drop(attempts.remove(index));
+        for index in 0..futures.len() {
+            if let Poll::Ready(ended) = futures[index].as_mut().poll(context) {
+                drop(futures.remove(index));
                 return Poll::Ready(ended);
             }
         }
@@ -271,7 +270,7 @@ mod tests {
             Box::pin(async move {
                 match is_first {
                     true => std::future::pending().await,
-                    false => Ok(Transport::Other(Box::new(tokio::io::duplex(1).0))),
+                    false => Ok(Transport::Other(Box::new(tokio::io::duplex(1).0), None)),
                 }
             })
         }

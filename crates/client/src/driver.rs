@@ -74,6 +74,7 @@ pub(crate) async fn drive(driven: Driven, mut dialer: Dialer, failures: Failures
         let (host, fault) = match dialed {
             Ok((host, transport)) => {
                 tracing::debug!(%host, "connected");
+                shared.linked(&host, transport.address());
                 let ended = talk(shared, transport, &mut dialer).await;
                 match ended {
                     Ended::EofInHandshake => shared.refused(),
@@ -129,7 +130,7 @@ async fn talk(shared: &Shared, transport: Transport, dialer: &mut Dialer) -> End
             let (reader, writer) = stream.into_split();
             exchange(shared, reader, writer, dialer).await
         }
-        Transport::Other(stream) => {
+        Transport::Other(stream, _) => {
             let (reader, writer) = tokio::io::split(stream);
             exchange(shared, reader, writer, dialer).await
         }

@@ -21,6 +21,9 @@
 //!   runtime         where time, connections and identifiers come from; simulations have their own
 //!   shared          the session behind a lock, which handles and driver share
 //!   driver          the task that owns the connection
+//!   server          Server: one server that a connection string stands for
+//!   service         what is known of the servers being one service, and how it is judged
+//!   one_service     asks the servers whether they are one service
 //!   dial            which server is tried next, and when
 //!   fault           why an attempt to connect failed, and whether a retry may help
 //!   tls             TLS to the servers
@@ -58,10 +61,13 @@ mod error;
 mod fault;
 mod hold;
 mod identity;
+mod one_service;
 mod path_sink;
 mod reply;
 #[doc(hidden)]
 pub mod runtime;
+mod server;
+mod service;
 mod shared;
 mod status;
 #[cfg(feature = "tls")]
@@ -82,6 +88,7 @@ pub use hold::{Hold, bound_to, unbound};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
 pub use reply::{Arrived, Reply, WatchedReply};
+pub use service::ServiceError;
 pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};

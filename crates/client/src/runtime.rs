@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
 use lockkeeper_session::Instant;
@@ -14,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use uuid::Uuid;
 
-use crate::addresses::Addresses;
+use crate::addresses::{self, Addresses};
 use crate::clock::Clock;
 use crate::connect_string::Host;
 
@@ -34,6 +35,22 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     /// A connection to a server.
     fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>>;
 
+    /// The addresses of a host's name; none if it has no name.
+    fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
+        let _ = host;
+        Box::pin(async { Vec::new() })
+    }
+
+    /// A connection to one of these addresses.
+    fn connect_to<'a>(
+        &'a self,
+        host: &'a Host,
+        address: IpAddr,
+    ) -> Boxed<'a, io::Result<Transport>> {
+        let _ = address;
+        self.connect(host)
+    }
+
     /// An identifier that nobody else has, nor will have.
     fn unique_id(&self) -> Uuid;
 
@@ -48,8 +65,19 @@ pub enum Transport {
     Tcp(TcpStream),
     /// On this machine.
     Unix(UnixStream),
-    /// Made by another runtime.
-    Other(Box<dyn Stream>),
+    /// Made by another runtime, or encrypted, and to which address if there is one.
+    Other(Box<dyn Stream>, Option<IpAddr>),
+}
+
+impl Transport {
+    /// The address at its other end, if it has one.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip()),
+            Self::Unix(_) => None,
+            Self::Other(_, address) => *address,
+        }
+    }
 }
 
 /// The real clock, sockets, random identifiers and tokio tasks.
@@ -72,6 +100,29 @@ impl Runtime for TokioRuntime {
                 Host::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
             }
         })
+    }
+
+    fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
+        Box::pin(async move {
+            match host {
+                Host::Tcp { name, .. } => self.addresses.of(name).await.unwrap_or_default(),
+                Host::Unix(_) => Vec::new(),
+            }
+        })
+    }
+
+    fn connect_to<'a>(
+        &'a self,
+        host: &'a Host,
+        address: IpAddr,
+    ) -> Boxed<'a, io::Result<Transport>> {
+        match host {
+            Host::Tcp { port, .. } => Box::pin(async move {
+                let address = SocketAddr::new(address, *port);
+                addresses::connect_to(&[address]).await.map(Transport::Tcp)
+            }),
+            Host::Unix(_) => self.connect(host),
+        }
     }
 
     fn unique_id(&self) -> Uuid {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use crate::arrival::Arrival;
 use crate::binding;
+use crate::connect_string::Host;
 use crate::identity::SessionIdentity;
 use crate::path_sink::PathsSender;
 use crate::runtime::Runtime;
@@ -59,6 +61,16 @@ struct Core {
     arrivals: u64,
 }
 
+/// The connection that there is, or else was last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    /// How many there have been.
+    pub(crate) number: u64,
+    /// To which host; `None` before the first one.
+    pub(crate) host: Option<Host>,
+    pub(crate) address: Option<IpAddr>,
+}
+
 /// What the handles of a client and its driver share.
 pub(crate) struct Shared {
     runtime: Arc<dyn Runtime>,
@@ -68,6 +80,7 @@ pub(crate) struct Shared {
     /// Tells the driver that there may be something to transmit, or an earlier timeout.
     wake: Notify,
     status: watch::Sender<Status>,
+    link: Mutex<Link>,
 }
 
 /// How it stands, and nothing of what is on its way: that may be secret, and is in every handle.
@@ -116,6 +129,7 @@ impl Shared {
             core: Mutex::new(core),
             wake: Notify::new(),
             status: watch::Sender::new(status),
+            link: Mutex::default(),
         }
     }
 
@@ -127,6 +141,20 @@ impl Shared {
     /// The time now, by the clock that leases are measured by.
     pub(crate) fn now(&self) -> Instant {
         self.runtime.now()
+    }
+
+    /// Where time, connections and tasks come from.
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// The connection that there is, or else was last.
+    pub(crate) fn link(&self) -> Link {
+        self.lock_link().clone()
+    }
+
+    pub(crate) fn link_number(&self) -> u64 {
+        self.lock_link().number
     }
 
     /// An identifier that nobody else has.
@@ -340,6 +368,11 @@ impl Shared {
         self.wake.notified().await;
     }
 
+    pub(crate) fn linked(&self, host: &Host, address: Option<IpAddr>) {
+        let mut link = self.lock_link();
+        *link = Link { number: link.number + 1, host: Some(host.clone()), address };
+    }
+
     pub(crate) fn connected(&self) {
         self.inform(|core, now| core.session.handle_connected(now));
     }
@@ -383,6 +416,10 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Core> {
         // Guards are dropped during unwinding and must still queue their deletes.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As `act`, for requests: those of work that runs under a hold are bound to it.

@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lockkeeper_session::Instant;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use crate::addresses::Addresses;
+use crate::addresses;
 use crate::connect_string::Host;
 use crate::fault::FaultKind;
 use crate::runtime::{Boxed, Runtime, TokioRuntime, Transport};
@@ -84,23 +86,25 @@ impl Tls {
         Ok(self)
     }
 
-    async fn connect(
+    /// Encrypts a connection to a host of this name.
+    async fn encrypt(
         &self,
-        addresses: &Addresses,
-        (name, port): (&str, u16),
+        name: &str,
+        stream: impl Future<Output = io::Result<TcpStream>>,
     ) -> io::Result<Transport> {
         let expected = match &self.name {
             Some(name) => name.clone(),
             None => parse(name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?,
         };
-        let stream = addresses.connect(name, port).await?;
+        let stream = stream.await?;
+        let address = stream.peer_addr().ok().map(|peer| peer.ip());
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream =
             connector.connect(expected, stream).await.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), CUT_OFF),
                 _ => error,
             })?;
-        Ok(Transport::Other(Box::new(stream)))
+        Ok(Transport::Other(Box::new(stream), address))
     }
 }
 
@@ -158,8 +162,27 @@ impl Runtime for Encrypted {
     fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
         match host {
             Host::Tcp { name, port } => {
-                Box::pin(self.tls.connect(&self.plain.addresses, (name, *port)))
+                let stream = self.plain.addresses.connect(name, *port);
+                Box::pin(self.tls.encrypt(name, stream))
             }
+            Host::Unix(_) => self.plain.connect(host),
+        }
+    }
+
+    fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
+        self.plain.addresses(host)
+    }
+
+    fn connect_to<'a>(
+        &'a self,
+        host: &'a Host,
+        address: IpAddr,
+    ) -> Boxed<'a, io::Result<Transport>> {
+        match host {
+            Host::Tcp { name, port } => Box::pin(async move {
+                let address = [SocketAddr::new(address, *port)];
+                self.tls.encrypt(name, addresses::connect_to(&address)).await
+            }),
             Host::Unix(_) => self.plain.connect(host),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, Error, Outcome, PathError, Sequence, TransactionError, ZnodePath,
+    Client, Contact, Error, Outcome, PathError, Sequence, ServiceError, TransactionError, ZnodePath,
 };
 
 use crate::profile::{Profile, Usage};
@@ -204,6 +204,15 @@ pub enum AcquireError {
         /// Why it was lost.
         reason: LossReason,
     },
+    /// The servers of the connection string are not one service, or, with
+    /// [`ClientBuilder::strict_servers`](crate::ClientBuilder::strict_servers), are not known to be one.
+    #[error("cannot acquire {path}: {source}")]
+    Servers {
+        /// The lock.
+        path: ZnodePath,
+        /// What is wrong with the servers.
+        source: ServiceError,
+    },
     /// A transaction was refused.
     #[error("cannot acquire {path}: {source}")]
     Refused {
@@ -234,6 +243,7 @@ impl AcquireError {
             | Self::LeaseTooShort { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
             Self::Lost { reason, .. } => *reason != LossReason::ClientClosed,
+            Self::Servers { source, .. } => matches!(source, ServiceError::Unproven { .. }),
             Self::ClientClosed { .. }
             | Self::Foreign { .. }
             | Self::NotEphemeral { .. }
@@ -266,6 +276,7 @@ impl AcquireError {
             | Self::LeaseTooShort { .. }
             | Self::TooMany { .. }
             | Self::BadPermits { .. }
+            | Self::Servers { .. }
             | Self::Refused { .. }
             | Self::Client { .. } => Outcome::Unknown,
         }
@@ -282,6 +293,14 @@ impl AcquireError {
             Self::ClientClosed { path }
         } else {
             Self::Client { path, source }
+        }
+    }
+
+    /// The servers are not one service.
+    pub(crate) fn from_service(path: &ZnodePath, source: ServiceError) -> Self {
+        match source {
+            ServiceError::NodeGone { node } => Self::NodeDeleted { node },
+            source => Self::Servers { path: path.clone(), source },
         }
     }
 

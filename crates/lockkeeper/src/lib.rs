@@ -125,9 +125,9 @@ pub use watch::{
 pub use lockkeeper_client::{
     Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,
     Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Host, Instant,
-    LeaseMode, LeaseState, Listing, OpResult, Outcome, Permissions, Reply, Sequence, SessionId,
-    SessionIdentity, Stat, Status, StillHeld, Timing, Transaction, TransactionError, WatchEvent,
-    WatchItem, WatchLost, WatchStream, Watcher, ZnodePath, Zxid,
+    LeaseMode, LeaseState, Listing, OpResult, Outcome, Permissions, Reply, Sequence, ServiceError,
+    SessionId, SessionIdentity, Stat, Status, StillHeld, Timing, Transaction, TransactionError,
+    WatchEvent, WatchItem, WatchLost, WatchStream, Watcher, ZnodePath, Zxid,
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};

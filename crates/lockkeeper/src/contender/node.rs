@@ -51,6 +51,9 @@ impl Contender {
     ) -> Result<(Self, WaitQueue), AcquireError> {
         let attempt = async || Self::attempt(client, terms, kind, data, tail).await;
         let entered = retried(&terms.path, attempt).await?;
+        if let Some(node) = &entered.0.0.node {
+            client.begin_to_prove_one_service(&node.path, &node.stat);
+        }
         terms.warned.look(client, &terms.path).await;
         Ok(entered)
     }

@@ -73,6 +73,9 @@ impl Guard {
         owned: OwnedNode,
         own: Option<Watcher>,
     ) -> Result<Self, AcquireError> {
+        let proven = owned.client.prove_one_service(&owned.node.path, &owned.node.stat).await;
+        proven.map_err(|error| AcquireError::from_service(&owned.path, error))?;
+
         let timing = owned.client.timing();
         let mut failed = None;
         // An old proof must be as good as the next heartbeat would be. A fresh one is the best that

@@ -1,0 +1,29 @@
+//! Servers of one `--connect` that are not one service.
+
+use anyhow::Result;
+
+use crate::serve::served;
+use crate::support::Home;
+
+const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
+
+/// Three engines with the configuration of an ensemble ran one command three times at once.
+#[tokio::test]
+async fn three_engines_of_one_list_are_refused() -> Result<()> {
+    let home = Home::new()?;
+    let (mut servers, mut list) = (Vec::new(), Vec::new());
+    for number in 0..3 {
+        let (server, address) = served(&home, &format!("s{number}"), SERVER).await?;
+        servers.push(server);
+        list.push(address);
+    }
+
+    let list = list.join(",");
+    for options in ["", "-n", "-w 5s", "--shared", "--permits 2"] {
+        let ended = home.runs(&format!("--connect {list} {options} l"), "echo ran > ran")?;
+        assert_eq!(ended.code, Some(78), "{options}: {ended:?}");
+        assert!(ended.stderr.contains("are not one service"), "{options}: {ended:?}");
+    }
+    assert!(!home.folder().join("ran").exists(), "no command was run");
+    Ok(())
+}
