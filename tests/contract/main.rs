@@ -37,6 +37,7 @@ mod revocation;
 mod runtimes;
 mod rw_lock;
 mod scale;
+mod seen;
 mod semaphore;
 mod semaphore_layouts;
 mod set_back;

@@ -12,8 +12,13 @@ use crate::names;
 use crate::output::show;
 use crate::view::{self, Contender};
 
+const NOTES: &str = "\
+A znode that is ephemeral and no contender of a queue is listed as a lock that its session holds. \
+Programs also use such znodes for other purposes, as for the members of a group.";
+
 /// List the locks below a path: who holds them, and how many wait
 #[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
 pub(crate) struct Options {
     /// The path to look below
     #[arg(default_value = "/", value_parser = names::folder)]
@@ -36,10 +41,12 @@ struct ListedLock<'a> {
     waiters: usize,
     /// Of a semaphore whose number is known.
     permits: Option<u32>,
+    /// A lock delay that is due.
+    delay: Option<view::Delay<'a>>,
     contenders: Vec<Contender<'a>>,
 }
 
-/// Lists the locks that have contenders.
+/// Lists the locks that are not free.
 pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
     let locks = Connection::during(global, async |connection| {
         Ok(inspect::queues(&connection.client, &options.path).await?)
@@ -63,6 +70,7 @@ impl<'a> ListedLock<'a> {
             holders: queue.holders().count(),
             waiters: queue.waiters().count(),
             permits: queue.permits,
+            delay: view::delay(queue),
             contenders: view::contenders(queue),
         }
     }
@@ -85,7 +93,8 @@ fn describe(path: &str, locks: &Queues) -> String {
 fn row(queue: &Queue) -> Vec<String> {
     let holder = queue.holders().next();
     let others = queue.holders().count().saturating_sub(1);
-    let mut who = holder.map(view::who).unwrap_or_default();
+    let delay = || queue.delay.as_ref().map(view::lock_delay).unwrap_or_default();
+    let mut who = holder.map_or_else(delay, view::who);
     if others > 0 {
         who.push_str(&format!(" and {others} more"));
     }

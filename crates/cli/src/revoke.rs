@@ -18,6 +18,9 @@ A command under `lockkeeper run` gets TERM, unless that was told to ignore reque
 ignore), and the lock is released when it has ended. Programs that use the library, or Apache \
 Curator, decide for themselves. The lock goes to the next program in its queue.
 
+A lock that is one ephemeral znode, made by another program, has no way to ask its holder: only \
+--force-after ends it, by deleting the znode. Without it, the exit code is then 1.
+
 --force-after takes the lock from holders that have not released it by then. `lockkeeper run` ends \
 its command at once, but two commands may be at work for a moment. Use it when a holder hangs, and \
 where fencing tokens are checked.";
@@ -46,7 +49,7 @@ struct Shown<'a> {
 #[derive(Debug, Serialize)]
 struct Asked {
     node: String,
-    /// `asked`, `gave-way` or `forced`.
+    /// `asked`, `gave-way`, `forced`, or `cannot-ask`.
     outcome: &'static str,
     /// Who it is, for people.
     #[serde(skip)]
@@ -59,7 +62,8 @@ pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Fail
     let lock = options.lock.as_str();
     let shown = Shown { lock, holders: asked.await? };
     show(global, &shown, || describe(lock, &shown.holders))?;
-    Ok(Exit::Ok.code())
+    let is_in_vain = shown.holders.iter().any(|holder| holder.outcome == CANNOT_ASK);
+    Ok(if is_in_vain { Exit::No } else { Exit::Ok }.code())
 }
 
 async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, Failure> {
@@ -70,7 +74,9 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
     let went: Vec<_> = match options.force_after {
         None => {
             let asked = revoke::revoke(client, &options.lock).await?;
-            asked.into_iter().map(|node| (node, "asked")).collect()
+            let deaf = before.as_ref().filter(|queue| asked.is_empty() && queue.is_node());
+            let deaf = deaf.map(|queue| (queue.path.clone(), CANNOT_ASK));
+            asked.into_iter().map(|node| (node, "asked")).chain(deaf).collect()
         }
         Some(grace) => {
             let went = revoke::revoke_within(client, &options.lock, grace).await?;
@@ -90,6 +96,9 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
     Ok(went.into_iter().map(asked).collect())
 }
 
+/// The outcome for a holder that knows no request.
+const CANNOT_ASK: &str = "cannot-ask";
+
 fn word(outcome: revoke::RevokeOutcome) -> &'static str {
     match outcome {
         revoke::RevokeOutcome::GaveWay => "gave-way",
@@ -104,6 +113,11 @@ fn describe(lock: &str, holders: &[Asked]) -> String {
     let line = |asked: &Asked| match asked.outcome {
         "forced" => format!("{lock} was taken from {}\n", asked.who),
         "gave-way" => format!("{} gave {lock} back\n", asked.who),
+        CANNOT_ASK => format!(
+            "{} holds {lock} with a znode of another program, which cannot be asked; \
+             --force-after takes the lock\n",
+            asked.who
+        ),
         _ => format!("{} was asked for {lock}\n", asked.who),
     };
     holders.iter().map(line).collect()

@@ -11,7 +11,7 @@ use crate::global::Global;
 use crate::view::{self, Contender};
 use crate::{names, output};
 
-/// Show who holds a lock and who waits for it
+/// Show who holds a lock, who waits for it, and a lock delay that is due
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The lock
@@ -27,6 +27,8 @@ struct Shown<'a> {
     exists: bool,
     /// Of a semaphore whose number is known.
     permits: Option<u32>,
+    /// A lock delay that is due.
+    delay: Option<view::Delay<'a>>,
     contenders: Vec<Contender<'a>>,
     /// Children that are no contenders.
     foreign: &'a [String],
@@ -44,6 +46,7 @@ pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failur
         lock: path,
         exists: queue.is_some(),
         permits: queue.as_ref().and_then(|queue| queue.permits),
+        delay: queue.as_ref().and_then(view::delay),
         contenders: queue.as_ref().map(view::contenders).unwrap_or_default(),
         foreign: queue.as_ref().map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
     };
@@ -62,6 +65,16 @@ fn describe(path: &str, queue: Option<&Queue>) -> String {
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(entries.iter().enumerate().map(|(index, entry)| row(index + 1, entry)));
         text.push_str(&view::table(&rows));
+    }
+
+    if let Some(delay) = queue.and_then(|queue| queue.delay.as_ref()) {
+        let left = match (entries, delay.length) {
+            ([], _) => "the next holder waits for it, from when it asks for the lock".to_owned(),
+            (_, Some(length)) => format!("at most {} are left of it", view::duration(length)),
+            (_, None) => "how much of it is left is unknown".to_owned(),
+        };
+        let (vanished, delay) = (view::vanished(delay), view::lock_delay(delay));
+        text.push_str(&format!("{vanished}, and its {delay} is not over: {left}\n"));
     }
 
     if !foreign.is_empty() {

@@ -2,18 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::inspect::{Entry, Queue};
-use lockkeeper::{Kind, SessionId};
+use lockkeeper::inspect::{DueDelay, Entry, Queue};
+use lockkeeper::{Kind, OwnerInfo, SessionId};
 use serde::Serialize;
 
 /// Who a contender is: `web1 pid 123 (backup.sh)`.
 pub(crate) fn who(entry: &Entry) -> String {
     match &entry.owner {
-        Some(owner) => {
-            let name = owner.label.as_ref().unwrap_or(&owner.program);
-            let asked = if owner.revoked { "; asked to give way" } else { "" };
-            printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))
-        }
+        Some(owner) => program(owner),
         None if !entry.is_readable => {
             format!("{}, which cannot be read", printable(entry.node.as_str()))
         }
@@ -28,16 +24,49 @@ pub(crate) fn who(entry: &Entry) -> String {
     }
 }
 
-/// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more"; nothing if
-/// nobody holds.
+fn program(owner: &OwnerInfo) -> String {
+    let name = owner.label.as_ref().unwrap_or(&owner.program);
+    let asked = if owner.revoked { "; asked to give way" } else { "" };
+    printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))
+}
+
+/// Whether a program that asks for the lock now has it at once.
+pub(crate) fn is_free(queue: &Queue) -> bool {
+    queue.entries.is_empty() && queue.delay.is_none()
+}
+
+/// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more", or the lock delay
+/// that is due; nothing if there is neither.
 pub(crate) fn held_by(queue: &Queue) -> String {
     let mut holders = queue.holders();
-    let Some(first) = holders.next() else { return String::new() };
+    let Some(first) = holders.next() else {
+        let due =
+            |delay| format!(": {}, and its {} is not over", vanished(delay), lock_delay(delay));
+        return queue.delay.as_ref().map(due).unwrap_or_default();
+    };
     let others = match holders.count() {
         0 => String::new(),
         others => format!(", and {others} more"),
     };
     format!(", held by {}, in line since {}{others}", who(first), when(first))
+}
+
+/// "its last holder, web1 pid 123 (backup.sh), ended without releasing it".
+pub(crate) fn vanished(delay: &DueDelay) -> String {
+    let who = match (&delay.owner, &delay.left_by) {
+        (Some(owner), _) => format!(", {},", program(owner)),
+        (None, Some(node)) => format!(" ({})", printable(node.as_str())),
+        (None, None) => String::new(),
+    };
+    format!("its last holder{who} ended without releasing it")
+}
+
+/// `lock delay of 30s`.
+pub(crate) fn lock_delay(delay: &DueDelay) -> String {
+    match delay.length {
+        Some(length) => format!("lock delay of {}", duration(length)),
+        None => "lock delay, of unknown length,".to_owned(),
+    }
 }
 
 /// Since when it is in line: `12:03:07 (4s ago)`, by the local clock.
@@ -118,7 +147,9 @@ pub(crate) fn wish(entry: &Entry) -> String {
 pub(crate) fn summary(queue: &Queue) -> String {
     let (holders, waiting) = (queue.holders().count(), queue.waiters().count());
     let held = match (permits_held(queue), queue.permits) {
+        _ if holders + waiting == 0 && queue.delay.is_some() => return "not free".to_owned(),
         _ if holders + waiting == 0 => return "free".to_owned(),
+        _ if holders == 0 && queue.delay.is_some() => "not held".to_owned(),
         (Some(held), Some(permits)) => format!("{held} of {permits} permits held"),
         (Some(held), None) => format!("{held} permits held"),
         (None, _) if holders == 1 => "held".to_owned(),
@@ -172,6 +203,34 @@ pub(crate) struct Contender<'a> {
     owner: Option<&'a lockkeeper::OwnerInfo>,
     /// The node's data, where another library wrote it.
     data: Option<std::borrow::Cow<'a, str>>,
+}
+
+/// A lock delay that is due, as JSON. The names are stable. How much is left is known only to the contender
+/// that waits it out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Delay<'a> {
+    /// How long it is; `null` if that cannot be read.
+    delay_ms: Option<u128>,
+    /// Whether a contender waits it out, so that no more than all of it is left. Otherwise it begins with
+    /// the next contender.
+    waited_out: bool,
+    /// The node of the holder that vanished.
+    left_by: Option<&'a str>,
+    owner: Option<&'a OwnerInfo>,
+    /// The node that records the delay.
+    mark: &'a str,
+}
+
+/// The lock delay of a queue, if one is due.
+pub(crate) fn delay(queue: &Queue) -> Option<Delay<'_>> {
+    let DueDelay { mark, length, left_by, owner, .. } = queue.delay.as_ref()?;
+    Some(Delay {
+        delay_ms: length.map(|length| length.as_millis()),
+        waited_out: !queue.entries.is_empty(),
+        left_by: left_by.as_ref().map(AsRef::as_ref),
+        owner: owner.as_ref(),
+        mark: mark.as_str(),
+    })
 }
 
 /// The contenders of a queue, first to last.

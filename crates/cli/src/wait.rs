@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper::inspect::{Entry, Queue};
-use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
+use lockkeeper::inspect::{self, Queue};
+use lockkeeper::{Client, Error, ZnodePath};
 
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
@@ -15,6 +15,8 @@ use crate::{names, nested, view, waiting};
 const NOTES: &str = "\
 Another program may take the lock as soon as this returns. Use `lockkeeper run` for work that must \
 not overlap with other holders.
+
+If the last holder ended without releasing the lock, and it had a lock delay (run --lock-delay), the lock is free when that delay is over. It counts from when this command sees it first.
 
 Exit codes: 0, it is free; 1, or the code of -E, it was not in time; 75, no server could be asked.";
 
@@ -59,13 +61,13 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
 
     // What is free is free, even if there is no time at all.
     let limit = options.wait.filter(|limit| !limit.is_zero());
-    if options.wait != limit && last_in_line(client, lock).await?.is_none() {
+    if options.wait != limit && is_free(client, lock).await? {
         return Ok(Exit::Ok.code());
     }
 
     let what = async { format!("waiting until {lock} is free{}", held_by(client, lock).await) };
     tokio::select! {
-        free = until_free(client, lock) => {
+        free = inspect::wait_until_free(client, lock) => {
             free?;
             return Ok(Exit::Ok.code());
         }
@@ -81,27 +83,11 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
     Ok(options.conflict_exit_code)
 }
 
-/// Watches the last contender again and again: as long as that one is there, the lock is not
-/// free, whatever happens before it. Of those who wait so, one event for each is all that the
-/// servers send.
-async fn until_free(client: &Client, lock: &ZnodePath) -> Result<(), Error> {
-    loop {
-        let Some(Entry { node, .. }) = last_in_line(client, lock).await? else { return Ok(()) };
-        match client.data_watched(&node).await {
-            // A watch that was lost with its session, or a change of the data: look again.
-            Ok((_, mut watcher)) => drop(watcher.changed().await),
-            Err(error)
-                if error.code() == Some(ErrorCode::NoNode) || waiting::is_passing(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-async fn last_in_line(client: &Client, lock: &ZnodePath) -> Result<Option<Entry>, Error> {
+async fn is_free(client: &Client, lock: &ZnodePath) -> Result<bool, Error> {
     loop {
         match Queue::inspect(client, lock).await {
             Err(error) if waiting::is_passing(&error) => {}
-            queue => return Ok(queue?.and_then(|mut queue| queue.entries.pop())),
+            queue => return Ok(queue?.is_none_or(|queue| view::is_free(&queue))),
         }
     }
 }

@@ -153,6 +153,14 @@ impl Lock {
         }
     }
 
+    /// How much is left of a lock delay that kept it from being taken.
+    pub(super) fn delay_left(&self) -> Option<Duration> {
+        match self {
+            Self::Mutex(mutex) => mutex.lock_delay_left(),
+            Self::Read(_) | Self::Write(_) | Self::Permits { .. } => None,
+        }
+    }
+
     /// Waits in the queue.
     pub(super) async fn acquire(&self) -> Result<Held, AcquireError> {
         match self {

@@ -67,7 +67,13 @@ pub(super) async fn acquire(
             connection.still_there(lock.path())?;
             if !wait.quiet {
                 let holder = holder(client, lock).await.unwrap_or_default();
-                tell(&format!("{} is not free{holder}", lock.path()));
+                let wait_for_it = match wait.limit {
+                    Some(Duration::ZERO) if lock.delay_left().is_some() => {
+                        "; a run without -n, or with a longer -w, waits for it"
+                    }
+                    _ => "",
+                };
+                tell(&format!("{} is not free{holder}{wait_for_it}", lock.path()));
             }
         }
         Outcome::Held(_) | Outcome::Signal(_) => {}
@@ -134,11 +140,15 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     let queue = waiting::queue(client, lock.path()).await?;
     let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
-    Some(match is_our_turn {
-        // Nobody is ahead any more, and the lock is not granted yet.
-        true => {
-            ", whose last holder ended without releasing it: its lock delay is not over".to_owned()
+    if is_our_turn {
+        return Some(", whose turn it is: no server has proven yet that it is held".to_owned());
+    }
+    match (&queue.delay, lock.delay_left()) {
+        (Some(delay), Some(left)) => {
+            let (vanished, delay) = (view::vanished(delay), view::lock_delay(delay));
+            let left = view::duration(left);
+            Some(format!(": {vanished}, and {left} of its {delay} are left"))
         }
-        false => view::held_by(&queue),
-    })
+        _ => Some(view::held_by(&queue)),
+    }
 }

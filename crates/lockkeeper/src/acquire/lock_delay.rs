@@ -24,6 +24,7 @@ use crate::contender::watches::own_event;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
+use crate::owner_info::OwnerInfo;
 use crate::retry::{out_of_reach, retry_acquire};
 
 /// What comes after the lock's name in the name of its mark.
@@ -37,15 +38,30 @@ pub(crate) struct LockDelay(pub(crate) Duration);
 const FORM: u32 = 1;
 
 /// What is in a mark. Fields that a later version adds are read over.
-#[derive(Debug, Serialize, Deserialize)]
-struct Mark {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mark {
     /// The version of this format; marks without one are like those of version 1.
     #[serde(default)]
     v: u32,
     /// The name of the holder's node.
-    node: String,
+    pub(crate) node: String,
     /// For how long the next one is to wait, in milliseconds.
     delay_ms: u64,
+    /// Which program the holder is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<OwnerInfo>,
+}
+
+impl Mark {
+    /// Reads a mark; `None` if it is in no form of any version.
+    pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    /// How long the next one is to wait; `None` if a later version may mean more than can be read.
+    pub(crate) fn delay(&self) -> Option<Duration> {
+        (self.v <= FORM).then_some(Duration::from_millis(self.delay_ms))
+    }
 }
 
 /// A mark that a holder left when it vanished.
@@ -60,7 +76,15 @@ struct LeftMark {
 /// When this process first saw the present mark. Nothing tells when its holder vanished, and an
 /// attempt that does not wait, or waits for less than the delay, must not start the delay again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings(Arc<Mutex<Option<(Sighted, Instant)>>>);
+pub(crate) struct Sightings(Arc<Mutex<Option<Sighting>>>);
+
+/// A mark that this process waits for.
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    mark: Sighted,
+    first: Instant,
+    delay: Duration,
+}
 
 /// A mark, by the transaction that wrote it, and after how many rewinds of the servers: they may give
 /// the same number to another one then.
@@ -72,11 +96,18 @@ impl Sightings {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = (found.written, owned.client.status().borrow().rewinds);
         let first = match *seen {
-            Some((sighted, first)) if sighted == mark => first,
+            Some(sighting) if sighting.mark == mark => sighting.first,
             _ => now,
         };
-        *seen = Some((mark, first));
+        *seen = Some(Sighting { mark, first, delay: found.delay });
         first + found.delay
+    }
+
+    /// How much is left of the delay that was last seen; `None` if it is over.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = seen.map(|sighting| (sighting.first + sighting.delay).since(now));
+        left.filter(|left| !left.is_zero())
     }
 }
 
@@ -127,7 +158,7 @@ impl LockDelay {
         left: Option<LeftMark>,
     ) -> Result<Option<LeftMark>, AcquireError> {
         let mark = mark_of(&owned.path);
-        let (node, data) = (owned.node.path.clone(), self.data(&owned.node.path));
+        let (node, data) = (owned.node.path.clone(), self.data(owned));
 
         loop {
             // Only while the node is there: another one may hold by now.
@@ -172,7 +203,7 @@ impl LockDelay {
         loop {
             match owned.client.data(mark).await {
                 Ok((data, stat)) => {
-                    let found = serde_json::from_slice::<Mark>(&data).ok();
+                    let found = Mark::from_data(&data);
                     // An earlier try of this holder, whose answer was lost.
                     if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
                         return Ok(MarkOwner::Own);
@@ -199,9 +230,10 @@ impl LockDelay {
         }
     }
 
-    fn data(self, node: &ZnodePath) -> Bytes {
+    fn data(self, owned: &OwnedNode) -> Bytes {
         let delay_ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        let mark = Mark { v: FORM, node: node.name().to_owned(), delay_ms };
+        let (node, owner) = (owned.node.path.name().to_owned(), OwnerInfo::from_data(&owned.data));
+        let mark = Mark { v: FORM, node, delay_ms, owner };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }
@@ -241,8 +273,13 @@ enum MarkOwner {
     Gone,
 }
 
+/// The lock whose mark has this name, if it is one of a mark.
+pub(crate) fn lock_marked_by(name: &str) -> Option<&str> {
+    name.strip_suffix(SUFFIX).filter(|lock| !lock.is_empty())
+}
+
 /// The mark of a lock.
-fn mark_of(lock: &ZnodePath) -> ZnodePath {
+pub(crate) fn mark_of(lock: &ZnodePath) -> ZnodePath {
     let name = format!("{}{SUFFIX}", lock.name());
     let parent = lock.parent().unwrap_or_else(ZnodePath::root);
     parent.child(&name).expect("a lock's name goes on to be a name")

@@ -1,38 +1,53 @@
 //! Who holds a lock, and who waits: for people and for tools.
 //!
+//! A lock is a queue of contenders below its path, or one ephemeral node at the path itself: an
+//! [`ExclusiveNode`](crate::ExclusiveNode), one of the [`Names`](crate::Names), or what other programs use
+//! in this way. The session that owns such a node holds the lock. A node that a program keeps for another
+//! purpose, such as the instance of a service, looks the same.
+//!
 //! The result is a snapshot that may be outdated when it arrives. Do not use it for a decision that a
 //! lock should make.
 
 #![expect(clippy::disallowed_types, reason = "the server's wall time, for people to read")]
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, Error, ErrorCode, Reply, SessionId, Stat, ZnodePath, Zxid, present,
+    Client, Error, ErrorCode, Instant, Reply, SessionId, Stat, WatchedReply, ZnodePath, Zxid,
+    present,
 };
 
+use crate::acquire::lock_delay::lock_marked_by;
+use crate::admin::due_delay::PendingListing;
 use crate::contender::order::{Place, Standing, WaitQueue};
 use crate::guard::revocation::REQUEST;
 use crate::owner_info::OwnerInfo;
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
+use crate::retry::retry_pause;
 use crate::token::FencingToken;
+
+pub use crate::admin::due_delay::DueDelay;
 
 /// The queue of one lock.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Queue {
     /// The lock.
     pub path: ZnodePath,
-    /// How its contenders are named; `None` if there are none.
+    /// How its contenders are named; `None` if there are none, or its node is the lock.
     pub profile: Option<Profile>,
-    /// The contenders, first to last.
+    /// The contenders, first to last. If the node at the path is itself ephemeral, that is the only one.
     pub entries: Vec<Entry>,
     /// Children that are no contenders.
     pub foreign: Vec<String>,
-    /// How many permits there are, if it is a semaphore that says so.
+    /// How many permits there are, if the node says so.
     pub permits: Option<u32>,
+    /// A lock delay that is due: no contender that waits it out holds the lock.
+    pub delay: Option<DueDelay>,
 }
 
 /// One contender.
@@ -45,7 +60,7 @@ pub struct Entry {
     pub node: ZnodePath,
     /// What it asks for.
     pub kind: Kind,
-    /// Whether nothing ahead of it is in its way.
+    /// Whether nothing is in its way: no contender ahead of it, nor a lock delay that it waits out.
     pub holds: bool,
     /// Its fencing token.
     pub token: FencingToken,
@@ -60,12 +75,14 @@ pub struct Entry {
     /// Whether its node could be read. It could not without the permission, nor if all contenders come and
     /// go faster than they can be looked at.
     pub is_readable: bool,
+    /// The version of the data.
+    pub(super) version: i32,
 }
 
 /// The queues of the locks below a path.
 #[derive(Clone, Debug, Default)]
 pub struct Queues {
-    /// The queues that have contenders, by path.
+    /// The queues that have contenders, or whose lock delay is due, by path.
     pub queues: Vec<Queue>,
     /// The nodes whose children the session may not list.
     pub unreadable: Vec<ZnodePath>,
@@ -74,13 +91,16 @@ pub struct Queues {
 /// How many requests are on their way at once.
 const AT_ONCE: usize = 256;
 
+/// How many digits a number of permits has at most.
+const MOST_DIGITS: i32 = 10;
+
 /// How often a queue is listed, if contenders leave before their nodes are read.
 const LOOKS: u32 = 4;
 
 impl Queue {
-    /// Looks at the queue of a lock; `None` if there is no such node. Costs two round trips, and one more
-    /// for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows the leases. If contenders
-    /// leave meanwhile, it looks again, up to three times.
+    /// Looks at the queue of a lock; `None` if there is no such node, and no lock delay is due. Costs two
+    /// round trips, and one more for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows
+    /// the leases. If contenders leave meanwhile, it looks again, up to three times.
     ///
     /// # Errors
     /// If a request fails. That a contender's node may not be read is none: see [`Entry::is_readable`].
@@ -93,9 +113,22 @@ impl Queue {
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
         let mut looks = 1;
         loop {
-            let Some((mut names, _)) = present(client.children(path).await)? else {
-                return Ok(None);
+            let listed = PendingListing::send(client, path, true).answer(path).await?;
+            let delay = listed.delay;
+            let Some((mut names, stat)) = listed.node else {
+                return Ok(delay.map(|delay| Self { delay: Some(delay), ..Self::empty(path) }));
             };
+            if stat.ephemeral_owner != SessionId::NONE {
+                match node_itself(path, stat, client.data(path)).await? {
+                    // Gone since, or another one by now.
+                    None if looks < LOOKS => {
+                        looks += 1;
+                        continue;
+                    }
+                    entry => return Ok(entry.map(|entry| Self::of_node(path, entry))),
+                }
+            }
+
             let mut place = path.clone();
             if has_curators_leases(&names)
                 && let Ok(leases) = path.child(LEASES)
@@ -105,14 +138,32 @@ impl Queue {
             }
 
             let (profile, queue, foreign) = read(&names);
-            let seen = Seen::of(ask(client, &place, &queue)).await?;
+            // A semaphore keeps its number for a while after its last use.
+            let may_be_number = names.is_empty() && (1..=MOST_DIGITS).contains(&stat.data_length);
+            let seen = Seen::of(ask(client, &place, &queue, may_be_number)).await?;
             // Who came after one that left is in no listing yet, and may hold.
             if seen.gone.is_empty() || looks == LOOKS {
-                let (entries, permits) = seen.entries(&queue);
-                return Ok(Some(Self { path: path.clone(), profile, entries, foreign, permits }));
+                let (entries, permits) = seen.entries(&queue, delay.as_ref());
+                let path = path.clone();
+                return Ok(Some(Self { path, profile, entries, foreign, permits, delay }));
             }
             looks += 1;
         }
+    }
+
+    fn empty(path: &ZnodePath) -> Self {
+        let (entries, foreign) = (Vec::new(), Vec::new());
+        let (profile, permits, delay) = (None, None, None);
+        Self { path: path.clone(), profile, entries, foreign, permits, delay }
+    }
+
+    fn of_node(path: &ZnodePath, entry: Entry) -> Self {
+        Self { entries: vec![entry], ..Self::empty(path) }
+    }
+
+    /// Whether the node at the path is itself the lock: it is ephemeral, and its session holds the lock.
+    pub fn is_node(&self) -> bool {
+        self.entries.first().is_some_and(|entry| entry.node == self.path)
     }
 
     /// Those who hold.
@@ -126,9 +177,95 @@ impl Queue {
     }
 }
 
-/// Looks for the queues of all locks at a path and below it: nodes that have contenders. ZooKeeper's
-/// own nodes are left out, and a lock without contenders is not found. Costs two round trips for each
-/// level, and more where one has hundreds of nodes, or contenders leave meanwhile.
+/// Waits until no program holds a lock or waits for it, and no lock delay is due. Another program may
+/// take it at once. Costs what [`Queue::inspect`] does, and again, with one watch and one event, each time
+/// that the last contender leaves.
+///
+/// It measures a due lock delay as a contender does, and deletes the mark of one that is over.
+///
+/// # Errors
+/// If a request fails for good.
+///
+/// # Session loss
+/// Goes on in the next session.
+///
+/// # Cancel safety
+/// Safe: call it again. A lock delay is then measured from the start.
+pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Error> {
+    // The delay that was seen first, and when.
+    let mut due: Option<(DueDelay, u64, Instant)> = None;
+    loop {
+        let queue = match Queue::inspect(client, path).await {
+            Ok(Some(queue)) => queue,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                retry_look(error).await?;
+                continue;
+            }
+        };
+
+        // As long as the last contender is there, the lock is not free, whatever happens before it. Of
+        // those who wait so, one event for each is all that the servers send.
+        if let Some(last) = queue.entries.last() {
+            changed(client.data_watched(&last.node)).await?;
+            continue;
+        }
+        let Some(delay) = queue.delay else { return Ok(()) };
+
+        let rewinds = client.status().borrow().rewinds;
+        let since = match due {
+            Some((seen, at, since)) if seen.written == delay.written && at == rewinds => since,
+            _ => client.now(),
+        };
+        let left = delay.length.map(|length| (since + length).since(client.now()));
+        if left == Some(Duration::ZERO) {
+            match client.delete(&delay.mark, Some(delay.version)).await {
+                // The next holder measures it again; nothing more can be done about that.
+                Err(error) if error.code() == Some(ErrorCode::NoAuth) => return Ok(()),
+                Err(error) if error.code().is_none() => retry_look(error).await?,
+                // Deleted, by whomever; or another holder's.
+                _ => {}
+            }
+        } else {
+            tokio::select! {
+                biased;
+                changed = changed(client.data_watched(&delay.mark)) => changed?,
+                () = over(left) => {}
+            }
+        }
+        due = Some((delay, rewinds, since));
+    }
+}
+
+/// Waits for a change of a node, or the loss of the watch on it; returns at once if it is gone.
+async fn changed(asked: WatchedReply<(Bytes, Stat)>) -> Result<(), Error> {
+    match asked.await {
+        Ok((_, mut watcher)) => {
+            let _ = watcher.changed().await;
+            Ok(())
+        }
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(()),
+        Err(error) => retry_look(error).await,
+    }
+}
+
+/// Ends when so much time has passed; never, if that is not known.
+async fn over(left: Option<Duration>) {
+    match left {
+        Some(left) => tokio::time::sleep(left).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when a read that failed may be made again, in the next session if this one is over.
+async fn retry_look(error: Error) -> Result<(), Error> {
+    if error.is_session_expired() { Ok(()) } else { retry_pause(error).await }
+}
+
+/// Looks for the queues of all locks at a path and below it: nodes that have contenders, nodes that are
+/// ephemeral themselves, and locks whose delay is due. ZooKeeper's own nodes are left out, and a lock
+/// without contenders is not found. Costs two round trips for each level, and more where one has hundreds
+/// of nodes, or contenders leave meanwhile.
 ///
 /// # Errors
 /// If a request fails for another reason than a missing permission.
@@ -140,11 +277,11 @@ impl Queue {
 /// Safe: it only reads.
 pub async fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error> {
     let mut found = Queues::default();
-    let mut level = vec![below.clone()];
+    let mut level = vec![Spot { path: below.clone(), is_marked: true }];
     while !level.is_empty() {
         let mut next = Vec::new();
-        for nodes in level.chunks(AT_ONCE) {
-            next.extend(found.look(client, nodes).await?);
+        for spots in level.chunks(AT_ONCE) {
+            next.extend(found.look(client, spots).await?);
         }
         level = next;
     }
@@ -152,50 +289,72 @@ pub async fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error>
     Ok(found)
 }
 
+/// A path to look at.
+struct Spot {
+    path: ZnodePath,
+    /// Whether there may be the mark of a lock delay beside it.
+    is_marked: bool,
+}
+
 impl Queues {
-    /// Looks into some nodes; gives what is to be looked into next.
-    async fn look(
-        &mut self,
-        client: &Client,
-        nodes: &[ZnodePath],
-    ) -> Result<Vec<ZnodePath>, Error> {
-        let asked: Vec<_> = nodes.iter().map(|node| (node, client.children(node))).collect();
-        let (mut queues, mut next) = (Vec::new(), Vec::new());
-        for (node, reply) in asked {
-            let names = match reply.await {
-                Ok((names, _)) => names,
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => continue,
+    /// Looks at some paths; gives what is to be looked at next.
+    async fn look(&mut self, client: &Client, spots: &[Spot]) -> Result<Vec<Spot>, Error> {
+        let list = |spot: &Spot| PendingListing::send(client, &spot.path, spot.is_marked);
+        let asked: Vec<_> = spots.iter().map(|spot| (&spot.path, list(spot))).collect();
+        let (mut queues, mut nodes, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, asked) in asked {
+            let listed = match asked.answer(path).await {
+                Ok(listed) => listed,
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
-                    self.unreadable.push(node.clone());
+                    self.unreadable.push(path.clone());
                     continue;
                 }
                 Err(error) => return Err(error),
             };
+            let delay = listed.delay;
+            let Some((names, stat)) = listed.node else {
+                self.add(Queue { delay, ..Queue::empty(path) });
+                continue;
+            };
 
-            let (profile, queue, foreign) = read(&names);
-            // A name that looks like a lease may also be a key, with locks below it.
-            let leases = names.iter().filter(|name| is_kazoo_lease(name));
-            let others = foreign.iter().chain(leases.filter(|name| !foreign.contains(name)));
-            let others = others.filter_map(|name| node.child(name).ok());
-            next.extend(others.filter(|child| child.as_str() != "/zookeeper"));
-            if profile.is_some() {
-                queues.push((node, profile, queue, foreign));
+            if stat.ephemeral_owner != SessionId::NONE {
+                nodes.push((path, stat, client.data(path)));
+            } else if has_curators_leases(&names) {
+                let queue = Queue::inspect(client, path).await?;
+                queue.into_iter().for_each(|queue| self.add(queue));
+            } else {
+                let (profile, queue, foreign) = read(&names);
+                next.extend(below(path, names, &foreign));
+                queues.push((path, profile, queue, foreign, delay));
             }
         }
 
-        let asked: Vec<_> =
-            queues.iter().map(|(node, _, queue, _)| ask(client, node, queue)).collect();
+        for (path, stat, asked) in nodes {
+            let queue = match node_itself(path, stat, asked).await? {
+                Some(entry) => Some(Queue::of_node(path, entry)),
+                None => Queue::inspect(client, path).await?,
+            };
+            queue.into_iter().for_each(|queue| self.add(queue));
+        }
+
+        let read = |path, queue| ask(client, path, queue, false);
+        let asked: Vec<_> = queues.iter().map(|(path, _, queue, ..)| read(path, queue)).collect();
         let mut looks = Vec::with_capacity(asked.len());
         for asked in asked {
             looks.push(Seen::of(asked).await?);
         }
 
-        for (seen, (node, profile, queue, foreign)) in looks.into_iter().zip(&queues) {
+        for (seen, (path, profile, queue, foreign, delay)) in looks.into_iter().zip(&queues) {
             if seen.gone.is_empty() {
-                let (entries, permits) = seen.entries(queue);
-                let (path, profile, foreign) = ((*node).clone(), *profile, foreign.clone());
-                self.add(Queue { path, profile, entries, foreign, permits });
-            } else if let Some(queue) = Queue::inspect(client, node).await? {
+                let (entries, permits) = seen.entries(queue, delay.as_ref());
+                let (path, profile) = ((*path).clone(), *profile);
+                let (foreign, delay) = (foreign.clone(), delay.clone());
+                // A lease is no lock of its own.
+                let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
+                let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
+                next.retain(|spot| !leases.contains(&spot.path));
+                self.add(Queue { path, profile, entries, foreign, permits, delay });
+            } else if let Some(queue) = Queue::inspect(client, path).await? {
                 self.add(queue);
             }
         }
@@ -203,7 +362,7 @@ impl Queues {
     }
 
     fn add(&mut self, queue: Queue) {
-        if !queue.entries.is_empty() {
+        if !queue.entries.is_empty() || queue.delay.is_some() {
             self.queues.push(queue);
         }
     }
@@ -231,6 +390,40 @@ impl fmt::Display for Entry {
     }
 }
 
+/// What is to be looked at below a path with these children.
+fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Spot> {
+    // A name that looks like a lease may also be a key, with locks below it.
+    names.retain(|name| foreign.contains(name) || is_kazoo_lease(name));
+    let marked: HashSet<String> =
+        names.iter().filter_map(|name| lock_marked_by(name)).map(str::to_owned).collect();
+    // What vanished last may have taken the lock's node with it.
+    let unlisted: Vec<_> = marked.iter().filter(|lock| !names.contains(lock)).cloned().collect();
+    names.extend(unlisted);
+
+    let names = names.into_iter().filter(|name| lock_marked_by(name).is_none());
+    let spot = |name: String| {
+        let child = path.child(&name).ok().filter(|child| child.as_str() != "/zookeeper")?;
+        Some(Spot { path: child, is_marked: marked.contains(&name) })
+    };
+    names.filter_map(spot).collect()
+}
+
+/// The holder of a lock that is a node of its own, which was listed with this stat; `None` if that is gone.
+async fn node_itself(
+    path: &ZnodePath,
+    listed: Stat,
+    asked: PendingRead,
+) -> Result<Option<Entry>, Error> {
+    let holder = |found| entry(Kind::Exclusive, true, path.clone(), found);
+    match asked.await {
+        Ok((_, stat)) if stat.czxid != listed.czxid => Ok(None),
+        Ok(found) => Ok(Some(holder(Some(found)))),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
+        Err(error) if error.code() == Some(ErrorCode::NoAuth) => Ok(Some(holder(None))),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads the names by the profile that most of them follow.
 fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>) {
     let follow = |profile: Profile| {
@@ -255,13 +448,19 @@ struct PendingReads<'a> {
 type PendingRead = Reply<NodeRead>;
 type NodeRead = (Bytes, Stat);
 
-fn ask<'a>(client: &Client, path: &ZnodePath, queue: &'a WaitQueue) -> PendingReads<'a> {
+/// `may_be_number`: whether the node may say how many permits there are, although no contender asks for one.
+fn ask<'a>(
+    client: &Client,
+    path: &ZnodePath,
+    queue: &'a WaitQueue,
+    may_be_number: bool,
+) -> PendingReads<'a> {
     let nodes =
         queue.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
     let counted = queue.places().iter().any(|place| place.kind.permits().is_some());
     PendingReads {
         entries: nodes.map(|(place, node)| (place, client.data(&node), node)).collect(),
-        permits: counted.then(|| client.data(path)),
+        permits: (counted || may_be_number).then(|| client.data(path)),
     }
 }
 
@@ -298,7 +497,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The contenders and the number of permits, in a queue that was listed like this.
-    fn entries(self, listed: &WaitQueue) -> (Vec<Entry>, Option<u32>) {
+    fn entries(self, listed: &WaitQueue, delay: Option<&DueDelay>) -> (Vec<Entry>, Option<u32>) {
         let Self { mut there, gone, permits } = self;
         let mut queue = listed.clone();
         if there.is_empty() {
@@ -313,7 +512,10 @@ impl<'a> Seen<'a> {
 
         let entries = there.into_iter().map(|(place, node, found)| {
             let holds = queue.standing(&place.name) == Standing::Held;
-            entry(place.kind, holds, node, found)
+            let mut entry = entry(place.kind, holds, node, found);
+            // Programs on other libraries know no lock delay, and hold during one.
+            entry.holds &= delay.is_none() || entry.owner.is_none();
+            entry
         });
         // Without a number of permits it is no semaphore of kazoo's: anything may have such a name.
         let is_one = |entry: &Entry| permits.is_some() || !is_kazoo_lease(entry.node.name());
@@ -325,8 +527,19 @@ fn entry(kind: Kind, holds: bool, node: ZnodePath, found: Option<NodeRead>) -> E
     let Some((data, stat)) = found else {
         let (token, session, since) =
             (FencingToken::new(Zxid(0)), SessionId::NONE, SystemTime::now());
-        let (owner, data, is_readable) = (None, Bytes::new(), false);
-        return Entry { node, kind, holds, token, session, since, owner, data, is_readable };
+        let (owner, data, is_readable, version) = (None, Bytes::new(), false, 0);
+        return Entry {
+            node,
+            kind,
+            holds,
+            token,
+            session,
+            since,
+            owner,
+            data,
+            is_readable,
+            version,
+        };
     };
 
     let since = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
@@ -340,6 +553,7 @@ fn entry(kind: Kind, holds: bool, node: ZnodePath, found: Option<NodeRead>) -> E
         owner: OwnerInfo::from_data(&data),
         data,
         is_readable: true,
+        version: stat.version,
     }
 }
 
@@ -360,7 +574,7 @@ mod tests {
                 false => seen.there.push((place, node, None)),
             }
         }
-        let (entries, _) = seen.entries(&queue);
+        let (entries, _) = seen.entries(&queue, None);
         let holders = entries.iter().filter(|entry| entry.holds);
         holders.map(|entry| entry.node.name().to_owned()).collect()
     }

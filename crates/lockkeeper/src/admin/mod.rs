@@ -2,9 +2,11 @@
 //! decides by it.
 //!
 //! ```text
-//!   inspect   who holds a lock, and who waits
-//!   revoke    asking holders to give a lock back
+//!   inspect     who holds a lock, and who waits
+//!   due_delay   the lock delay of a holder that has vanished
+//!   revoke      asking holders to give a lock back
 //! ```
 
+mod due_delay;
 pub mod inspect;
 pub mod revoke;

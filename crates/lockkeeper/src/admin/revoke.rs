@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! Every holder is asked. With force, each holder is told so, and loses the lock after the grace time.
+//! Every holder is asked that can be: see [`revoke`]. With force, each holder is told so, and loses the lock after the grace time.
 //!
 //! # Not guaranteed
 //!
@@ -46,9 +46,9 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Error, ErrorCode, EventKind, ZnodePath, present};
+use lockkeeper_client::{Client, Error, ErrorCode, EventKind, Stat, ZnodePath, Zxid, present};
 
-use crate::admin::inspect::Queue;
+use crate::admin::inspect::{Entry, Queue};
 use crate::retry::retry_pause;
 
 pub use crate::guard::revocation::REQUEST;
@@ -65,6 +65,10 @@ pub enum RevokeOutcome {
 /// Asks everyone who holds the lock at `path` to give it back. Returns the nodes of those who were
 /// asked; none if nobody holds it. Costs two round trips to find them, and one to ask all of them.
 ///
+/// The request replaces the data of the holder's node. If the node at the path is itself the lock
+/// ([`Queue::is_node`]), its holder is asked only if one of our programs made it: another program may need
+/// the data, and knows no such request. Only [`revoke_within`] can end such a hold.
+///
 /// Do not use it, nor [`revoke_within`], on an election in which Curator's `LeaderLatch` takes part. A
 /// latch watches the data of the node ahead, once, and looks only for its deletion: the request uses
 /// the watch up, and the latch does not notice when that node goes. To end the term of a leader there,
@@ -79,16 +83,61 @@ pub enum RevokeOutcome {
 /// # Cancel safety
 /// Some may have been asked.
 pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>, Error> {
-    let queue = Queue::inspect(client, path).await?;
-    let holders = queue.iter().flat_map(Queue::holders).map(|entry| entry.node.clone());
-    let asked: Vec<_> = holders.map(|node| (client.set_data(&node, REQUEST, None), node)).collect();
-    let mut nodes = Vec::with_capacity(asked.len());
-    for (reply, node) in asked {
-        if applied(reply.await)? {
-            nodes.push(node);
+    let holders = ask_holders(client, path).await?;
+    let asked = holders.into_iter().filter(|holder| holder.is_asked);
+    Ok(asked.map(|holder| holder.node).collect())
+}
+
+/// A holder that is to go.
+struct Holder {
+    node: ZnodePath,
+    /// The transaction that created its node, if the name of the node is used again and again.
+    created: Option<Zxid>,
+    is_asked: bool,
+}
+
+/// Asks the holders of a lock that can be asked. Those who have gone meanwhile are left out.
+async fn ask_holders(client: &Client, path: &ZnodePath) -> Result<Vec<Holder>, Error> {
+    loop {
+        let Some(queue) = Queue::inspect(client, path).await? else { return Ok(Vec::new()) };
+        let is_node = queue.is_node();
+        let ask = |entry: &Entry| {
+            let created = (is_node && entry.is_readable).then_some(entry.token.zxid());
+            // The name may be another holder's by now.
+            let version = is_node.then_some(entry.version);
+            let request = || client.set_data(&entry.node, REQUEST, version);
+            let asked = (!is_node || is_ours(entry)).then(request);
+            (entry.node.clone(), created, asked)
+        };
+        let asked: Vec<_> = queue.holders().map(ask).collect();
+
+        let mut holders = Vec::with_capacity(asked.len());
+        let mut has_changed = false;
+        for (node, created, asked) in asked {
+            let is_asked = asked.is_some();
+            let is_there = match asked {
+                None => true,
+                Some(reply) => match reply.await {
+                    Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
+                        has_changed = true;
+                        false
+                    }
+                    answer => applied(answer)?,
+                },
+            };
+            if is_there {
+                holders.push(Holder { node, created, is_asked });
+            }
+        }
+        if !has_changed {
+            return Ok(holders);
         }
     }
-    Ok(nodes)
+}
+
+/// Whether one of our programs made a node.
+fn is_ours(entry: &Entry) -> bool {
+    entry.owner.is_some() || entry.is_revoked()
 }
 
 /// Asks the one whose node this is to give its lock back, or its place in the queue. Returns
@@ -108,8 +157,9 @@ pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Erro
 
 /// Asks everyone who holds the lock at `path` to give it back, and deletes the nodes of those who
 /// have not done so within `grace`: they lose the lock, and are told
-/// [`LossReason::Revoked`](crate::LossReason::Revoked). Returns how each one went. Costs what
-/// [`revoke`] costs, one round trip to watch, and one to delete. Do not use it where [`revoke`] must not
+/// [`LossReason::Revoked`](crate::LossReason::Revoked). Also deletes the node of a holder that
+/// [`revoke`] cannot ask. Returns how each one went. Costs what [`revoke`] costs, one round trip to watch,
+/// and one to delete, or two if the node at the path is itself the lock. Do not use it where [`revoke`] must not
 /// be used.
 ///
 /// # Errors
@@ -126,27 +176,28 @@ pub async fn revoke_within(
     path: &ZnodePath,
     grace: Duration,
 ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
-    let asked = revoke(client, path).await?;
+    let holders = ask_holders(client, path).await?;
     // One grace time for all, however many there are.
     let end = client.now() + grace;
-    let mut went = Vec::with_capacity(asked.len());
-    for node in asked {
+    let mut went = Vec::with_capacity(holders.len());
+    for holder in holders {
         let left = end.since(client.now());
-        let outcome = match tokio::time::timeout(left, gone(client, &node)).await {
+        let outcome = match tokio::time::timeout(left, gone(client, &holder)).await {
             Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
             // Gone in the meantime: by itself, as nobody else would.
-            Err(_) if !applied(client.delete(&node, None).await)? => RevokeOutcome::GaveWay,
+            Err(_) if !force(client, &holder).await? => RevokeOutcome::GaveWay,
             Err(_) => RevokeOutcome::Forced,
         };
-        went.push((node, outcome));
+        went.push((holder.node, outcome));
     }
     Ok(went)
 }
 
-/// Waits until a node is gone.
-async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
+/// Waits until a holder's node is gone.
+async fn gone(client: &Client, holder: &Holder) -> Result<(), Error> {
     loop {
-        match client.data_watched(node).await {
+        match client.data_watched(&holder.node).await {
+            Ok(((_, stat), _)) if !holder.is(&stat) => return Ok(()),
             Ok((_, mut watcher)) => match watcher.changed().await {
                 Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(()),
                 // A watch that ended with its session: the next look tells more.
@@ -155,6 +206,33 @@ async fn gone(client: &Client, node: &ZnodePath) -> Result<(), Error> {
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
             Err(error) => retry_pause(error).await?,
         }
+    }
+}
+
+/// Deletes a holder's node. Returns whether it was there.
+async fn force(client: &Client, holder: &Holder) -> Result<bool, Error> {
+    let node = &holder.node;
+    if holder.created.is_none() {
+        return applied(client.delete(node, None).await);
+    }
+    // The node of a later holder has the same name. It has the same version only if it was written to as
+    // often, so what is left is a holder that changes between the two requests.
+    loop {
+        let Some((_, stat)) = present(client.data(node).await)? else { return Ok(false) };
+        if !holder.is(&stat) {
+            return Ok(false);
+        }
+        match client.delete(node, Some(stat.version)).await {
+            Err(error) if error.code() == Some(ErrorCode::BadVersion) => {}
+            result => return applied(result),
+        }
+    }
+}
+
+impl Holder {
+    /// Whether this is the stat of its node, and not of a later one with the same name.
+    fn is(&self, stat: &Stat) -> bool {
+        self.created.is_none_or(|created| created == stat.czxid)
     }
 }
 

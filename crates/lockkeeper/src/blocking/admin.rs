@@ -22,6 +22,14 @@ pub mod inspect {
     pub fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error> {
         client.wait(crate::admin::inspect::queues(client.as_async(), below))
     }
+
+    /// As [`crate::inspect::wait_until_free`].
+    ///
+    /// # Errors
+    /// As [`crate::inspect::wait_until_free`].
+    pub fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Error> {
+        client.wait(crate::admin::inspect::wait_until_free(client.as_async(), path))
+    }
 }
 
 /// Asking holders to give a lock back, and taking it by force, as [`crate::revoke`].

@@ -163,7 +163,7 @@ guards! { Semaphore => locks::SemaphoreGuard, AcquireError:
     => Option: try_acquire(); try_acquire_many(permits: u32);
 }
 
-same! { Mutex, "Mutex": path() -> &ZnodePath; }
+same! { Mutex, "Mutex": path() -> &ZnodePath; lock_delay_left() -> Option<Duration>; }
 same! { RwLock, "RwLock": path() -> &ZnodePath; }
 same! { Semaphore, "Semaphore": path() -> &ZnodePath; }
 same! { MultiLock, "MultiLock": paths() -> impl Iterator<Item = &ZnodePath>; }

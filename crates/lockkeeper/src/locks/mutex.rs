@@ -164,6 +164,13 @@ impl Mutex {
         &self.terms.path
     }
 
+    /// How much is left of the [lock delay](MutexBuilder::lock_delay) that an earlier attempt by this
+    /// handle or a clone found; `None` if there was none, or it is over. Makes no request: another program
+    /// may have held the lock since.
+    pub fn lock_delay_left(&self) -> Option<Duration> {
+        self.sightings.left(self.client.now())
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
