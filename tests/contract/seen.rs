@@ -141,16 +141,16 @@ async fn a_node_that_others_have_by_now_is_not_taken_from_them(backend: Backend)
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let other = backend.observer().await?;
     let guard = ExclusiveNode::new(&alice.client, LOCK)?.acquire().await?;
-    // The event that tells of the release is lost with the connection.
     bob.proxy.clear();
     let client = bob.client.clone();
-    let revoking = tokio::spawn(async move { revoke_within(&client, &lock_path(), LONG).await });
+    let revoking = tokio::spawn(async move { revoke_within(&client, &lock_path(), DELAY).await });
     let asked = |passed: &[Passed]| {
         let written = passed.iter().position(|one| *one == Passed::Reply(OpCode::SetData));
         written.is_some_and(|index| crate::gets(&passed[index..]) > 0)
     };
     bob.proxy.passes(asked).await;
-    bob.proxy.freeze();
+    // The event that tells of the release is lost with the connection.
+    bob.proxy.refuse();
     guard.release().await?;
     let next = ExclusiveNode::new(&other, LOCK)?.acquire().await?;
     bob.proxy.restore();
