@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use lockkeeper::{CreateMode, ExclusiveNode, ZnodePath};
 use serde_json::{Value, json};
 
 use crate::support::{Home, LIMIT};
@@ -58,14 +59,82 @@ async fn permits_are_counted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn another_number_of_permits_is_told() -> Result<()> {
+async fn another_number_of_permits_is_refused() -> Result<()> {
     let home = Home::new()?;
     let mut holder = home.starts("holder", "--permits 2 l", HELD)?;
     holder.prints("held", LIMIT).await?;
-    let other = home.runs("--permits 5 l", "true")?;
-    assert_eq!(other.code, Some(0), "{other:?}");
-    assert!(other.stderr.contains("/l has 2 permits and not 5"), "{other:?}");
-    home.ends("run --permits 5 --take 3 l -- true")?.complains(64, &["/l has 2 permits", "3"]);
+    for options in ["", "-q", "-n", "--take 3"] {
+        let refused = home.ends(&format!("run --permits 5 {options} l -- true"))?;
+        let parts = ["/l has 2 permits, not 5", "--permits 2", "permits set /l 5", "--any-permits"];
+        refused.complains(65, &parts);
+    }
+    home.runs("--permits 5 --any-permits l", "true")?.is_fine();
+    let refused = home.ends("run --permits 5 --any-permits --take 3 l -- true")?;
+    refused.complains(64, &["/l has 2 permits", "3"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_number_of_permits_is_shown_and_changed() -> Result<()> {
+    let home = Home::new()?;
+    let none = home.ends("permits show l")?;
+    assert_eq!(
+        (none.code, none.stdout.as_str()),
+        (Some(1), "/l: no number of permits is stored\n")
+    );
+    let mut holder = home.starts("holder", "--permits 2 l", HELD)?;
+    holder.prints("held", LIMIT).await?;
+    assert_eq!(home.ends("permits show l")?.stdout, "/l: 2 permits\n");
+    assert_eq!(home.json("permits show l")?, json!({ "lock": "/l", "permits": 2 }));
+
+    let mut waiter = home.starts("waiter", "--permits 2 --take 2 l", "echo mine")?;
+    home.in_line("l", 2)?;
+    assert_eq!(home.ends("permits set l 3")?.stdout, "/l: 3 permits\n");
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
+    home.runs("--permits 3 l", "true")?.is_fine();
+    home.runs("--permits 2 -q l", "true")?.complains(65, &["/l has 3 permits, not 2"]);
+
+    // It stays after the last use.
+    holder.kill();
+    home.in_line("l", 0)?;
+    assert_eq!(home.json("permits set l 1")?, json!({ "lock": "/l", "permits": 1 }));
+    assert_eq!(home.ends("permits show l")?.stdout, "/l: 1 permit\n");
+    // And comes before the first.
+    home.ends("permits set before/first 4")?.is_fine();
+    home.runs("--permits 4 before/first", "true")?.is_fine();
+    home.ends("permits set l 0")?.complains(64, &["0"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_number_is_stored_only_where_it_is_read() -> Result<()> {
+    let home = Home::new()?;
+    for (options, part) in [
+        ("", "not as a number of permits"),
+        ("--shared", "not as a number of permits"),
+        ("--profile curator --permits 2", "Curator's layout"),
+        ("--profile kazoo --permits 2", "kazoo's layout"),
+    ] {
+        let lock = format!("l{}", options.len());
+        let mut holder = home.starts("holder", &format!("{options} {lock}"), HELD)?;
+        holder.prints("held", LIMIT).await?;
+        home.ends(&format!("permits set {lock} 3"))?.complains(65, &[&lock, part]);
+        let shown = home.ends(&format!("permits show {lock}"))?;
+        match part.contains("kazoo") {
+            true => assert_eq!(shown.stdout, format!("/{lock}: 2 permits\n")),
+            false => shown.complains(65, &[&lock, part]),
+        }
+        holder.kill();
+    }
+
+    let client = home.client().await?;
+    let other = ZnodePath::new("/config")?;
+    client.create(&other, "ten", CreateMode::Persistent).await?;
+    home.ends("permits set config 3")?.complains(65, &["/config has data"]);
+    let held = ExclusiveNode::new(&client, "/node")?.acquire().await?;
+    home.ends("permits set node 3")?.complains(65, &["/node is held as one znode"]);
+    held.release().await?;
+    client.close().await;
     Ok(())
 }
 

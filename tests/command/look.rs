@@ -1,9 +1,13 @@
 //! `ls` and `show`: who holds and who waits.
 
-use anyhow::{Context, Result};
-use lockkeeper::{CreateMode, ZnodePath};
+use std::time::{Duration, Instant};
 
-use crate::support::{Ended, Home, LIMIT};
+use anyhow::{Context, Result};
+use lockkeeper::{CreateMode, ExclusiveNode, Mutex, ZnodePath};
+
+use lockkeeper_testkit::process::Process;
+
+use crate::support::{Ended, Home, LIMIT, eventually};
 
 #[tokio::test]
 async fn holders_and_waiters_are_shown() -> Result<()> {
@@ -101,6 +105,115 @@ async fn the_data_of_others_is_shown_without_its_control_characters() -> Result<
     let text = home.ends("show l")?.stdout;
     assert!(text.contains("10.0.0.7") && !text.contains('\u{1b}'), "{text:?}");
     client.close().await;
+    Ok(())
+}
+
+/// Symptom: `show` said free, `wait` returned, `ls` listed nothing, and `revoke` found no holder.
+#[tokio::test]
+async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let client = home.client().await?;
+    let ours = ExclusiveNode::builder(&client, "/node").label("nightly").build()?.acquire().await?;
+    let theirs = ZnodePath::new("/controller")?;
+    client.create(&theirs, "broker 3", CreateMode::Ephemeral).await?;
+
+    for (lock, who) in [("node", "(nightly)"), ("controller", "broker 3")] {
+        let text = home.ends(&format!("show {lock}"))?.stdout;
+        assert!(text.contains(&format!("/{lock}: held, nobody waits")), "{text}");
+        assert!(text.contains(who), "{text}");
+        let shown = home.json(&format!("show {lock}"))?;
+        let holder = &shown["contenders"][0];
+        assert_eq!((&holder["state"], &holder["kind"]), (&"holds".into(), &"exclusive".into()));
+        assert_eq!(holder["node"], format!("/{lock}"));
+        home.ends(&format!("wait -w 0 {lock}"))?.complains(1, &["is not free", "held by", who]);
+        home.ends(&format!("run -n {lock}/below -- true"))?
+            .complains(65, &["would be below", "lock in use"]);
+        home.ends(&format!("run -n {lock} -- true"))?.complains(65, &[lock, "held as one znode"]);
+    }
+    let token = home.json("show node")?["contenders"][0]["token"].clone();
+    assert_eq!(token, ours.token().to_string());
+    let listed = home.json("ls")?;
+    let listed = listed["locks"].as_array().context("an array")?;
+    let locks: Vec<_> = listed.iter().map(|lock| (&lock["lock"], &lock["holders"])).collect();
+    assert_eq!(locks, [(&"/controller".into(), &1.into()), (&"/node".into(), &1.into())]);
+
+    let asked = home.ends("revoke node")?;
+    assert!(asked.code == Some(0) && asked.stdout.contains("was asked"), "{asked:?}");
+    ours.revoke_requested().await?;
+    let vain = home.ends("revoke controller")?;
+    assert_eq!(vain.code, Some(1), "{vain:?}");
+    assert!(vain.stdout.contains("cannot be asked; --force-after takes"), "{vain:?}");
+    assert_eq!(&client.data(&theirs).await?.0[..], b"broker 3");
+    let forced = home.json("revoke --force-after 0s controller")?;
+    assert_eq!(forced["holders"][0]["outcome"], "forced");
+    home.ends("wait controller")?.is_fine();
+
+    let wait = home.command("wait node");
+    let mut waiting = Process::spawn("wait", &wait, home.folder())?;
+    eventually("it waits", || {
+        Ok(waiting.stderr().contains("waiting until /node is free, held by"))
+    })?;
+    ours.release().await?;
+    assert_eq!(waiting.end(LIMIT).await?.code(), Some(0), "{}", waiting.tail());
+    client.close().await;
+    Ok(())
+}
+
+/// Symptom: a lock that its last holder had left with a lock delay was free to all who looked, and `run -n`
+/// gave no reason.
+#[tokio::test]
+async fn a_lock_delay_is_shown() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let client = home.client().await?;
+    let lock = Mutex::builder(&client, "/l").lock_delay(Duration::from_secs(600)).label("nightly");
+    let guard = lock.build()?.acquire().await?;
+    assert_eq!(home.json("show l")?["delay"], serde_json::Value::Null);
+    let node = guard.node().to_string();
+    client.close().await;
+    home.in_line("l", 0)?;
+
+    let parts = ["its last holder,", "(nightly), ended without releasing it", "lock delay of 10m"];
+    let text = home.ends("show l")?.stdout;
+    assert!(text.starts_with("/l: not free\n") && parts.iter().all(|p| text.contains(p)), "{text}");
+    let delay = &home.json("show l")?["delay"];
+    assert_eq!((&delay["delay_ms"], &delay["waited_out"]), (&600_000.into(), &false.into()));
+    assert_eq!((&delay["left_by"], &delay["owner"]["label"]), (&node.into(), &"nightly".into()));
+    assert!(home.ends("ls")?.stdout.contains("lock delay of 10m"));
+    assert_eq!(home.json("ls")?["locks"][0]["delay"], *delay);
+    home.ends("wait -w 0 l")?.complains(1, &parts);
+    let refused = home.ends("run -n --lock-delay 1s l -- true")?;
+    refused.complains(1, &parts);
+    refused.complains(1, &["9m 59s of its lock delay", "without -n"]);
+    home.ends("run -w 10ms --lock-delay 1s l -- true")?.complains(1, &parts);
+
+    let _waiter = home.starts("waiter", "--lock-delay 1s l", "true")?;
+    home.in_line("l", 1)?;
+    let text = home.ends("show l")?.stdout;
+    assert!(
+        text.contains("not held, 1 waiting") && text.contains("at most 10m are left"),
+        "{text}"
+    );
+    assert_eq!(home.json("show l")?["contenders"][0]["state"], "waits");
+    assert_eq!(home.json("show l")?["delay"]["waited_out"], true);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_delay_is_waited_for() -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(1500);
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let client = home.client().await?;
+    let _guard = Mutex::builder(&client, "/l").lock_delay(DELAY).build()?.acquire().await?;
+    client.close().await;
+    home.in_line("l", 0)?;
+    let start = Instant::now();
+    let ended = home.ends("wait l")?;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(start.elapsed() >= DELAY);
+    home.ends("run -n --lock-delay 1s l -- true")?.is_fine();
     Ok(())
 }
 

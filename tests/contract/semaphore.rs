@@ -21,7 +21,8 @@ contract!("semaphore":
     l5_more_permits_do_not_let_in_a_waiter_whose_node_is_gone,
     fewer_permits_take_none_away,
     permits_come_back_when_their_holder_dies,
-    the_first_number_counts,
+    another_number_than_the_first_is_refused_or_accepted,
+    a_number_that_is_changed_later_is_followed,
     a_number_whose_node_is_gone_as_it_is_written_is_looked_at_again,
     what_can_never_be_had_is_refused,
     no_permits_at_all_are_refused,
@@ -210,15 +211,39 @@ async fn permits_come_back_when_their_holder_dies(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn the_first_number_counts(backend: Backend) -> Result<()> {
+/// Symptom: a program that was made with another number used the first one's, and only its log said so.
+async fn another_number_than_the_first_is_refused_or_accepted(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let (ours, theirs) = (semaphore(&alice, 2)?, semaphore(&bob, 7)?);
     let guard = ours.acquire().await?;
     assert_eq!((ours.permits().await?, theirs.permits().await?), (2, 2));
-    assert!(theirs.try_acquire_many(2).await?.is_none());
+    let refused = AcquireError::OtherPermits { path: lock_path(), permits: 7, stored: 2 };
+    for _ in 0..2 {
+        assert_eq!(theirs.try_acquire().await.err(), Some(refused.clone()));
+        assert_eq!(theirs.acquire().await.err(), Some(refused.clone()));
+    }
+
+    let accepting = Semaphore::builder(&bob.client, LOCK, 7).accept_other_permits().build()?;
+    assert!(accepting.try_acquire_many(2).await?.is_none());
+    accepting.try_acquire().await?.expect("one is free").release().await?;
     guard.release().await?;
+    queue_empties(&backend).await?;
     let (data, _) = alice.client.data(&lock_path()).await?;
     assert_eq!(&data[..], b"2");
+    Ok(())
+}
+
+async fn a_number_that_is_changed_later_is_followed(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let (ours, theirs) = (semaphore(&alice, 2)?, semaphore(&bob, 2)?);
+    theirs.acquire().await?.release().await?;
+    ours.set_permits(1).await?;
+    let guard = theirs.acquire().await?;
+    assert!(ours.try_acquire().await?.is_none(), "there is one");
+    guard.release().await?;
+    let late = semaphore(&bob, 2)?.acquire().await.err();
+    let refused = AcquireError::OtherPermits { path: lock_path(), permits: 2, stored: 1 };
+    assert_eq!(late, Some(refused));
     Ok(())
 }
 
@@ -280,7 +305,8 @@ async fn what_is_no_number_is_refused(backend: Backend) -> Result<()> {
     assert!(matches!(&error, AcquireError::BadPermits { found, .. } if found == "ten"), "{error}");
     queue_empties(&backend).await?;
     alice.client.set_data(&lock_path(), "10", None).await?;
-    assert_eq!(semaphore(&alice, 2)?.acquire_many(10).await?.permits(), 10);
+    let accepting = Semaphore::builder(&alice.client, LOCK, 2).accept_other_permits().build()?;
+    assert_eq!(accepting.acquire_many(10).await?.permits(), 10);
     Ok(())
 }
 

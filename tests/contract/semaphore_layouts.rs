@@ -322,7 +322,8 @@ async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend)
         let kazoo = layout == SemaphoreProfile::Kazoo;
         assert_eq!(queue.permits, kazoo.then_some(2), "elsewhere it is a convention");
         let all = inspect::queues(&alice.client, &ZnodePath::root()).await?;
-        assert!(all.queues.iter().any(|found| found.path == queue.path), "{layout:?}");
+        let mut listed = all.queues.iter().flat_map(|found| &found.entries);
+        assert!(listed.any(|entry| entry.node == *guard.node()), "{layout:?}");
         guard.release().await?;
     }
     let key = "/keys/0123456789abcdef0123456789abcdef";

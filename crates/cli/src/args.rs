@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::exit::{Exit, Failure};
 use crate::global::{self, Global};
 use crate::transfer::{export, import};
-use crate::{bench, demo, doctor, engine, local, ls, revoke, run, serve, show, wait};
+use crate::{bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, show, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -61,6 +61,9 @@ pub(crate) enum Command {
     Revoke(revoke::Options),
     Ls(ls::Options),
     Show(show::Options),
+    /// Show or change how many permits a lock has
+    #[command(subcommand)]
+    Permits(permits::Task),
     Serve(Box<serve::Options>),
     /// Look after the engine of this machine
     #[command(subcommand)]

@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | the answer is no: `run -n` or `run -w` did not get the lock, `wait -w` did not see it free (another code with `-E`); `local status` found no engine |
 //! | 64 | wrong usage: an option, a lock name, a duration |
-//! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children or of another kind |
+//! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children, of another kind, or with another number of permits |
 //! | 69 | something is taken: a port, a socket, a data directory |
 //! | 70 | a bug in lockkeeper |
 //! | 71 | the operating system refuses something: a process, a thread |
@@ -23,7 +23,7 @@
 
 use std::{fmt, io};
 
-use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError};
+use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError, SetPermitsError};
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
 /// The exit codes that are not the command's own.
@@ -143,14 +143,27 @@ impl From<AcquireError> for Failure {
         let exit = match &error {
             AcquireError::Timeout { is_connected: true, .. } => Exit::No,
             AcquireError::Foreign { .. }
+            | AcquireError::IsNode { .. }
             | AcquireError::NotEphemeral { .. }
             | AcquireError::Exhausted { .. }
+            | AcquireError::OtherPermits { .. }
             | AcquireError::BadPermits { .. } => Exit::Data,
             AcquireError::TooMany { .. } => Exit::Usage,
             AcquireError::LeaseTooShort { .. } => Exit::NoServer,
             AcquireError::Servers { source: ServiceError::NotOne { .. }, .. } => Exit::Config,
             AcquireError::Client { source, .. } => exit_of(source),
             _ => Exit::NoServer,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<SetPermitsError> for Failure {
+    fn from(error: SetPermitsError) -> Self {
+        let exit = match &error {
+            SetPermitsError::Client(source) => exit_of(source),
+            SetPermitsError::Fixed { .. } => Exit::Data,
+            _ => Exit::Usage,
         };
         Self::new(exit, error.to_string())
     }

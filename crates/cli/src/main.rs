@@ -11,6 +11,7 @@
 //!     above        a name below a lock in use
 //!     group        the end of a process group
 //!   wait         until a lock is free      revoke  asks its holders to give it back
+//!   permits      how many permits a lock has
 //!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!     limits       what clients may take            certificates  the files of TLS, read again on HUP
 //!     notify       word to the service manager
@@ -59,6 +60,7 @@ mod ls;
 mod names;
 mod nested;
 mod output;
+mod permits;
 mod program;
 mod revoke;
 mod run;
@@ -106,6 +108,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
+        Command::Permits(task) => block_on(permits::permits(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),
         Command::Engine(options) => engine::command(global, options),

@@ -134,11 +134,18 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
+/// `1 permit`, `2 permits`.
+pub(crate) fn permits(number: u32) -> String {
+    match number {
+        1 => "1 permit".to_owned(),
+        number => format!("{number} permits"),
+    }
+}
+
 /// What a contender asks for: `write`, `2 permits`.
 pub(crate) fn wish(entry: &Entry) -> String {
     match entry.kind.permits() {
-        Some(1) => "1 permit".to_owned(),
-        Some(permits) => format!("{permits} permits"),
+        Some(number) => permits(number),
         None => kind(entry.kind).to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, Error, Outcome, PathError, Sequence, ServiceError, TransactionError, ZnodePath,
+    Client, Contact, Error, ErrorCode, Outcome, PathError, Sequence, ServiceError, TransactionError, ZnodePath,
 };
 
 use crate::profile::{Profile, Usage};
@@ -89,6 +89,16 @@ pub enum AcquireError {
         /// The names of the nodes.
         names: Vec<String>,
     },
+    /// The node at the path, or one above it, is ephemeral, so it can have no contenders below it: a program
+    /// holds it as an [`ExclusiveNode`](crate::ExclusiveNode) or a name, or uses it for another purpose.
+    #[error(
+        "{path} is held as one znode, or is below such a lock, so it has no queue; see who holds it with \
+         `lockkeeper show`, and use one kind of lock, or another path"
+    )]
+    IsNode {
+        /// The lock.
+        path: ZnodePath,
+    },
     /// The lock is taken by a node that is not ephemeral: no session's end deletes it, so a wait for
     /// its deletion might never end. No library creates one with the names of Curator or of our own; kazoo
     /// can, so with [`Profile::Kazoo`] it is waited for.
@@ -159,6 +169,19 @@ pub enum AcquireError {
         wanted: u32,
         /// How many there are.
         permits: u32,
+    },
+    /// The semaphore has another number of permits than this handle was made with.
+    #[error(
+        "{path} has {stored} permits, not {permits}: all programs must use the same number; use {stored}, \
+         change the stored number with `set_permits`, or accept it with `accept_other_permits`"
+    )]
+    OtherPermits {
+        /// The semaphore.
+        path: ZnodePath,
+        /// How many this handle was made with.
+        permits: u32,
+        /// How many there are.
+        stored: u32,
     },
     /// 0 permits were asked for.
     #[error("0 permits of {path} were asked for; ask for at least 1")]
@@ -246,11 +269,13 @@ impl AcquireError {
             Self::Servers { source, .. } => matches!(source, ServiceError::Unproven { .. }),
             Self::ClientClosed { .. }
             | Self::Foreign { .. }
+            | Self::IsNode { .. }
             | Self::NotEphemeral { .. }
             | Self::Exhausted { .. }
             | Self::OwnerLost { .. }
             | Self::Refused { .. }
             | Self::TooMany { .. }
+            | Self::OtherPermits { .. }
             | Self::NoPermits { .. }
             | Self::BadPermits { .. } => false,
         }
@@ -260,9 +285,10 @@ impl AcquireError {
     /// the session can talk to one.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::NodeDeleted { .. } | Self::OwnerLost { .. } | Self::NoPermits { .. } => {
-                Outcome::NotApplied
-            }
+            Self::NodeDeleted { .. }
+            | Self::IsNode { .. }
+            | Self::OwnerLost { .. }
+            | Self::NoPermits { .. } => Outcome::NotApplied,
             // Its node may have been created before, by this session or the one that followed it.
             Self::Timeout { .. }
             | Self::SessionExpired { .. }
@@ -275,6 +301,7 @@ impl AcquireError {
             | Self::Lost { .. }
             | Self::LeaseTooShort { .. }
             | Self::TooMany { .. }
+            | Self::OtherPermits { .. }
             | Self::BadPermits { .. }
             | Self::Servers { .. }
             | Self::Refused { .. }
@@ -291,6 +318,8 @@ impl AcquireError {
             Self::Unreachable { path }
         } else if source.is_closed() {
             Self::ClientClosed { path }
+        } else if source.code() == Some(ErrorCode::NoChildrenForEphemerals) {
+            Self::IsNode { path }
         } else {
             Self::Client { path, source }
         }

@@ -12,7 +12,6 @@ use lockkeeper::{
 
 use crate::exit::{Exit, Failure};
 use crate::names;
-use crate::output::tell;
 use crate::view;
 
 /// Which of the locks, and how it is used.
@@ -27,10 +26,15 @@ pub(super) struct Which {
     #[arg(long)]
     write: bool,
 
-    /// Hold one of N permits; all users of the lock say the same N
+    /// Hold one of N permits. Every run of the lock must pass the same N: a run with another number than the
+    /// stored one fails (see lockkeeper permits)
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "write"],
           value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
+
+    /// Use the stored number of permits if it is another than N
+    #[arg(long, requires = "permits")]
+    any_permits: bool,
 
     /// Hold K of the permits
     #[arg(long, value_name = "K", requires = "permits", default_value_t = 1,
@@ -111,6 +115,9 @@ impl Which {
             let mut semaphore = Semaphore::builder(client, path, of).label(label);
             if self.profile.is_some() {
                 semaphore = semaphore.profile(profile);
+            }
+            if self.any_permits {
+                semaphore = semaphore.accept_other_permits();
             }
             let layout = match self.profile {
                 Some(Library::Curator) => Layout::Children,
@@ -201,23 +208,19 @@ impl Lock {
         }
     }
 
-    /// Tells the user if the number of permits in force is another than theirs.
-    pub(super) async fn compare_permits(&self) {
-        let Self::Permits { semaphore, of, .. } = self else { return };
-        // Whoever could not read it now would be told by the next failure.
-        if let Ok(found) = semaphore.permits().await
-            && found != *of
-        {
-            tell(&format!(
-                "{} has {found} permits and not {of}: what its first user said counts for as long \
-                 as it is in use",
-                self.path()
-            ));
-        }
-    }
-
     /// What to tell the user of an attempt that failed.
     pub(super) fn failure(&self, error: AcquireError) -> Failure {
+        if let AcquireError::OtherPermits { path, permits, stored } = &error {
+            let has = view::permits(*stored);
+            let message = format!(
+                "{path} has {has}, not {permits}: every run of it must pass the same number"
+            );
+            let advice = format!(
+                "use --permits {stored}, change the number (lockkeeper permits set {path} {permits}), or \
+                 accept it with --any-permits"
+            );
+            return Failure::new(Exit::Data, message).advise(&advice);
+        }
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
         let Some((library, usage)) = Usage::of(names) else {
             let message = format!(

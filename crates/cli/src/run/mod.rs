@@ -80,7 +80,8 @@ Exit codes:
   the command's own, or 128 + n if signal n ended it
   1        the lock was not free (-n, -w), or the code of -E
   64       wrong usage
-  65       the lock is of another kind, or above or below one; bad data
+  65       the lock is of another kind, or above or below one, or has
+           another number of permits; bad data
   69       something that the local engine needs is taken
   70       a bug in lockkeeper
   71       the system refuses a process

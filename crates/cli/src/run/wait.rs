@@ -62,7 +62,6 @@ pub(super) async fn acquire(
     };
 
     match outcome {
-        Outcome::Held(_) if !wait.quiet => lock.compare_permits().await,
         Outcome::Conflict => {
             connection.still_there(lock.path())?;
             if !wait.quiet {

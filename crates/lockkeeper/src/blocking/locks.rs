@@ -117,6 +117,7 @@ made! {
     }
     Semaphore SemaphoreBuilder(path: &str, permits: u32) {
         profile(profile: impl Into<SemaphoreProfile>);
+        accept_other_permits();
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
     }

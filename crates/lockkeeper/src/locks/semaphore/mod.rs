@@ -21,9 +21,11 @@ pub use crate::locks::semaphore::profile::SemaphoreProfile;
 /// A fair semaphore: a number of permits, shared by all programs that use the same path.
 ///
 /// All must ask for the same number: where it is stored, the first one's counts until
-/// [`Semaphore::set_permits`] changes it. A handle with another number uses the one that is stored,
-/// and writes a warning to the log when it first notices; [`Semaphore::permits`] tells the number that
-/// is in force. Cheap to clone; clones are the same semaphore.
+/// [`Semaphore::set_permits`] changes it. A handle with another number is refused
+/// ([`AcquireError::OtherPermits`]), unless it [accepts](SemaphoreBuilder::accept_other_permits) the stored
+/// one. A handle that has acquired permits follows later changes of the number, and writes a warning to
+/// the log at the first; [`Semaphore::permits`] tells the number that is in force. Cheap to clone; clones
+/// are the same semaphore.
 ///
 /// # Guarantees
 ///
@@ -88,6 +90,7 @@ pub struct SemaphoreBuilder {
     path: String,
     permits: u32,
     profile: SemaphoreProfile,
+    accepts_other: bool,
 }
 
 setup_options!(SemaphoreBuilder: acl, label);
@@ -100,21 +103,31 @@ impl SemaphoreBuilder {
         self
     }
 
+    /// Uses another number of permits if that is stored already; the number of this handle counts only
+    /// where there is none. Without it, [`AcquireError::OtherPermits`] refuses the handle. With
+    /// [`SemaphoreProfile::CuratorCounted`] it is always so.
+    pub fn accept_other_permits(mut self) -> Self {
+        self.accepts_other = true;
+        self
+    }
+
     /// Makes the semaphore. No I/O.
     ///
     /// # Errors
     /// If a path cannot be that of a semaphore, or the number of permits is 0.
     pub fn build(self) -> Result<Semaphore, BuildError> {
         let client = self.setup.client.clone();
-        let (entrances, permits) =
+        let (entrances, mut permits) =
             Entrances::new(self.setup, self.path, self.profile, self.permits)?;
+        if self.accepts_other {
+            permits.accept_other();
+        }
         Ok(Semaphore { client, permits, entrances })
     }
 }
 
 impl Semaphore {
-    /// The semaphore at a path such as `/locks/printers`, with this number of permits unless
-    /// another is stored there. No I/O.
+    /// The semaphore at a path such as `/locks/printers`, with this number of permits. No I/O.
     ///
     /// # Errors
     /// If the path cannot be that of a semaphore, or the number of permits is 0.
@@ -125,7 +138,8 @@ impl Semaphore {
     /// The options of a semaphore.
     pub fn builder(client: &Client, path: &str, permits: u32) -> SemaphoreBuilder {
         let (setup, path) = (Setup::new(client), path.to_owned());
-        SemaphoreBuilder { setup, path, permits, profile: SemaphoreProfile::default() }
+        let profile = SemaphoreProfile::default();
+        SemaphoreBuilder { setup, path, permits, profile, accepts_other: false }
     }
 
     /// The semaphore's path.
@@ -138,8 +152,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire); if there are fewer permits than asked for
-    /// ([`AcquireError::TooMany`]); if what is stored is no number ([`AcquireError::BadPermits`]); and with
-    /// kazoo's profile [`AcquireError::Lost`] if the gate is lost.
+    /// ([`AcquireError::TooMany`]); if another number is stored ([`AcquireError::OtherPermits`]), or no number
+    /// ([`AcquireError::BadPermits`]); and with kazoo's profile [`AcquireError::Lost`] if the gate is lost.
     ///
     /// # Session loss
     /// As [`Mutex::acquire`](crate::Mutex::acquire).

@@ -21,8 +21,18 @@ pub(crate) struct Permits {
     /// The node whose data is the number; `None`: every program has its own.
     pub(crate) node: Option<ZnodePath>,
     pub(crate) format: PermitFormat,
-    /// Whether this handle has told that another number than its own is in force, or has changed it.
-    told: Arc<AtomicBool>,
+    /// Whether another number that is stored already is as good.
+    accepts_other: bool,
+    seen: Arc<Seen>,
+}
+
+/// What a handle and its clones know of the number that is stored.
+#[derive(Debug, Default)]
+struct Seen {
+    /// It was the handle's own once, or was accepted: another one is a change since.
+    agreed: AtomicBool,
+    /// The log says that another number than the handle's own is in force, or the handle has changed it.
+    told: AtomicBool,
 }
 
 impl Permits {
@@ -32,11 +42,29 @@ impl Permits {
         node: Option<ZnodePath>,
         format: PermitFormat,
     ) -> Self {
-        Self { path, initial, node, format, told: Arc::default() }
+        // There the number is Curator's, and this one only where there is none.
+        let accepts_other = format == PermitFormat::SharedCount;
+        Self { path, initial, node, format, accepts_other, seen: Arc::default() }
     }
 
-    /// The number that is in force. `asked`: the reply about the node, if it was asked for.
-    /// Costs nothing then, unless there was no number yet.
+    /// Accepts another number that is stored already.
+    pub(crate) fn accept_other(&mut self) {
+        self.accepts_other = true;
+    }
+
+    /// The number that is in force, if this handle may use it. `asked`: the reply about the node, if it was
+    /// asked for. Costs nothing then, unless there was no number yet.
+    pub(crate) async fn agreed(
+        &self,
+        client: &Client,
+        asked: Option<Result<(Bytes, Stat), Error>>,
+    ) -> Result<u32, AcquireError> {
+        let number = self.current(client, asked).await?;
+        self.compare(number)?;
+        Ok(number)
+    }
+
+    /// The number that is in force.
     pub(crate) async fn current(
         &self,
         client: &Client,
@@ -46,16 +74,22 @@ impl Permits {
         if let Some(Ok((data, _))) = &asked
             && !data.is_empty()
         {
-            return self.parse(node, data).inspect(|number| self.compare(*number));
+            return self.parse(node, data);
         }
-        let number = retried(&self.path, async || self.agree(client, node).await).await?;
-        self.compare(number);
-        Ok(number)
+        retried(&self.path, async || self.agree(client, node).await).await
     }
 
-    /// Warns once in the life of a handle, if another number is in force than it was made with.
-    fn compare(&self, number: u32) {
-        if number != self.initial && !self.told.swap(true, Ordering::Relaxed) {
+    /// Refuses another number than the handle was made with, unless it has changed since the handle agreed.
+    /// Warns once in the life of a handle if such a number is used.
+    fn compare(&self, number: u32) -> Result<(), AcquireError> {
+        if number == self.initial || self.accepts_other {
+            self.seen.agreed.store(true, Ordering::Relaxed);
+        }
+        if !self.seen.agreed.load(Ordering::Relaxed) {
+            let (path, permits) = (self.path.clone(), self.initial);
+            return Err(AcquireError::OtherPermits { path, permits, stored: number });
+        }
+        if number != self.initial && !self.seen.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "{} has {number} permits and not {}: the stored number counts until a program \
                  changes it",
@@ -63,6 +97,7 @@ impl Permits {
                 self.initial
             );
         }
+        Ok(())
     }
 
     /// Reads the number, or writes the initial one where there is none. The first writer decides.
@@ -158,7 +193,8 @@ impl Permits {
             return Err(SetPermitsError::TooMany { path: self.path.clone(), most });
         }
 
-        self.told.store(true, Ordering::Relaxed);
+        self.seen.agreed.store(true, Ordering::Relaxed);
+        self.seen.told.store(true, Ordering::Relaxed);
         let number = self.format.write(number);
 
         // The server may delete a container at any time while it is empty.
@@ -211,18 +247,22 @@ mod tests {
         }
     }
 
-    /// A handle with another number used the one that is stored, and nobody was told.
+    /// A handle used another number than its own, and nobody was told.
     #[test]
-    fn another_number_is_told_once() {
+    fn another_number_is_refused_and_a_change_is_told_once() {
         let log = Log::default();
         tracing::subscriber::with_default(log.clone(), || {
             let path = ZnodePath::new("/locks/printers").unwrap();
             let node = Some(path.clone());
             let permits = Permits::new(path, 3, node, PermitFormat::Text);
-            permits.compare(3);
+            assert!(matches!(
+                permits.compare(2),
+                Err(AcquireError::OtherPermits { permits: 3, stored: 2, .. })
+            ));
+            permits.compare(3).unwrap();
             assert!(log.0.lock().unwrap().is_empty());
-            permits.compare(2);
-            permits.clone().compare(2);
+            permits.compare(2).unwrap();
+            permits.clone().compare(2).unwrap();
         });
         let lines = log.0.lock().unwrap();
         assert_eq!(lines.len(), 1, "{lines:?}");

@@ -120,7 +120,7 @@ impl Entrances {
             Self::Curator { gate, leases } => {
                 // Before a lease is made for each. One that is too many costs less than this look.
                 if wanted > 1 {
-                    let permits = counted.current(&leases.client, None).await?;
+                    let permits = counted.agreed(&leases.client, None).await?;
                     counted.enough(wanted, permits)?;
                 }
                 let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
@@ -134,7 +134,7 @@ impl Entrances {
                 guard
             }
             Self::Kazoo { gate, leases } => {
-                let permits = counted.current(&leases.client, None).await?;
+                let permits = counted.agreed(&leases.client, None).await?;
                 counted.enough(wanted, permits)?;
                 let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
                     return Ok(None);
@@ -183,7 +183,7 @@ impl Contenders {
             None => None,
         };
 
-        let permits = counted.current(client, asked).await?;
+        let permits = counted.agreed(client, asked).await?;
         Ok(Self { last, others, queue, permits })
     }
 
