@@ -187,6 +187,12 @@ async fn a_lock_delay_is_shown() -> Result<()> {
     refused.complains(1, &parts);
     refused.complains(1, &["9m 59s of its lock delay", "without -n"]);
     home.ends("run -w 10ms --lock-delay 1s l -- true")?.complains(1, &parts);
+    // Runs without a delay of their own obey it, and other kinds of locks do not take the path.
+    home.ends("run -n l -- true")?.complains(1, &parts);
+    home.ends("run -w 10ms l -- true")?.complains(1, &parts);
+    for kind in ["--shared", "--write", "--permits 2"] {
+        home.ends(&format!("run -q {kind} l -- true"))?.complains(65, &parts);
+    }
 
     let _waiter = home.starts("waiter", "--lock-delay 1s l", "true")?;
     home.in_line("l", 1)?;
@@ -213,7 +219,7 @@ async fn a_lock_delay_is_waited_for() -> Result<()> {
     let ended = home.ends("wait l")?;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(start.elapsed() >= DELAY);
-    home.ends("run -n --lock-delay 1s l -- true")?.is_fine();
+    home.ends("run -n l -- true")?.is_fine();
     Ok(())
 }
 

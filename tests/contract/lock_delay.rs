@@ -23,6 +23,8 @@ contract!("lock delay":
     lost_answers_are_no_holders_that_vanished,
     l7_a_release_that_comes_late_leaves_the_mark_of_the_next,
     what_ends_a_wait_ends_a_delay_too,
+    who_keeps_none_can_obey_those_of_others,
+    who_obeys_costs_one_more_round_trip_at_the_grant,
 );
 
 /// Long enough to tell from a busy machine's pauses.
@@ -195,6 +197,46 @@ async fn l7_a_release_that_comes_late_leaves_the_mark_of_the_next(backend: Backe
     releasing.await??;
     marks(&backend, true).await?;
     next.release().await?;
+    marks(&backend, false).await
+}
+
+/// Symptom: a contender without a delay of its own had the lock at once, whatever others had asked for.
+async fn who_keeps_none_can_obey_those_of_others(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = Mutex::builder(&bob.client, LOCK).obey_lock_delay().build()?;
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    let waiting = queue_up(&backend, &lock, 2).await?;
+    let start = bob.client.now();
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    let guard = waiting.await??;
+    let took = bob.client.now().since(start);
+    assert!(took >= DELAY, "after {took:?}");
+    marks(&backend, false).await?;
+    guard.release().await?;
+
+    let guard = delayed(&alice, DELAY * 100)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    assert!(lock.try_acquire().await?.is_none(), "it is not over");
+    assert!(lock.lock_delay_left().is_some_and(|left| left > DELAY));
+    let late = lock.acquire_timeout(DELAY / 4).await;
+    assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
+    queue_empties(&backend).await?;
+    marks(&backend, true).await
+}
+
+async fn who_obeys_costs_one_more_round_trip_at_the_grant(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = Mutex::builder(&alice.client, LOCK).obey_lock_delay().build()?;
+    lock.acquire().await?.release().await?;
+    alice.proxy.clear();
+    let guard = lock.acquire().await?;
+    use OpCode::{Create2, Delete, GetChildren2, GetData};
+    assert_eq!(alice.proxy.requests(), [Create2, GetChildren2, GetData]);
+    alice.proxy.clear();
+    guard.release().await?;
+    assert_eq!(alice.proxy.requests(), [Delete]);
     marks(&backend, false).await
 }
 

@@ -225,6 +225,14 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold(backend: Backend) -> Re
     assert!(lock.lock_delay_left().is_some_and(|left| left <= LONG && left > LONG / 2));
     assert_eq!(delayed(&observer)?.lock_delay_left(), None);
     waiting.abort();
+    children_reach(&observer, &lock_path(), 0).await?;
+
+    // One that does not obey it has the lock, and is not said to wait.
+    let guard = Mutex::new(&observer, LOCK)?.acquire().await?;
+    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a queue")?;
+    let holders: Vec<_> = queue.holders().map(|entry| &entry.node).collect();
+    assert_eq!(holders, [guard.node()]);
+    assert!(queue.delay.is_some());
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use lockkeeper::inspect::Queue;
 use lockkeeper::{
     AcquireError, BuildError, Client, Guard, Kind, Mutex, MutexGuard, Profile, ReleaseError,
     RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, Usage,
@@ -47,7 +48,8 @@ pub(super) struct Which {
     profile: Option<Library>,
 
     /// If lockkeeper dies while it holds the lock, keep the next one waiting for so long; for what
-    /// cannot check fencing tokens. All users of the lock say this, with any duration
+    /// cannot check fencing tokens. Runs without this option wait too, and programs on the library that
+    /// obey lock delays
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
           value_parser = names::some_time, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
@@ -133,9 +135,10 @@ impl Which {
         }
 
         let mut mutex = Mutex::builder(client, path).profile(profile).label(label);
-        if let Some(delay) = self.lock_delay {
-            mutex = mutex.lock_delay(delay);
-        }
+        mutex = match self.lock_delay {
+            Some(delay) => mutex.lock_delay(delay),
+            None => mutex.obey_lock_delay(),
+        };
         mutex.build().map(Lock::Mutex)
     }
 }
@@ -205,6 +208,23 @@ impl Lock {
                 let (path, profile) = (self.path().clone(), Profile::Curator);
                 Err(self.failure(AcquireError::Foreign { path, profile, names }))
             }
+        }
+    }
+
+    /// Refuses a lock of another kind while the lock delay of one for a single holder is due: the others
+    /// do not wait for it.
+    pub(super) async fn check_delay(&self, client: &Client) -> Result<(), Failure> {
+        if let Self::Mutex(_) = self {
+            return Ok(());
+        }
+        match Queue::inspect(client, self.path()).await {
+            Ok(Some(queue)) if queue.delay.is_some() => {
+                let message = format!("{} is not free{}", self.path(), view::held_by(&queue));
+                let advice = format!("wait for it: lockkeeper wait {}", self.path());
+                Err(Failure::new(Exit::Data, message).advise(&advice))
+            }
+            // What cannot be seen now fails in so many words when the lock is asked for.
+            _ => Ok(()),
         }
     }
 

@@ -226,6 +226,7 @@ async fn with_session(
     }
     above::check(client, lock.path()).await?;
     lock.check_layout(client).await?;
+    lock.check_delay(client).await?;
 
     match wait::acquire(connection, &lock, wait, &mut signals, watchdog).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,

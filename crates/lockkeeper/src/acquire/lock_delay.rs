@@ -27,12 +27,35 @@ use crate::guard::owned_node::OwnedNode;
 use crate::owner_info::OwnerInfo;
 use crate::retry::{out_of_reach, retry_acquire};
 
+/// The field by which the data of a contender's node says that it waits out lock delays.
+const OBEYS: &str = "obeys_lock_delay";
+
+/// Says in a contender's data that it waits out lock delays. Data that is no JSON stays as it is.
+pub(crate) fn obeying(data: &Bytes) -> Bytes {
+    let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_slice(data) else {
+        return data.clone();
+    };
+    fields.insert(OBEYS.to_owned(), true.into());
+    serde_json::to_vec(&fields).map_or_else(|_| data.clone(), Bytes::from)
+}
+
+/// Whether a contender's data says so.
+pub(crate) fn obeys(data: &[u8]) -> bool {
+    let fields = serde_json::from_slice::<serde_json::Value>(data);
+    fields.is_ok_and(|fields| fields[OBEYS] == true)
+}
+
 /// What comes after the lock's name in the name of its mark.
 const SUFFIX: &str = "-__delay__";
 
-/// For how long the next holder waits if this one vanishes.
+/// What a contender has to do with lock delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LockDelay(pub(crate) Duration);
+pub(crate) enum LockDelay {
+    /// It waits out the delay of another holder, and leaves none.
+    Obeyed,
+    /// It also makes the next holder wait for so long if it vanishes itself.
+    Kept(Duration),
+}
 
 /// The version of the format of marks.
 const FORM: u32 = 1;
@@ -112,8 +135,9 @@ impl Sightings {
 }
 
 impl LockDelay {
-    /// Grants the lock to a contender at the front: sets the mark, after the delay that an earlier
-    /// one asks for. Costs one round trip; one to read a mark that was left, and one to replace it.
+    /// Grants the lock to a contender at the front: sets the mark, or looks for one, after the delay that an
+    /// earlier one asks for. Costs one round trip; if a mark was left, one to read it where one is set, and
+    /// one to replace or delete it.
     pub(crate) async fn grant(
         self,
         sightings: &Sightings,
@@ -122,7 +146,7 @@ impl LockDelay {
     ) -> Result<Guard, AcquireError> {
         let mut owned = OwnedNode::of(contender)?;
         let mut left = None;
-        while let Some(found) = self.set_mark(&mut owned, left).await? {
+        while let Some(found) = self.take_over(&mut owned, left).await? {
             let now = owned.client.now();
             let delay = sightings.end(found, &owned, now).since(now);
             // If the node is gone, the check in front of the mark says why.
@@ -140,7 +164,7 @@ impl LockDelay {
     ) -> Result<Option<Guard>, AcquireError> {
         let mut owned = OwnedNode::of(contender)?;
         let mut left = None;
-        while let Some(found) = self.set_mark(&mut owned, left).await? {
+        while let Some(found) = self.take_over(&mut owned, left).await? {
             let now = owned.client.now();
             if sightings.end(found, &owned, now) > now {
                 return Ok(None);
@@ -148,6 +172,58 @@ impl LockDelay {
             left = Some(found);
         }
         Guard::confirm(owned, front.own).await.map(Some)
+    }
+
+    /// Replaces or deletes the mark `left` that was waited for; `None` if that is done, or there is none.
+    /// Else there is one that is to be waited for.
+    async fn take_over(
+        self,
+        owned: &mut OwnedNode,
+        left: Option<LeftMark>,
+    ) -> Result<Option<LeftMark>, AcquireError> {
+        match self {
+            Self::Obeyed => self.clear_mark(owned, left).await,
+            Self::Kept(_) => self.set_mark(owned, left).await,
+        }
+    }
+
+    /// Deletes the mark `left` if there is one that was waited for, and looks for another one.
+    async fn clear_mark(
+        self,
+        owned: &OwnedNode,
+        mut left: Option<LeftMark>,
+    ) -> Result<Option<LeftMark>, AcquireError> {
+        let mark = mark_of(&owned.path);
+        let node = &owned.node.path;
+        loop {
+            let Some(waited_for) = left.take() else {
+                return Ok(match self.look(owned, &mark).await? {
+                    MarkOwner::Own | MarkOwner::Gone => None,
+                    MarkOwner::Other(found) => Some(found),
+                });
+            };
+
+            // Only while the node is there: another one may hold by now, and have a mark.
+            let transaction = owned.client.transaction().in_session(owned.session());
+            let transaction = transaction.check(node, None).delete(&mark, Some(waited_for.version));
+            match transaction.commit().await {
+                Ok(_) => return Ok(None),
+                Err(TransactionError::Failed { index: 0, code: ErrorCode::NoNode, .. }) => {
+                    return Err(AcquireError::NodeDeleted { node: node.clone() });
+                }
+                Err(TransactionError::Failed {
+                    code: ErrorCode::BadVersion | ErrorCode::NoNode,
+                    ..
+                }) => {}
+                Err(TransactionError::Request(error)) => {
+                    retry_acquire(&owned.path, error).await?;
+                    left = Some(waited_for);
+                }
+                Err(source) => {
+                    return Err(AcquireError::Refused { path: owned.path.clone(), source });
+                }
+            }
+        }
     }
 
     /// Sets the mark, in the place of `left` if that was waited for; `None` if it is set. Else
@@ -209,6 +285,10 @@ impl LockDelay {
                         return Ok(MarkOwner::Own);
                     }
 
+                    if found.is_none() && self == Self::Obeyed {
+                        // It is not a mark of any version, so nobody asks for a delay.
+                        return Ok(MarkOwner::Gone);
+                    }
                     let (delay, version) = (self.asked_for(found), stat.version);
                     return Ok(MarkOwner::Other(LeftMark { delay, version, written: stat.mzxid }));
                 }
@@ -226,12 +306,20 @@ impl LockDelay {
         let read = |mark: &Mark| Duration::from_millis(mark.delay_ms);
         match found {
             Some(mark) if mark.v <= FORM => read(&mark),
-            later => later.as_ref().map_or(self.0, |mark| read(mark).max(self.0)),
+            later => later.as_ref().map_or(self.own(), |mark| read(mark).max(self.own())),
+        }
+    }
+
+    /// For how long the next one is to wait.
+    fn own(self) -> Duration {
+        match self {
+            Self::Obeyed => Duration::ZERO,
+            Self::Kept(delay) => delay,
         }
     }
 
     fn data(self, owned: &OwnedNode) -> Bytes {
-        let delay_ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        let delay_ms = u64::try_from(self.own().as_millis()).unwrap_or(u64::MAX);
         let (node, owner) = (owned.node.path.name().to_owned(), OwnerInfo::from_data(&owned.data));
         let mark = Mark { v: FORM, node, delay_ms, owner };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)

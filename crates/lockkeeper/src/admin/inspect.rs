@@ -20,7 +20,7 @@ use lockkeeper_client::{
     present,
 };
 
-use crate::acquire::lock_delay::lock_marked_by;
+use crate::acquire::lock_delay::{lock_marked_by, obeys};
 use crate::admin::due_delay::PendingListing;
 use crate::contender::order::{Place, Standing, WaitQueue};
 use crate::guard::revocation::REQUEST;
@@ -513,8 +513,8 @@ impl<'a> Seen<'a> {
         let entries = there.into_iter().map(|(place, node, found)| {
             let holds = queue.standing(&place.name) == Standing::Held;
             let mut entry = entry(place.kind, holds, node, found);
-            // Programs on other libraries know no lock delay, and hold during one.
-            entry.holds &= delay.is_none() || entry.owner.is_none();
+            // One that does not say so knows no lock delays, and holds during one.
+            entry.holds &= delay.is_none() || !obeys(&entry.data);
             entry
         });
         // Without a number of permits it is no semaphore of kazoo's: anything may have such a name.

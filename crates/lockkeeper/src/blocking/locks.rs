@@ -101,6 +101,7 @@ made! {
         linger(period: Duration);
         cohort(holders: u32, time: Duration);
         lock_delay(delay: Duration);
+        obey_lock_delay();
     }
     ReentrantMutex ReentrantMutexBuilder(path: &str) {
         profile(profile: Profile);
@@ -109,6 +110,7 @@ made! {
         linger(period: Duration);
         cohort(holders: u32, time: Duration);
         lock_delay(delay: Duration);
+        obey_lock_delay();
     }
     RwLock RwLockBuilder(path: &str) {
         profile(profile: Profile);

@@ -9,7 +9,7 @@ use lockkeeper_client::{Client, ZnodePath};
 
 use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalHold, LocalQueue, Sharing};
-use crate::acquire::lock_delay::{LockDelay, Sightings};
+use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::Contender;
 use crate::contender::order::{QueueTail, WaitQueue};
@@ -118,10 +118,19 @@ impl MutexBuilder {
 
     /// Makes the next holder wait for `delay` if this one vanishes without a release, as a program
     /// that dies does. For resources that cannot check fencing tokens. All programs that use the
-    /// lock must set a delay, of any length. Costs one more round trip at each grant, and a node
-    /// beside the lock, `<path>-__delay__`. Off by default.
+    /// lock must set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) those of others. Costs
+    /// one more round trip at each grant, and a node beside the lock, `<path>-__delay__`. Off by default.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(LockDelay(delay));
+        self.delay = Some(LockDelay::Kept(delay));
+        self
+    }
+
+    /// Waits out the [lock delay](MutexBuilder::lock_delay) of another program's holder that vanished, and
+    /// leaves none. Without this, and without a delay of its own, a lock does not look for one: that would
+    /// cost every grant of every lock a round trip. Costs one more round trip at each grant. Has no effect
+    /// beside [`lock_delay`](MutexBuilder::lock_delay), which obeys others too. Off by default.
+    pub fn obey_lock_delay(mut self) -> Self {
+        self.delay = self.delay.or(Some(LockDelay::Obeyed));
         self
     }
 
@@ -132,6 +141,7 @@ impl MutexBuilder {
     pub fn build(self) -> Result<Mutex, BuildError> {
         let Entrance { client, terms, data } =
             self.setup.entrance(&self.path, &[Kind::Exclusive])?;
+        let data = if self.delay.is_some() { obeying(&data) } else { data };
         let queue = LocalQueue::new(self.sharing);
         let sightings = Sightings::default();
         Ok(Mutex { client, terms, data, queue, delay: self.delay, sightings })

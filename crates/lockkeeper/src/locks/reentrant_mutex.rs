@@ -105,6 +105,11 @@ impl ReentrantMutexBuilder {
         Self { mutex: self.mutex.lock_delay(delay) }
     }
 
+    /// As [`MutexBuilder::obey_lock_delay`].
+    pub fn obey_lock_delay(self) -> Self {
+        Self { mutex: self.mutex.obey_lock_delay() }
+    }
+
     /// Makes the lock. No I/O.
     ///
     /// # Errors
