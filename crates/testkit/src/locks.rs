@@ -117,7 +117,9 @@ impl Design {
             }
             Kind::RwLock => Lock::RwLock(RwLock::new(client, self.path).expect(GOOD)),
             Kind::Semaphore { permits, layout } => {
-                let builder = Semaphore::builder(client, self.path, *permits);
+                // Somebody may have changed the number before this program first sees it.
+                let builder =
+                    Semaphore::builder(client, self.path, *permits).accept_other_permits();
                 Lock::Semaphore(builder.profile(layout.clone()).build().expect(GOOD), *permits)
             }
         }
