@@ -23,7 +23,9 @@
 
 use std::{fmt, io};
 
-use lockkeeper::{AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError, SetPermitsError};
+use lockkeeper::{
+    AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError, SetPermitsError,
+};
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
 /// The exit codes that are not the command's own.

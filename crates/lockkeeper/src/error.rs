@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, Error, ErrorCode, Outcome, PathError, Sequence, ServiceError, TransactionError, ZnodePath,
+    Client, Contact, Error, ErrorCode, Outcome, PathError, Sequence, ServiceError,
+    TransactionError, ZnodePath,
 };
 
 use crate::profile::{Profile, Usage};
