@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use lockkeeper_wire::{
-    DeleteRequest, ErrorCode, Op, OpResult, PathRequest, PathWatchRequest, Request, Response,
-    SessionId, Stat, ZnodePath, Zxid,
+    CreateRequest, DeleteRequest, ErrorCode, Op, OpResult, PathRequest, PathWatchRequest, Request,
+    Response, SessionId, Stat, ZnodePath, Zxid,
 };
 
 use crate::error::RequestError;
@@ -105,6 +105,20 @@ impl Cleanup {
             }
         }
         self
+    }
+
+    /// Whether it looks for the node that this request creates, and for no other.
+    fn searches_for(&self, create: &CreateRequest) -> bool {
+        match self {
+            Self::ByPrefix { parent, prefix } => {
+                let name = create.path.strip_suffix(prefix.as_str());
+                name.and_then(|above| above.strip_suffix('/')) == Some(parent.as_str())
+            }
+            Self::IfExpected { node, expected: ExpectedNode::WithData(data) } => {
+                create.path == node.as_str() && create.data[..] == data[..]
+            }
+            _ => false,
+        }
     }
 
     /// What to send first, if anything, and the request whose answer decides. A look is taken at a
@@ -209,6 +223,11 @@ impl<T> Default for CleanupQueue<T> {
 impl<T> CleanupQueue<T> {
     pub(crate) fn push(&mut self, entry: PendingCleanup<T>) {
         self.waiting.push_back(entry);
+    }
+
+    /// Drops the search for the node of a create that was never sent, unless its end is waited for.
+    pub(crate) fn forget_search(&mut self, create: &CreateRequest) {
+        self.waiting.retain(|entry| entry.notify.is_some() || !entry.target.searches_for(create));
     }
 
     /// The next one to send, when so many of the requests that ever waited wait no more.

@@ -205,6 +205,26 @@ impl Lease {
         }
     }
 
+    /// From when on a committed write shows that the session lives for `left` more at the time when it is
+    /// sent: now, or when a follower has certainly told its leader of what it has heard. `None` if nothing
+    /// that was heard is recent enough, as after a program has stood still: something has to be answered
+    /// first.
+    pub(crate) fn proves_from(&self, left: Duration, now: Instant) -> Option<Instant> {
+        let lasts = |touched: Instant, from: Instant| {
+            touched + self.lengths.life_after_touch >= from + left
+        };
+        let by_handshake = self.touched.is_some_and(|touched| lasts(touched, now));
+        if self.mode == LeaseMode::Direct || by_handshake {
+            return Some(now);
+        }
+
+        let mut told = self.heard.iter().map(|heard| {
+            let from = (heard.answered + self.lengths.relay).max(self.state.sure_from).max(now);
+            (heard.sent, from)
+        });
+        told.find(|(sent, from)| lasts(*sent, *from)).map(|(_, from)| from)
+    }
+
     /// When the newest thing was sent for which the leader had the session touched, as far as a
     /// committed write proves it that was sent at `write`.
     fn touched_before(&self, write: Instant) -> Option<Instant> {
@@ -351,6 +371,34 @@ mod tests {
         assert_eq!(lease.state().deadline, from(0), "the follower may not have told yet");
         lease.committed(at(14), at(14));
         assert_eq!(lease.state().deadline, from(13));
+    }
+
+    /// After a standstill of the program, what was heard before it is too old, and what is heard after it
+    /// reaches the leader a relay later: a lock was denied for "servers that are too slow" meanwhile.
+    #[test]
+    fn after_a_standstill_a_write_proves_something_a_relay_after_the_first_answer() {
+        let left = timing(LeaseMode::Quorum).always_left();
+        let mut lease = lease(LeaseMode::Quorum);
+        lease.answered(at(10), at(10));
+        assert_eq!(lease.proves_from(left, at(12)), Some(at(12)), "at once, as in everyday use");
+        assert_eq!(lease.proves_from(left, at(19)), None, "nothing was heard for too long");
+        lease.committed(at(19), at(19));
+        assert_eq!(lease.proves_from(left, at(19)), Some(at(20)));
+        lease.committed(at(20), at(20));
+        assert_eq!(lease.state().deadline, from(19), "and so it does");
+
+        // An answer that waited while the program stood still casts doubt for as long.
+        lease.answered(at(22), at(29));
+        assert_eq!(lease.proves_from(left, at(29)), None, "it says nothing of now");
+        lease.answered(at(29), at(29));
+        assert_eq!(lease.proves_from(left, at(29)), Some(at(30)));
+        lease.disconnected();
+        lease.accepted(at(30));
+        assert_eq!(lease.proves_from(left, at(30)), Some(at(30)), "a handshake counts at once");
+
+        let mut direct = Lease::new(LeaseMode::Direct, timing(LeaseMode::Direct));
+        direct.restart(SessionId(7));
+        assert_eq!(direct.proves_from(left, at(50)), Some(at(50)), "any answer proves it");
     }
 
     #[test]

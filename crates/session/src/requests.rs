@@ -59,6 +59,8 @@ pub(crate) struct Queued<T> {
     pub(crate) watch: Option<WatchId>,
     /// The holds without which it must not be sent.
     pub(crate) bound: Vec<Binding>,
+    /// When it was submitted.
+    pub(crate) since: Instant,
 }
 
 /// A request without its reply.

@@ -37,7 +37,8 @@ pub enum Contact {
     Connected,
     /// No server has it now; requests wait.
     Disconnected,
-    /// None has had it for a whole session timeout; requests fail at once.
+    /// None has had it for a whole session timeout. What waited has failed, and each further request waits
+    /// for a session timeout of its own.
     Unreachable,
     /// It is closed for good.
     Closed,
@@ -226,6 +227,13 @@ impl<T> Session<T> {
         self.lease.state()
     }
 
+    /// From when on a committed write shows that the session lives for `left` more at the time when it is
+    /// sent. `None` if nothing that was heard so far could show that; then a request has to be answered
+    /// first.
+    pub fn proves_from(&self, left: Duration, now: Instant) -> Option<Instant> {
+        self.lease.proves_from(left, now)
+    }
+
     /// How the session timeout is divided, as it is now.
     pub fn timing(&self) -> Timing {
         self.lease.timing()
@@ -238,12 +246,13 @@ impl<T> Session<T> {
 
     // ----- what the caller wants --------------------------------------------------------------
 
-    /// Sends a request, or queues it until a server can be reached; for a session timeout at most.
+    /// Sends a request, or queues it until a server can be reached; for a session timeout at most. So an
+    /// attempt costs a session timeout while no server can be reached, however often a program repeats it.
     /// A request also waits while much is without an answer, or something is for long, so that
     /// heartbeats and pings never stand behind all that a program has to do.
     pub fn submit(&mut self, now: Instant, request: Request, token: T) {
         let bound = self.bound.clone();
-        self.submit_request(now, Queued { request, token, watch: None, bound });
+        self.submit_request(now, Queued { request, token, watch: None, bound, since: now });
     }
 
     /// Submits a request as [`Session::submit`] does, and copies a borrowed one only if it has to
@@ -292,7 +301,7 @@ impl<T> Session<T> {
         let path = watched_path(&request).unwrap_or_default().to_owned();
         let id = self.watches.add(path, kind);
         let bound = self.bound.clone();
-        self.submit_request(now, Queued { request, token, watch: Some(id), bound });
+        self.submit_request(now, Queued { request, token, watch: Some(id), bound, since: now });
         id
     }
 
@@ -622,7 +631,7 @@ impl<T> Session<T> {
     /// When [`Session::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timing = self.timing();
-        let contact = (!self.unreachable).then_some(self.contact_lost + timing.timeout());
+        let contact = self.next_failure();
 
         match self.phase {
             Phase::Closed => None,

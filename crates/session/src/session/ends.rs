@@ -6,21 +6,55 @@ use super::{Identity, Phase, Session};
 use crate::cleanup::PendingCleanup;
 use crate::error::{Outcome, RequestError};
 use crate::event::Event;
-use crate::requests::{Origin, Sent};
+use crate::requests::{Origin, Queued, Sent};
 use crate::time::Instant;
 
 impl<T> Session<T> {
+    /// When something fails next because no server can be reached.
+    pub(super) fn next_failure(&self) -> Option<Instant> {
+        let since = match self.unreachable {
+            true => self.queued.front().map(|queued| queued.since),
+            false => Some(self.contact_lost),
+        };
+        since.map(|since| since + self.identity.timeout)
+    }
+
     pub(super) fn check_contact(&mut self, now: Instant) {
-        if self.unreachable || now.since(self.contact_lost) < self.identity.timeout {
+        if self.next_failure().is_none_or(|due| due > now) {
             return;
         }
+        if self.unreachable {
+            return self.fail_overdue(now);
+        }
+
         self.unreachable = true;
         self.events.push_back(Event::Unreachable);
-        self.fail_queued(&RequestError::Unreachable);
+        for queued in std::mem::take(&mut self.queued) {
+            self.fail_unreached(queued);
+        }
         for token in self.cleanup.take_notifies() {
             self.answer(Some(token), Err(RequestError::Unreachable));
         }
         self.advance_close(now);
+    }
+
+    /// Fails what has waited for a whole session timeout, in the order in which it was submitted.
+    fn fail_overdue(&mut self, now: Instant) {
+        let timeout = self.identity.timeout;
+        while let Some(queued) =
+            self.queued.pop_front_if(|queued| now.since(queued.since) >= timeout)
+        {
+            self.fail_unreached(queued);
+        }
+    }
+
+    /// Fails a request that was never sent. The search for a node that it would have created goes with it:
+    /// in a long outage, programs that give up and try again would leave one each time.
+    fn fail_unreached(&mut self, queued: Queued<T>) {
+        if let Request::Create(create) | Request::Create2(create) = &queued.request {
+            self.cleanup.forget_search(create);
+        }
+        self.refuse(queued, RequestError::Unreachable);
     }
 
     pub(super) fn expire(&mut self, now: Instant) {

@@ -24,9 +24,10 @@ impl<T> Session<T> {
         let refusal = match self.contact() {
             Contact::Closed => Some(RequestError::Closed),
             _ if self.closing => Some(RequestError::Closed),
+            // A refusal at once would invite programs to try again as fast as they can. So whatever is
+            // asked for waits, and is refused when it could be sent.
+            Contact::Disconnected | Contact::Unreachable => return self.queue(queued),
             _ if !self.may_be_sent(now, &queued) => Some(RequestError::NotHeld),
-            Contact::Unreachable => Some(RequestError::Unreachable),
-            Contact::Disconnected => return self.queue(queued),
             Contact::Connected if self.must_wait(now) => return self.queue(queued),
             Contact::Connected => None,
         };
@@ -83,7 +84,7 @@ impl<T> Session<T> {
     }
 
     pub(super) fn send_queued(&mut self, now: Instant, queued: Queued<T>) {
-        let Queued { mut request, token, watch, bound: _ } = queued;
+        let Queued { mut request, token, watch, .. } = queued;
         let ask = watch.map_or(Ask::Nothing, |id| self.watches.sending(id));
         set_watch_flag(&mut request, ask == Ask::Own);
         if ask == Ask::Served {

@@ -130,6 +130,40 @@ fn nobody_waits_for_a_cleanup_longer_than_for_requests_and_it_goes_on() {
     assert_eq!(deleted.collect::<Vec<_>>(), ["/a", "/b"]);
 }
 
+/// In a long outage, attempts that are given up and made again leave one search each, and all of them would be
+/// sent at its end.
+#[test]
+fn the_search_for_a_node_whose_create_was_never_sent_is_dropped() {
+    let mut world = World::connected();
+    world.lose_connection();
+    world.pass(TIMEOUT).unwrap();
+    let create_with = |path: &str, data: &'static [u8]| {
+        let (path, data) = (path.into(), Bytes::from_static(data).into());
+        Request::Create2(CreateRequest { path, data, acl: vec![].into(), flags: 1 })
+    };
+    let with_data = |data: &'static [u8]| {
+        let expected = ExpectedNode::WithData(Bytes::from_static(data));
+        Cleanup::IfExpected { node: path("/lock"), expected }
+    };
+    world.submit(create("/locks/_c_1-lock-"), 1);
+    world.clean_up_prefix("/locks", "_c_1-lock-", None);
+    world.submit(create_with("/lock", b"1"), 2);
+    world.clean_up(with_data(b"1"), None);
+    world.pass(TIMEOUT).unwrap();
+    let unreachable = || Err(RequestError::Unreachable);
+    assert_eq!(world.results(), [(1, unreachable()), (2, unreachable())]);
+
+    // Of other attempts, which may have been sent before the outage.
+    world.clean_up_prefix("/locks", "_c_0-lock-", None);
+    world.clean_up(with_data(b"0"), None);
+    world.submit(create("/locks/_c_1-lock-"), 3);
+    world.pass(TIMEOUT).unwrap();
+    world.connect(7);
+    let sent: Vec<_> = world.requests().iter().map(|(_, request)| request.op()).collect();
+    use OpCode::{GetChildren, GetData, Sync};
+    assert_eq!(sent, [Sync, GetChildren, Sync, GetData]);
+}
+
 /// L7: an unlock that was tried again deleted a newer lock of the same name.
 #[test]
 fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {

@@ -42,6 +42,30 @@ fn unsent_requests_wait_for_the_next_connection() {
     assert!(matches!(world.request(), (_, Request::Create2(_))));
 }
 
+/// N60: whatever was asked for in a long outage failed at once and called itself retryable: a program that
+/// tried again made 175,000 attempts a second.
+#[test]
+fn n60_a_retry_loop_without_servers_waits_a_session_timeout_for_each_error() {
+    let mut world = World::connected();
+    world.lose_connection();
+    let mut failures = 0;
+    world.submit(create("/a"), 0);
+    for _ in 0..100 {
+        world.pass(TIMEOUT / 10).unwrap();
+        for (token, result) in world.results() {
+            assert_eq!(result, Err(RequestError::Unreachable));
+            failures += 1;
+            world.submit(create("/a"), token + 1);
+        }
+    }
+    assert_eq!(failures, 10, "in ten session timeouts");
+
+    // The end of the client waits for none of them.
+    world.session.close(world.now);
+    assert_eq!(world.results(), [(10, Err(RequestError::Closed))]);
+    assert_eq!(world.session.contact(), Contact::Closed);
+}
+
 #[test]
 fn requests_wait_for_a_session_timeout_and_no_longer() {
     let mut world = World::connected();
@@ -54,8 +78,16 @@ fn requests_wait_for_a_session_timeout_and_no_longer() {
     assert_eq!(world.session.contact(), Contact::Unreachable);
     world.submit(create("/b"), 2);
     let unreachable = || Err(RequestError::Unreachable);
-    assert_eq!(world.results(), [(1, unreachable()), (2, unreachable())]);
+    assert_eq!(world.results(), [(1, unreachable())], "the other one has a time of its own");
+    world.pass(seconds(1.0)).unwrap();
+    world.submit(create("/c"), 3);
+    world.pass(TIMEOUT - seconds(1.1)).unwrap();
+    assert_eq!(world.results(), []);
+    assert_eq!(world.session.poll_timeout(), Some(world.now + seconds(0.1)));
+    world.pass(seconds(0.1)).unwrap();
+    assert_eq!(world.results(), [(2, unreachable())]);
     world.connect(7);
+    assert_eq!(world.request().1, create("/c"));
     assert_eq!(world.session.contact(), Contact::Connected, "the session may have lived on");
 }
 
