@@ -133,7 +133,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the first connection may take. Default: 10 s.
+    /// How long the first connection may take, also if that is longer than the session timeout.
+    /// Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -196,8 +197,8 @@ impl ClientBuilder {
 
     /// Makes a client as [`ClientBuilder::connect`] does, but returns without waiting for a server. For
     /// programs that have something to do without servers, such as following a value whose last known good
-    /// state is on disk. Requests wait for the first connection, and fail when no server could be reached for
-    /// a session timeout. [`Client::status`] shows whether there is a connection.
+    /// state is on disk. Requests wait for the first connection, each for a session timeout at most
+    /// ([`Client::reachable`] waits for longer). [`Client::status`] shows whether there is a connection.
     ///
     /// # Errors
     /// If the connection string is malformed or asks for TLS without roots to trust, or an option is
@@ -359,9 +360,9 @@ async fn first_connection(
     timeout: Duration,
 ) -> Result<(), ConnectError> {
     let mut status = client.status();
-    let decided = status.wait_for(|status| {
-        matches!(status.contact, Contact::Connected | Contact::Closed | Contact::Unreachable)
-    });
+    // Not `Unreachable`: a session timeout without a server is no reason to wait for less than was asked for.
+    let decided =
+        status.wait_for(|status| matches!(status.contact, Contact::Connected | Contact::Closed));
 
     let mut no_hope = tried.clone();
     let contact = tokio::select! {

@@ -45,7 +45,9 @@ pub type Listing = (Vec<String>, Stat);
 /// A session with a ZooKeeper service. Cheap to clone; all clones share the session.
 ///
 /// Requests are queued for sending when a method is called, in that order, and answered in that
-/// order: see [`Reply`]. Without a connection they wait for one, for a session timeout at most.
+/// order: see [`Reply`]. Without a connection they wait for one, for a session timeout at most. So a program
+/// that repeats what failed makes one attempt in a session timeout while the servers are away;
+/// [`Client::reachable`] waits until they are back.
 ///
 /// When the session has expired, a new one is started by itself: the client goes on, but nothing
 /// that belonged to the old session (ephemeral nodes, watches, locks) does. When the last clone is
@@ -119,6 +121,22 @@ impl Client {
     /// costs.
     pub fn contact(&self) -> Contact {
         self.inner.shared.contact()
+    }
+
+    /// Waits until a server has the session, and returns whether one has: `false` if the client is closed, which
+    /// ends the wait too. For programs that have no use for errors while servers are away. Returns at once while
+    /// there is a connection. Makes no request.
+    ///
+    /// # Session loss
+    /// Goes on until the next session has a connection.
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn reachable(&self) -> bool {
+        let mut status = self.status();
+        let is_decided = |contact| matches!(contact, Contact::Connected | Contact::Closed);
+        let decided = status.wait_for(|status| is_decided(status.contact)).await;
+        decided.is_ok_and(|status| status.contact == Contact::Connected)
     }
 
     /// Whether it is closed: by this program, which may not be done yet ([`Client::close`]); as the runtime in
@@ -310,6 +328,13 @@ impl Client {
         let shared = &self.inner.shared;
         let (id, state) = shared.hold_if_left(path.below(&self.inner.chroot), name, left);
         (id.map(|id| Hold::new(Arc::clone(shared), id)), state)
+    }
+
+    /// After what time a committed write shows that the session lives for `left` more: zero, unless what was
+    /// heard of the servers has still to reach their leader. `None` if nothing that was heard is recent
+    /// enough, as after this program stood still: a request has to be answered first.
+    pub fn time_to_proof(&self, left: Duration) -> Option<Duration> {
+        self.inner.shared.time_to_proof(left)
     }
 
     /// Deletes something before the session ends, over as many connections as it takes. Needs no

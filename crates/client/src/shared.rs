@@ -261,6 +261,13 @@ impl Shared {
         })
     }
 
+    pub(crate) fn time_to_proof(&self, left: Duration) -> Option<Duration> {
+        let core = self.lock();
+        // Read after the lock, as below.
+        let now = self.runtime.now();
+        core.session.proves_from(left, now).map(|from| from.since(now))
+    }
+
     pub(crate) fn hold_state(&self, id: HoldId) -> HoldState {
         let core = self.lock();
         // Read after the lock, behind which the lease moves: a deadline must not be compared with

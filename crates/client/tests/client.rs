@@ -32,6 +32,86 @@ async fn a_stranger_is_named_after_one_round() {
     }
 }
 
+/// N61: a connect timeout ended at the session timeout, if that was shorter.
+#[tokio::test]
+async fn n61_a_connect_timeout_lasts_as_long_as_it_says() {
+    let session_timeout = Duration::from_millis(200);
+    let connect_timeout = session_timeout * 6;
+    let builder =
+        Client::builder().session_timeout(session_timeout).connect_timeout(connect_timeout);
+    // Nothing listens, and a server that accepts and says nothing.
+    let (away, hanging) = (free_address().await, TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let hanging = hanging.local_addr().unwrap().to_string();
+    let both = format!("{away},{hanging}");
+    let waits = [away, hanging, both].map(|servers| {
+        let builder = builder.clone();
+        tokio::spawn(async move {
+            let start = std::time::Instant::now();
+            let error = builder.connect(&servers).await.unwrap_err();
+            assert!(matches!(error, ConnectError::Unreachable(_)), "{servers}: {error:?}");
+            assert!(start.elapsed() >= connect_timeout, "{servers}: {:?}", start.elapsed());
+        })
+    });
+    for wait in waits {
+        wait.await.unwrap();
+    }
+}
+
+/// N60: a program that tried again whatever failed took a processor for as long as the servers were away.
+#[tokio::test]
+async fn n60_a_retry_loop_costs_nothing_while_servers_are_away() {
+    let session_timeout = Duration::from_millis(300);
+    let builder = Client::builder().session_timeout(session_timeout);
+    let client = builder.connect_later(&free_address().await).unwrap();
+    let unreachable = |contact| contact == Contact::Unreachable;
+    client.status().wait_for(|status| unreachable(status.contact)).await.unwrap();
+
+    let node = ZnodePath::new("/node").unwrap();
+    let attempts = AtomicUsize::new(0);
+    let repeated = async {
+        loop {
+            let error = client.create(&node, "", CreateMode::Ephemeral).await.unwrap_err();
+            assert!(error.is_unreachable() && error.is_retryable(), "{error}");
+            attempts.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let ended: Result<(), _> = tokio::time::timeout(session_timeout * 5, repeated).await;
+    assert!(ended.is_err());
+    assert!(attempts.load(Ordering::Relaxed) <= 5, "{attempts:?} in five session timeouts");
+
+    // Whoever waits for a server is told when the client ends, and neither keeps it from that.
+    let waiting = client.clone();
+    let waiting = tokio::spawn(async move { waiting.reachable().await });
+    let reply = client.data(&node);
+    client.close().await;
+    assert!(reply.await.unwrap_err().is_closed());
+    assert!(!waiting.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_server_that_comes_ends_the_wait_for_one() {
+    let address = free_address().await;
+    let builder = Client::builder().session_timeout(Duration::from_millis(300));
+    let client = builder.connect_later(&address).unwrap();
+    let mut waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.reachable().await }
+    });
+    let unreachable = |contact| contact == Contact::Unreachable;
+    client.status().wait_for(|status| unreachable(status.contact)).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(10), &mut waiting).await.is_err());
+    let _engine = Engine::builder().listen(address.parse().unwrap()).start().await.unwrap();
+    assert!(tokio::time::timeout(LIMIT, waiting).await.unwrap().unwrap());
+    assert!(client.reachable().await);
+    client.exists(&ZnodePath::root()).await.unwrap();
+}
+
+/// An address at which nothing listens.
+async fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
 /// As long as one server may be a good one, the others do not matter.
 #[tokio::test]
 async fn a_stranger_in_the_list_is_passed_over() {

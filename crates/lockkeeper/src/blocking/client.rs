@@ -77,6 +77,11 @@ impl Client {
         self.wait(self.inner.close());
     }
 
+    /// As [`crate::Client::reachable`].
+    pub fn reachable(&self) -> bool {
+        self.wait(self.inner.reachable())
+    }
+
     /// As [`crate::Client::with_default_acl`].
     #[must_use]
     pub fn with_default_acl(&self, acl: &DefaultAcl) -> Self {
