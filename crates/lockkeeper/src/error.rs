@@ -209,16 +209,20 @@ pub enum AcquireError {
         /// Why it is lost.
         reason: LossReason,
     },
-    /// The session's life could not be proven in time, again and again.
+    /// The lock was free, and several proofs in a row that it is held were answered so late that too little
+    /// of the lease was left.
     #[error(
-        "the servers are too slow to prove that {path} is held: proofs take longer than a lease of \
-         {lease:?}; use a longer session timeout"
+        "{path} cannot be held: a server took {took:?} to prove it, and earlier proofs as long, where \
+         {most:?} are too much for this session timeout; check the load of the servers, the network and \
+         this machine, or use a longer session timeout"
     )]
     LeaseTooShort {
         /// The lock.
         path: ZnodePath,
-        /// How long a lease lasts.
-        lease: Duration,
+        /// How long the last proof took.
+        took: Duration,
+        /// How long one may take: [`Timing::slowest_answer`](crate::Timing::slowest_answer).
+        most: Duration,
     },
     /// The owner had entered before, and has lost the lock since.
     #[error("the owner has lost {path}: {reason}; {}", entries_are_left(*reason))]
@@ -307,6 +311,16 @@ impl AcquireError {
             | Self::Servers { .. }
             | Self::Refused { .. }
             | Self::Client { .. } => Outcome::Unknown,
+        }
+    }
+
+    /// Whether an attempt whose caller has given more time is to be made again: nothing but an outage, or
+    /// what other programs did just then, was in its way.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::GaveUp { .. } => true,
+            Self::Client { source, .. } => source.is_retryable(),
+            _ => false,
         }
     }
 

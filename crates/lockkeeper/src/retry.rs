@@ -143,16 +143,15 @@ impl Unanswered {
     }
 }
 
-/// Returns when requests do not fail at once because no server could be reached for a session timeout;
-/// or because the client is closed, which the next request tells.
+/// Returns when it is not so that no server could be reached for a session timeout; or when the client is
+/// closed, which the next request tells. A request would fail again after as long.
 pub(crate) async fn reachable(client: &Client) {
     let mut status = client.status();
     let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
 }
 
 /// Returns when work that goes on by itself may repeat a request that failed for now. One that failed because
-/// no server could be reached waits until one can, as the next one would fail at once; any other waits for a
-/// moment.
+/// no server could be reached waits until one can; any other waits for a moment.
 pub(crate) async fn outlast(client: &Client, error: &Error) {
     match error.is_unreachable() {
         true => reachable(client).await,

@@ -12,7 +12,7 @@ use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::state::State;
 use crate::profile::{DIGITS, Kind};
-use crate::retry::retry_acquire;
+use crate::retry::{pause, reachable, retry_acquire};
 use crate::token::FencingToken;
 
 /// A queue, and what the contenders of this program need to enter it.
@@ -137,8 +137,21 @@ impl Entrance {
     }
 }
 
-/// Bounds the whole time that an acquire takes.
-pub(crate) async fn within<T>(
+/// Bounds the whole time that an acquire takes, and uses all of it.
+pub(crate) async fn within<T, F>(
+    client: &Client,
+    path: &ZnodePath,
+    timeout: Duration,
+    acquire: impl Fn() -> F,
+) -> Result<T, AcquireError>
+where
+    F: Future<Output = Result<T, AcquireError>>,
+{
+    once_within(client, path, timeout, over_outages(client, acquire)).await
+}
+
+/// Bounds the time of one attempt, which cannot be made again.
+pub(crate) async fn once_within<T>(
     client: &Client,
     path: &ZnodePath,
     timeout: Duration,
@@ -146,4 +159,24 @@ pub(crate) async fn within<T>(
 ) -> Result<T, AcquireError> {
     let result = tokio::time::timeout(timeout, acquiring).await;
     result.unwrap_or_else(|_| Err(AcquireError::timeout(client, path, timeout)))
+}
+
+/// Makes an attempt that an outage has ended again when servers can be reached, for callers whose own limit
+/// ends it.
+pub(crate) async fn over_outages<T, F>(
+    client: &Client,
+    acquire: impl Fn() -> F,
+) -> Result<T, AcquireError>
+where
+    F: Future<Output = Result<T, AcquireError>>,
+{
+    loop {
+        match acquire().await {
+            Err(error) if error.passes() => {
+                reachable(client).await;
+                pause().await;
+            }
+            settled => return settled,
+        }
+    }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Hold, bound_to};
 
 use crate::error::{EnsureError, LossReason, VerifyError};
+use crate::guard::proving::{shown_by_a_proof, until_a_proof_counts};
 use crate::retry::retry_pause;
 
 /// A hold of one lock or of several, as the functions of this module see it.
@@ -120,9 +121,12 @@ pub(crate) async fn checkpoint(
             settled => return settled,
         }
 
+        let client = belief.client();
+        let counts = until_a_proof_counts(client, wanted.min(shown_by_a_proof(client))).await;
         let is_final = match belief.verify().await {
-            // A fresh proof is the best that these servers give, and a refusal stays.
-            Ok(()) | Err(VerifyError::Refused(_)) => true,
+            // A fresh proof is the best that these servers give, if it could show as much.
+            Ok(()) => counts,
+            Err(VerifyError::Refused(_)) => true,
             Err(VerifyError::Unknown(error)) => retry_pause(error).await.is_err(),
             Err(VerifyError::Lost(_) | VerifyError::Jeopardy) => false,
         };

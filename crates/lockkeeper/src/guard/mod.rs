@@ -4,12 +4,14 @@
 //!   state        whether a lock is held: a pure function of the session's state
 //!   jeopardy     running work across an outage, for one lock or several
 //!   owned_node   a holder's node, and its deletion
+//!   proving      the proof that a lock is held, and how a grant waits for one
 //!   revocation   the mark by which another program asks for the lock
 //!   waits        what a holder can wait for; methods of the guard, as here
 //! ```
 
 pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
+mod proving;
 pub(crate) mod revocation;
 pub(crate) mod state;
 mod waits;
@@ -20,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Contact, ErrorCode, Hold, Instant, NameUse, SessionId, Transaction, TransactionError,
-    Watcher, ZnodePath,
+    Client, Contact, Hold, Instant, NameUse, SessionId, Transaction, TransactionError, Watcher,
+    ZnodePath,
 };
 use tokio::sync::{Mutex, SetOnce};
 
@@ -29,11 +31,9 @@ use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
+use crate::guard::proving::{Proof, Proofs, prove};
 use crate::guard::state::{State, Unheld, is_proven, judge, unproven};
 use crate::token::FencingToken;
-
-/// How often a proof of life is tried before a grant is given up.
-const PROOFS: u32 = 3;
 
 /// A held lock, with a deadline until which it is certain to be held.
 ///
@@ -63,7 +63,8 @@ struct GuardInner {
 
 impl Guard {
     /// Confirms that a contender at the front holds, with enough of the lease left. Costs a round trip
-    /// only if the newest proof is old.
+    /// only if the newest proof is old. After this program or the servers stood still, it waits until a proof
+    /// counts, for about a [relay](lockkeeper_client::Timing::relay).
     pub(crate) async fn grant(contender: Contender, front: Front) -> Result<Self, AcquireError> {
         Self::confirm(OwnedNode::of(contender)?, front.own).await
     }
@@ -77,11 +78,11 @@ impl Guard {
         proven.map_err(|error| AcquireError::from_service(&owned.path, error))?;
 
         let timing = owned.client.timing();
-        let mut failed = None;
         // An old proof must be as good as the next heartbeat would be. A fresh one is the best that
-        // these servers give; one that failed changes nothing.
+        // these servers give.
         let mut enough = timing.left_at_grant();
-        for proofs in 0..=PROOFS {
+        let mut proofs = Proofs::new();
+        loop {
             let (hold, seen) = owned.client.hold_if_left(&owned.node.path, owned.name, enough);
             if seen.lease.session != owned.session() {
                 return Err(AcquireError::session_ended(&owned.client, &owned.path));
@@ -89,36 +90,10 @@ impl Guard {
             if let Some(hold) = hold {
                 return Ok(Self::new(owned, hold, own));
             }
-            if proofs == PROOFS {
-                break;
-            }
 
-            // What is sent before this proves nothing.
-            tokio::time::sleep(seen.lease.sure_from.since(seen.now)).await;
-            let check = owned.client.transaction().check(&owned.node.path, None);
-            match prove(check, &owned).await {
-                Ok(Proof::NodeGone) => {
-                    return Err(AcquireError::NodeDeleted { node: owned.node.path.clone() });
-                }
-                Err(TransactionError::Request(error)) if !error.is_retryable() => {
-                    return Err(AcquireError::from_client(&owned.path, error));
-                }
-                Err(TransactionError::Request(error)) => failed = Some(error),
-                Err(source) => {
-                    return Err(AcquireError::Refused { path: owned.path.clone(), source });
-                }
-                Ok(Proof::Held) => {
-                    enough = timing.always_left();
-                    failed = None;
-                }
-            }
+            proofs.next(&owned).await?;
+            enough = timing.always_left();
         }
-
-        let path = owned.path.clone();
-        Err(match failed {
-            Some(error) => AcquireError::from_client(&path, error),
-            None => AcquireError::LeaseTooShort { path, lease: timing.lease() },
-        })
     }
 
     fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>) -> Self {
@@ -622,31 +597,5 @@ fn deletion(client: &Client, session: SessionId, revoking: &AtomicBool) -> LossR
         _ if client.session_id() != session => LossReason::SessionExpired,
         true => LossReason::Revoked,
         false => LossReason::NodeDeleted,
-    }
-}
-
-/// What a committed check shows.
-enum Proof {
-    Held,
-    NodeGone,
-}
-
-/// Commits checks of nodes: whoever led a quorum after they were sent has seen the nodes. If others can
-/// have the name of this one, a look behind the checks shows whose it is.
-async fn prove(checks: Transaction, owned: &OwnedNode) -> Result<Proof, TransactionError> {
-    // In a later session, the node would be missing for another reason.
-    let checks = checks.in_session(owned.session());
-    // Sent in one go, and in this order.
-    let (checked, is_same) = tokio::join! { biased; checks.commit(), owned.is_same() };
-    match (checked, is_same) {
-        (Err(TransactionError::Request(error)), _) if error.is_session_expired() => {
-            Err(error.into())
-        }
-        (Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }), _) | (_, Ok(false)) => {
-            Ok(Proof::NodeGone)
-        }
-        (Err(error), _) => Err(error),
-        (Ok(_), Err(error)) => Err(error.into()),
-        (Ok(_), Ok(true)) => Ok(Proof::Held),
     }
 }

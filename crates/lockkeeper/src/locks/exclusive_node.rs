@@ -207,7 +207,7 @@ impl ExclusiveNode {
     /// # Cancel safety
     /// As [`ExclusiveNode::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
-        within(&self.client, &self.path, timeout, self.acquire()).await
+        within(&self.client, &self.path, timeout, || self.acquire()).await
     }
 
     /// Takes the lock only if it is free, or its owner enters again; `None` if another owner has

@@ -231,7 +231,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
-        within(&self.client, self.path(), timeout, self.acquire()).await
+        within(&self.client, self.path(), timeout, || self.acquire()).await
     }
 
     /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or

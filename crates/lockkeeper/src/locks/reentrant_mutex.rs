@@ -172,7 +172,7 @@ impl ReentrantMutex {
         owner: &Owner,
         timeout: Duration,
     ) -> Result<ReentrantGuard, AcquireError> {
-        within(self.mutex.client(), self.path(), timeout, self.acquire(owner)).await
+        within(self.mutex.client(), self.path(), timeout, || self.acquire(owner)).await
     }
 
     /// Enters the lock only if the owner holds it, or no contender holds it or waits for it; `None`

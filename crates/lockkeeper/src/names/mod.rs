@@ -155,11 +155,7 @@ impl Names {
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
     pub async fn claim(&self, name: &str) -> Result<NameClaim, ClaimError> {
-        match self.lock(name)?.acquire().await {
-            Ok(guard) => Ok(NameClaim::new(name, guard)),
-            Err(AcquireError::NotEphemeral { node, .. }) => Err(ClaimError::Foreign { node }),
-            Err(error) => Err(error.into()),
-        }
+        Self::claimed(name, self.lock(name)?.acquire().await)
     }
 
     /// [`Names::claim`], but not for longer than `timeout`, which covers everything. Costs what
@@ -178,9 +174,7 @@ impl Names {
         name: &str,
         timeout: Duration,
     ) -> Result<NameClaim, ClaimError> {
-        let path = node_of(&self.path, name)?;
-        let result = tokio::time::timeout(timeout, self.claim(name)).await;
-        result.unwrap_or_else(|_| Err(AcquireError::timeout(&self.client, &path, timeout).into()))
+        Self::claimed(name, self.lock(name)?.acquire_timeout(timeout).await)
     }
 
     /// Claims a name only if nobody has it; `None` if somebody does. Costs one round trip.
@@ -275,6 +269,17 @@ impl Names {
     }
 
     /// The lock on a name, with an owner of its own.
+    fn claimed(
+        name: &str,
+        acquired: Result<ExclusiveGuard, AcquireError>,
+    ) -> Result<NameClaim, ClaimError> {
+        match acquired {
+            Ok(guard) => Ok(NameClaim::new(name, guard)),
+            Err(AcquireError::NotEphemeral { node, .. }) => Err(ClaimError::Foreign { node }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn lock(&self, name: &str) -> Result<ExclusiveNode, BuildError> {
         let node = node_of(&self.path, name)?;
         let options = ExclusiveNode::builder(&self.client, node.as_str());

@@ -12,6 +12,7 @@ use lockkeeper_client::{
     TransactionError, ZnodePath, Zxid,
 };
 
+use crate::acquire::entrance::over_outages;
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
@@ -175,7 +176,8 @@ impl MultiLock {
     /// As [`MultiLock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
         let waiting_for = AtomicUsize::new(0);
-        let result = tokio::time::timeout(timeout, self.acquire_all(&waiting_for)).await;
+        let acquiring = over_outages(&self.client, || self.acquire_all(&waiting_for));
+        let result = tokio::time::timeout(timeout, acquiring).await;
         result.unwrap_or_else(|_| {
             let path = &self.locks[waiting_for.into_inner()].path;
             Err(AcquireError::timeout(&self.client, path, timeout))

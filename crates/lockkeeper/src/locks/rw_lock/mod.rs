@@ -182,7 +182,7 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard, AcquireError> {
-        within(&self.entrance.client, self.path(), timeout, self.read()).await
+        within(&self.entrance.client, self.path(), timeout, || self.read()).await
     }
 
     /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. Costs what
@@ -197,7 +197,7 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
-        within(&self.entrance.client, self.path(), timeout, self.write()).await
+        within(&self.entrance.client, self.path(), timeout, || self.write()).await
     }
 
     /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. Costs what
@@ -215,7 +215,7 @@ impl RwLock {
         &self,
         timeout: Duration,
     ) -> Result<RwLockUpgradeableGuard, AcquireError> {
-        within(&self.entrance.client, self.path(), timeout, self.upgradeable_read()).await
+        within(&self.entrance.client, self.path(), timeout, || self.upgradeable_read()).await
     }
 
     /// Reads only if no writer holds the lock or waits for it; `None` if one does. Costs one round

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Error, ErrorCode, Stat, Transaction, TransactionError};
 
-use crate::acquire::entrance::{Entrance, within};
+use crate::acquire::entrance::{Entrance, once_within};
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::upgrade::Upgrade;
 use crate::contender::waiting::OwnWatch;
@@ -72,7 +72,7 @@ impl RwLockUpgradeableGuard {
         timeout: Duration,
     ) -> Result<RwLockWriteGuard, AcquireError> {
         let (client, path) = (self.entrance.client.clone(), self.path().clone());
-        within(&client, &path, timeout, self.upgrade()).await
+        once_within(&client, &path, timeout, self.upgrade()).await
     }
 
     /// Gives the lock back; see [`Guard::release`]. Costs one round trip.

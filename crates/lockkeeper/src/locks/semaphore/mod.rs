@@ -214,7 +214,7 @@ impl Semaphore {
         permits: u32,
         timeout: Duration,
     ) -> Result<SemaphoreGuard, AcquireError> {
-        within(&self.client, self.path(), timeout, self.acquire_many(permits)).await
+        within(&self.client, self.path(), timeout, || self.acquire_many(permits)).await
     }
 
     /// Takes a permit only if that needs no waiting; `None` if it does. Costs one round trip, or what
