@@ -186,7 +186,8 @@ impl Guard {
 
     /// Has the servers confirm that the lock is held, and so renews the deadline. Costs one
     /// committed write, and for an [`ExclusiveNode`](crate::ExclusiveNode) or a name a read in the same
-    /// round trip.
+    /// round trip. Right after this program stood still, the deadline moves only with a later proof, for
+    /// which [`Guard::checkpoint`] waits.
     ///
     /// # Errors
     /// If it is lost or in jeopardy, no server answers, or one refuses the check.
@@ -304,8 +305,8 @@ impl Guard {
 
     /// Checks that the lock is held for at least `wanted` from now on, as [`Guard::ensure`] does, and
     /// waits if it is not: for a fresh proof if too little of the lease is left, and in jeopardy for at
-    /// most `grace`, after which the lock is lost. Call it between the steps of work that cannot be
-    /// stopped from outside. Costs nothing while enough is left, and otherwise one committed write.
+    /// most `grace`, after which the lock is lost. After a standstill of this program, the proof waits
+    /// for about half a tick. Call it between the steps of work that cannot be stopped from outside. Costs nothing while enough is left, and otherwise one committed write.
     ///
     /// # Errors
     /// If it is lost, or a fresh proof does not last for `wanted`.

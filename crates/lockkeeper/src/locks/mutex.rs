@@ -191,13 +191,15 @@ impl Mutex {
     }
 
     /// Waits in the queue for the lock. Costs one round trip if the lock is free; behind others, one more
-    /// and an event. Options [change that](Mutex#cost).
+    /// and an event. Options [change that](Mutex#cost). After a standstill of this program or of the servers, a
+    /// proof that the lock is held is waited for: one or two round trips, half a tick apart.
     ///
     /// # Errors
     /// [`AcquireError`], each of whose variants says what it means: the contender is lost (`SessionExpired`,
-    /// `NodeDeleted`), nobody can be asked (`Unreachable`, `ClientClosed`), the queue cannot be put in order
-    /// (`Foreign`, `NotEphemeral`, `Exhausted`), the servers are too slow for a lease (`LeaseTooShort`), a
-    /// request is refused (`Client`, `Refused`), or several attempts fail in a row (`GaveUp`).
+    /// `NodeDeleted`), no server could be reached for a session timeout (`Unreachable`), the client is closed
+    /// (`ClientClosed`), the queue cannot be put in order (`Foreign`, `NotEphemeral`, `Exhausted`), answers take
+    /// too long for a lease (`LeaseTooShort`), a request is refused (`Client`, `Refused`), or several attempts
+    /// fail in a row (`GaveUp`).
     ///
     /// # Session loss
     /// Ends the wait in the queue with [`AcquireError::SessionExpired`]. An attempt that has no node yet
@@ -219,11 +221,12 @@ impl Mutex {
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
-    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. Costs what
-    /// [`Mutex::acquire`] does.
+    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. While no server can be
+    /// reached it waits for one until then, and enters the queue anew if that takes longer than a session
+    /// timeout. Costs what [`Mutex::acquire`] does.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], and [`AcquireError::Timeout`].
+    /// As [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
     ///
     /// # Session loss
     /// As [`Mutex::acquire`].
@@ -235,8 +238,8 @@ impl Mutex {
     }
 
     /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or
-    /// while a [lock delay](MutexBuilder::lock_delay) has not passed. Costs what [`Mutex::acquire`] costs for
-    /// a free lock. Makes no request while another task holds the lock or waits for it by this handle or a
+    /// while a [lock delay](MutexBuilder::lock_delay) has not passed. Waits for servers and for the proof of a
+    /// grant as [`Mutex::acquire`] does, and not for other contenders. Costs what that costs for a free lock. Makes no request while another task holds the lock or waits for it by this handle or a
     /// clone.
     ///
     /// # Errors

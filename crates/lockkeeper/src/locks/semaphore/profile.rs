@@ -143,7 +143,10 @@ impl Entrances {
                 let path = leases.path().clone();
                 let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
                 let room = room(leases, wanted, permits, patience);
-                match gate.run(room).await.map_err(lost)?? {
+                // The place at the gate outlasts a standstill: what is made behind it is made only
+                // while the same node is there.
+                let grace = leases.client.session_timeout();
+                match gate.run_through(grace, room).await.map_err(lost)?? {
                     Some(()) => fill(leases, &gate, wanted).await.map(Some),
                     None => Ok(None),
                 }
