@@ -5,10 +5,11 @@ use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use lockkeeper_testkit::process::Process;
+use rustix::process::Signal;
 
 use crate::serve::served;
 use crate::support::{Ended, Home, LIMIT, eventually};
@@ -88,6 +89,76 @@ async fn a_wait_that_ends_without_a_server_gives_75() -> Result<()> {
         let told = "/l was not free in time, and no server could be reached";
         assert!(waiter.stderr().contains(told), "{}", waiter.tail());
     }
+    Ok(())
+}
+
+/// A session of a second, on a server that grants it.
+const SHORT: &str = "--session-timeout 1s --server-tick 200ms";
+
+/// N61: `-w` and `--connect-timeout` ended at the session timeout.
+#[tokio::test]
+async fn n61_a_wait_outlasts_the_session_timeout() -> Result<()> {
+    let home = Home::new()?;
+    // Nothing listens.
+    let away = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let away = format!("--connect {away} {SHORT}");
+    let start = Instant::now();
+    let waits = ["run -w 2s l -- true", "wait -w 2s l", "--connect-timeout 2s run l -- true"];
+    let mut waits = waits.map(|wait| {
+        let command = home.command(&format!("{away} {wait}"));
+        Process::spawn("without-server", &command, home.folder())
+    });
+
+    // One that is in line, meanwhile.
+    let data = home.folder().join("data");
+    let options = format!("--tick 200ms --data-dir {}", data.display());
+    let (mut server, address) =
+        served(&home, "s", &format!("--listen 127.0.0.1:0 {options}")).await?;
+    let connect = format!("--connect {address} {SHORT}");
+    let mut holder = home.starts("holder", &format!("{connect} l"), "echo held; exec sleep 600")?;
+    holder.prints("held", LIMIT).await?;
+    let mut waiter = home.starts("waiter", &format!("{connect} -w 200s l"), "echo mine")?;
+    let wait = home.command(&format!("{connect} wait -w 200s l"));
+    let mut looker = Process::spawn("looker", &wait, home.folder())?;
+    home.in_line_at(&format!("--connect {address}"), "l", 2)?;
+    eventually("it looks", || Ok(looker.stderr().contains("held by")))?;
+    server.kill();
+    holder.kill();
+    let gone = home.ends(&format!("{connect} run -w 1900ms l -- true"))?;
+    gone.complains(75, &["no ZooKeeper server reachable"]);
+    assert!(waiter.status()?.is_none() && looker.status()?.is_none(), "their limits are longer");
+    let _server = served(&home, "again", &format!("--listen {address} {options}")).await?;
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
+    assert_eq!(looker.end(LIMIT).await?.code(), Some(0), "{}", looker.tail());
+
+    for wait in &mut waits {
+        let wait = wait.as_mut().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        assert_eq!(wait.end(LIMIT).await?.code(), Some(75), "{}", wait.tail());
+    }
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+    Ok(())
+}
+
+/// N62: a waiter that had been stopped was denied the lock that had become free meanwhile, with 75.
+#[tokio::test]
+async fn n62_a_stopped_run_gets_its_lock() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--listen 127.0.0.1:0 --tick 500ms --durability memory";
+    let (_server, address) = served(&home, "s", options).await?;
+    let mut holder =
+        home.starts("holder", &format!("--connect {address} l"), "echo held; exec sleep 600")?;
+    holder.prints("held", LIMIT).await?;
+    // Its lease is over before the standstill is, and its session is not.
+    let timeouts = "--session-timeout 2s --server-tick 500ms";
+    let waiter = format!("--connect {address} {timeouts} l");
+    let mut waiter = home.starts("waiter", &waiter, "echo mine")?;
+    home.in_line_at(&format!("--connect {address}"), "l", 2)?;
+    waiter.pause()?;
+    holder.signal(Signal::TERM)?;
+    holder.end(LIMIT).await?;
+    tokio::time::sleep(Duration::from_millis(1_600)).await;
+    waiter.resume()?;
+    assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
     Ok(())
 }
 

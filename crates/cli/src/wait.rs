@@ -61,13 +61,13 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
 
     // What is free is free, even if there is no time at all.
     let limit = options.wait.filter(|limit| !limit.is_zero());
-    if options.wait != limit && is_free(client, lock).await? {
+    if options.wait != limit && is_free(client, lock, limit).await? {
         return Ok(Exit::Ok.code());
     }
 
     let what = async { format!("waiting until {lock} is free{}", held_by(client, lock).await) };
     tokio::select! {
-        free = inspect::wait_until_free(client, lock) => {
+        free = until_free(client, lock, limit) => {
             free?;
             return Ok(Exit::Ok.code());
         }
@@ -83,11 +83,26 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
     Ok(options.conflict_exit_code)
 }
 
-async fn is_free(client: &Client, lock: &ZnodePath) -> Result<bool, Error> {
+async fn until_free(
+    client: &Client,
+    lock: &ZnodePath,
+    limit: Option<Duration>,
+) -> Result<(), Error> {
+    while let Err(error) = inspect::wait_until_free(client, lock).await {
+        waiting::outlast(client, error, limit).await?;
+    }
+    Ok(())
+}
+
+async fn is_free(
+    client: &Client,
+    lock: &ZnodePath,
+    limit: Option<Duration>,
+) -> Result<bool, Error> {
     loop {
         match Queue::inspect(client, lock).await {
-            Err(error) if waiting::is_passing(&error) => {}
-            queue => return Ok(queue?.is_none_or(|queue| view::is_free(&queue))),
+            Ok(queue) => return Ok(queue.is_none_or(|queue| view::is_free(&queue))),
+            Err(error) => waiting::outlast(client, error, limit).await?,
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::output::tell;
 /// After this, the user is told whom the command is waiting for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The pause before what failed for now is asked for again.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// Tells the user what they are waiting for, once and unless they want it `quiet`; and never ends.
 pub(crate) async fn notice(quiet: bool, what: impl Future<Output = String>) -> Infallible {
     sleep(PATIENCE).await;
@@ -38,4 +41,23 @@ pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<Queue> {
 /// Whether the next request waits for a connection.
 pub(crate) fn is_passing(error: &Error) -> bool {
     error.is_session_expired() || (error.is_retryable() && !error.is_unreachable())
+}
+
+/// Returns when a request that failed may be made again: after a moment, and under a limit also when servers
+/// that were away can be reached.
+///
+/// # Errors
+/// The error of the request, if it fails for good.
+pub(crate) async fn outlast(
+    client: &Client,
+    error: Error,
+    limit: Option<Duration>,
+) -> Result<(), Error> {
+    if limit.is_some() && error.is_unreachable() {
+        client.reachable().await;
+    } else if !is_passing(&error) {
+        return Err(error);
+    }
+    sleep(LOOK_AGAIN).await;
+    Ok(())
 }

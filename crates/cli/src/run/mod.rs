@@ -224,11 +224,13 @@ async fn with_session(
     if wait.limit.is_none() {
         nested::check(connection, lock.path(), |outer| lock.goes_together_with(outer)).await?;
     }
-    above::check(client, lock.path()).await?;
-    lock.check_layout(client).await?;
-    lock.check_delay(client).await?;
+    let checks = async {
+        above::check(client, lock.path()).await?;
+        lock.check_layout(client).await?;
+        lock.check_delay(client).await
+    };
 
-    match wait::acquire(connection, &lock, wait, &mut signals, watchdog).await? {
+    match wait::acquire(connection, &lock, wait, checks, &mut signals, watchdog).await? {
         Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,
         Outcome::Conflict => Ok(options.conflict_exit_code),
         Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),

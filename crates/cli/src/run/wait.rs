@@ -14,9 +14,6 @@ use crate::exit::Failure;
 use crate::output::tell;
 use crate::{view, waiting};
 
-/// The pause before the next session is asked for again.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
 /// How the user wants to wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
@@ -34,20 +31,24 @@ pub(super) enum Outcome {
     Signal(Signal),
 }
 
-/// Waits for the lock. Whatever but a guard comes of it, no place in line is
+/// Waits for the lock, after the `checks`. Whatever but a guard comes of it, no place in line is
 /// left: dropping the attempt gives it up, and closing the session makes sure of it.
 pub(super) async fn acquire(
     connection: &Connection,
     lock: &Lock,
     wait: Wait,
+    checks: impl Future<Output = Result<(), Failure>>,
     signals: &mut Signals,
     watchdog: &mut Watchdog,
 ) -> Result<Outcome, Failure> {
     let client = &connection.client;
     let attempt = async {
         match wait.limit {
-            Some(Duration::ZERO) => at_once(lock).await,
-            limit => within(lock, limit, connection, watchdog).await,
+            Some(Duration::ZERO) => {
+                checks.await?;
+                at_once(lock).await.map_err(|error| lock.failure(error))
+            }
+            limit => within(lock, limit, connection, checks, watchdog).await,
         }
     };
     let what = async {
@@ -55,7 +56,7 @@ pub(super) async fn acquire(
         format!("waiting for {}{holder}", lock.path())
     };
     let outcome = tokio::select! {
-        outcome = attempt => outcome.map_err(|error| lock.failure(error))?,
+        outcome = attempt => outcome?,
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next() => Outcome::Signal(signal),
         never = waiting::notice(wait.quiet, what) => match never {},
@@ -92,37 +93,53 @@ async fn within(
     lock: &Lock,
     limit: Option<Duration>,
     connection: &Connection,
+    checks: impl Future<Output = Result<(), Failure>>,
     watchdog: &mut Watchdog,
-) -> Result<Outcome, AcquireError> {
+) -> Result<Outcome, Failure> {
+    let acquired = async {
+        checks.await?;
+        in_line(lock, limit, connection, watchdog).await.map_err(|error| lock.failure(error))
+    };
     tokio::select! {
-        guard = in_line(lock, connection, watchdog) => Ok(held(guard?)),
+        guard = acquired => Ok(held(guard?)),
         () = waiting::over(limit) => Ok(Outcome::Conflict),
     }
 }
 
-/// Queues again when the place is lost with the session, as when the machine was suspended.
+/// Queues again when the place is lost with the session, as when the machine was suspended; and after an
+/// outage, if there is a limit that ends the wait.
 async fn in_line(
     lock: &Lock,
+    limit: Option<Duration>,
     connection: &Connection,
     watchdog: &mut Watchdog,
 ) -> Result<Held, AcquireError> {
+    let (client, path) = (&connection.client, lock.path());
     loop {
         match lock.acquire().await {
             Err(error) if is_lost_with_session(&error) => {
-                let path = lock.path();
                 tell(&format!("the place in line for {path} was lost with its session: again"));
                 // This waits for the next session, over lost connections. If it fails for good, so does what
                 // follows.
-                while let Err(error) = connection.client.exists(path).await
+                while let Err(error) = client.exists(path).await
                     && waiting::is_passing(&error)
                 {
-                    sleep(LOOK_AGAIN).await;
+                    sleep(waiting::LOOK_AGAIN).await;
                 }
-                watchdog.follow(connection);
+            }
+            Err(error) if limit.is_some() && is_outage(&error) => {
+                client.reachable().await;
+                sleep(waiting::LOOK_AGAIN).await;
             }
             result => return result,
         }
+        watchdog.follow(connection);
     }
+}
+
+/// Whether nothing but servers that were away, or lost the connection each time, was in the way.
+fn is_outage(error: &AcquireError) -> bool {
+    matches!(error, AcquireError::Unreachable { .. } | AcquireError::GaveUp { .. })
 }
 
 /// Whether the place was lost with its session: while it waited, or as it was at the front already.
@@ -140,7 +157,8 @@ async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     let queue = waiting::queue(client, lock.path()).await?;
     let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
     if is_our_turn {
-        return Some(", whose turn it is: no server has proven yet that it is held".to_owned());
+        let what = ", which no program holds: waiting for a proof that this session lives";
+        return Some(what.to_owned());
     }
     match (&queue.delay, lock.delay_left()) {
         (Some(delay), Some(left)) => {
