@@ -22,6 +22,7 @@ mod server;
 mod services;
 mod severity;
 mod sharing;
+mod standstill;
 mod strays;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

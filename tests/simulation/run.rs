@@ -23,6 +23,7 @@ use crate::server::Host;
 use crate::services::{Services, has_services};
 use crate::severity::{self, Severity};
 use crate::sharing::{self, Values};
+use crate::standstill;
 use crate::strays::{STRAY, Straying, has_stray};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees as tree;
@@ -407,6 +408,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     }
     if let Some(values) = values {
         values.look(&run, &clients[0]).await;
+    }
+    if run.severity == Severity::Bounded {
+        standstill::want_a_free_lock(&run, &clients, seed).await;
     }
     all_is_well(&run, &clients, &designs).await;
 }

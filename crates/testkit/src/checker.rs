@@ -44,6 +44,7 @@ pub const INVARIANTS: &[Invariant] = &[
     progress("no lock is lost on servers that are well", no_lock_is_lost),
     progress("no presence is lost on servers that are well", presences_kept),
     progress("nobody is denied a lock by servers that are well", nobody_is_denied),
+    progress("no free lock is denied after a standstill of the program", no_free_lock_is_denied),
     progress("a grant leaves time to work", grants_leave_time),
 ];
 
@@ -248,6 +249,11 @@ fn views_agree(entries: &[Entry]) -> Result<(), String> {
     sharing::views_fit(entries)
 }
 
+/// Whoever knows that the lock was free, and the servers well, has judged it already.
+fn no_free_lock_is_denied(entries: &[Entry]) -> Result<(), String> {
+    none_is(entries, |what| matches!(what, What::DeniedFree(_)))
+}
+
 fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {
     none_is(entries, |what| matches!(what, What::Stuck(_)))
 }
@@ -385,6 +391,11 @@ mod tests {
         };
         assert_eq!(check(&History::of(lines(2, 3))), Ok(()));
         refused(lines(3, 2), "nobody is overtaken");
+    }
+
+    #[test]
+    fn a_free_lock_that_is_denied_after_a_standstill_is_found() {
+        refused(vec![(9, "a", What::DeniedFree(LOCK.into()))], "after a standstill");
     }
 
     #[test]

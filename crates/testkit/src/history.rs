@@ -80,6 +80,9 @@ pub enum What {
     Lost { lock: String, token: u128, reason: String },
     /// It was told that it cannot have a lock, for another reason than that its time was over.
     Denied { lock: String, reason: String },
+    /// It was told that it cannot have a lock that was free, on servers that are well, after it had stood still
+    /// for less than its session lives.
+    DeniedFree(String),
     /// From now on every program runs and the servers are well, or away for no longer than locks
     /// are kept: so much is promised to be left of a lease at each grant.
     Well { always_left: Duration },
@@ -195,6 +198,7 @@ impl fmt::Display for What {
                 write!(f, "LOST {lock}, token {token:x}: {reason}")
             }
             Self::Denied { lock, reason } => write!(f, "is DENIED {lock}: {reason}"),
+            Self::DeniedFree(what) => write!(f, "is DENIED {what}"),
             Self::Well { always_left } => {
                 let left = always_left.as_secs_f64();
                 write!(f, "### all is well or nearly so: each grant leaves {left:.3} s")
