@@ -176,6 +176,26 @@ fn a_wrong_configuration_is_told_with_its_line() -> Result<()> {
     Ok(())
 }
 
+/// Symptom: each machine of an ensemble served its own lock by its `zoo.cfg`, to three holders at once.
+///
+/// Seen to start without `check_alone`.
+#[test]
+fn the_configuration_of_an_ensemble_is_refused() -> Result<()> {
+    let home = Home::new()?;
+    let text = "dataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\n";
+    for (more, what) in [
+        ("server.1=a:1:2\nserver.2=b:1:2\nserver.3=c:1:2\n", "line 5: server.2"),
+        ("dynamicConfigFile=zoo.cfg.dynamic\n", "line 4: dynamicConfigFile"),
+        ("standaloneEnabled=false\nserver.1=a:1:2\n", "line 4: standaloneEnabled"),
+    ] {
+        fs::write(home.folder().join("zoo.cfg"), format!("{text}{more}"))?;
+        let ended = home.ends("serve --config zoo.cfg")?;
+        ended.complains(78, &[what, "several lock services", "Apache ZooKeeper", "delete line"]);
+    }
+    assert!(!home.folder().join("zk").exists(), "nothing was started");
+    Ok(())
+}
+
 #[tokio::test]
 async fn operators_see_what_they_ask_for() -> Result<()> {
     let home = Home::new()?;

@@ -1,5 +1,6 @@
 //! ZooKeeper's own configuration file, `zoo.cfg`.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -38,9 +39,20 @@ pub(crate) struct ZooCfg {
     enforce_quotas: bool,
     metrics: Metrics,
     secure: Secure,
+    ensemble: Ensemble,
     /// The keys that have none, with their lines.
     ignored: Vec<(usize, String)>,
     name: String,
+}
+
+/// What only a server of an ensemble has. By ZooKeeper's rules a file with one participant, `server.1`, is
+/// also that of a standalone server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Ensemble {
+    /// The lines of `server.N`, by N.
+    servers: BTreeMap<String, usize>,
+    /// The other settings that prove an ensemble, with their lines.
+    proofs: Vec<(usize, String)>,
 }
 
 /// `metricsProvider`: ZooKeeper has several, of which one is Prometheus.
@@ -98,6 +110,8 @@ impl ZooCfg {
 
     fn parse(name: &str, text: &str) -> Result<Self, Failure> {
         let mut cfg = Self { name: name.to_owned(), ..Self::default() };
+        // Java takes a carriage return alone for the end of a line, too.
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with(['#', '!']) {
@@ -109,7 +123,24 @@ impl ZooCfg {
             })?;
         }
         cfg.skip_java_stores();
+        cfg.check_alone()?;
         Ok(cfg)
+    }
+
+    /// Refuses the file of an ensemble: each of its machines would serve locks of its own, and all of them
+    /// would grant the same lock.
+    fn check_alone(&self) -> Result<(), Failure> {
+        let Some((line, proof)) = self.ensemble.proof() else { return Ok(()) };
+        let message = format!(
+            "{}, line {line}: {proof} is for a server of an ensemble, and the engine is one server: \
+             several of these are several lock services, which grant the same lock to several holders",
+            self.name
+        );
+        let advice = format!(
+            "run Apache ZooKeeper for an ensemble, or delete {} for one server",
+            self.ensemble.lines()
+        );
+        Err(Failure::new(Exit::Config, message).advise(&advice))
     }
 
     /// Java's own key stores are not read; PEM files are, as ZooKeeper reads them.
@@ -166,7 +197,9 @@ impl ZooCfg {
                 return Err(format!("{key}: the engine would let in whom this keeps out"));
             }
             other => {
-                if !self.secure.line(number, other, value)? {
+                let is_taken = self.ensemble.line(number, other, value)?
+                    || self.secure.line(number, other, value)?;
+                if !is_taken {
                     self.ignored.push((number, other.to_owned()));
                 }
             }
@@ -283,6 +316,57 @@ impl ZooCfg {
             .with_if(self.enforce_quotas, Builder::enforce_quotas)
             .with(self.max_frame, Builder::max_frame);
         self.words.iter().fold(builder, Builder::four_letter_word)
+    }
+}
+
+impl Ensemble {
+    /// Takes a setting, if it proves an ensemble. One `server.1` does not: it is counted here, and has no
+    /// effect otherwise.
+    fn line(&mut self, number: usize, key: &str, value: &str) -> Result<bool, String> {
+        let (kind, id) = key.split_once('.').unwrap_or((key, ""));
+        let is_proof = match kind {
+            "server" => {
+                // ZooKeeper reads a number: `server.01` is `server.1` again.
+                let id = id.parse::<i64>().map_or_else(|_| id.to_owned(), |id| id.to_string());
+                self.servers.insert(id, number);
+                // Of `host:2888:3888:observer;2181`.
+                let address = value.split(';').next().unwrap_or_default().to_ascii_lowercase();
+                address.split(':').any(|part| part.trim() == "observer")
+            }
+            "group" | "weight" => !id.is_empty(),
+            "dynamicConfigFile" | "peerType" => true,
+            "standaloneEnabled" => match value.to_ascii_lowercase().as_str() {
+                "true" => false,
+                "false" => true,
+                _ => return Err(format!("{key}: write true or false")),
+            },
+            _ => false,
+        };
+
+        if is_proof {
+            self.proofs.push((number, key.to_owned()));
+        }
+        Ok(is_proof)
+    }
+
+    /// What proves an ensemble best, and its line: several servers, or one that is not the first.
+    fn proof(&self) -> Option<(usize, String)> {
+        let others = self.servers.iter().filter(|(id, _)| *id != "1");
+        let other = others.map(|(id, line)| (*line, format!("server.{id}"))).min();
+        other.or_else(|| self.proofs.first().cloned())
+    }
+
+    /// The lines that a file for one server does not have.
+    fn lines(&self) -> String {
+        let proofs = self.proofs.iter().map(|(line, _)| *line);
+        let mut lines: Vec<_> = self.servers.values().copied().chain(proofs).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        let (word, lines) = match lines.as_slice() {
+            [line] => ("line", line.to_string()),
+            lines => ("lines", lines.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        format!("{word} {lines}")
     }
 }
 
@@ -519,6 +603,45 @@ mod tests {
     fn a_port_alone_listens_everywhere_as_in_zookeeper() {
         let cfg = ZooCfg::parse("zoo.cfg", "clientPort=2181").unwrap();
         assert!(cfg.address().unwrap().ip().is_unspecified());
+    }
+
+    /// Symptom: three machines of an ensemble served one lock each, to three holders at once; the log said
+    /// that `server.1` has no effect.
+    #[test]
+    fn the_file_of_an_ensemble_is_refused() {
+        for (text, line, advice) in [
+            (
+                "server.1=a:1:2\nserver.2=b:1:2\nserver.3=c:1:2\n",
+                "line 3: server.2",
+                "lines 2, 3, 4",
+            ),
+            ("server.1 = a:1:2\r\n  server.2 = b:1:2\r\n", "line 3: server.2", "lines 2, 3"),
+            ("server.1=a:1:2\rserver.2=b:1:2", "line 3: server.2", "lines 2, 3"),
+            ("server.1=a:1:2\n#server.2=b:1:2\nserver.3=c:1:2", "line 4: server.3", "lines 2, 4"),
+            ("#server.1=a:1:2\nserver.2=b:1:2\n", "line 3: server.2", "line 3"),
+            ("server.1=a:1:2:observer;2181\n", "line 2: server.1", "line 2"),
+            ("server.1=a:1:2\nserver.2=\n", "line 3: server.2", "lines 2, 3"),
+            ("dynamicConfigFile=/conf/zoo.cfg.dynamic\n", "line 2: dynamicConfigFile", "line 2"),
+            ("peerType=participant\nserver.1=a:1:2\n", "line 2: peerType", "lines 2, 3"),
+            ("standaloneEnabled = False\n", "line 2: standaloneEnabled", "line 2"),
+            ("group.1=1:2:3\nweight.1=1\n", "line 2: group.1", "lines 2, 3"),
+            ("weight.1=1\n", "line 2: weight.1", "line 2"),
+        ] {
+            let failure = ZooCfg::parse("zoo.cfg", &format!("tickTime=2000\n{text}")).unwrap_err();
+            assert_eq!(failure.code(), Exit::Config.code());
+            let error = failure.to_string();
+            assert!(error.contains(line) && error.contains("one server"), "{text:?}: {error}");
+            assert!(error.contains(&format!("delete {advice} for")), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_one_server_is_not_that_of_an_ensemble() {
+        let text = "standaloneEnabled=true\n#server.2=b:1:2\n!server.3=c:1:2\nserver.1=a:1:2\n\
+                    server.01=a:1:2\ninitLimit=5\nelectionAlg=3\nreconfigEnabled=false\n";
+        let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
+        let ignored: Vec<_> = cfg.ignored.iter().map(|(line, _)| *line).collect();
+        assert_eq!(ignored, [1, 4, 5, 6, 7, 8], "each is named in the log");
     }
 
     #[test]
