@@ -165,7 +165,7 @@ fn an_empty_list_of_servers_is_not_the_local_engine() -> Result<()> {
     let mut by_option = home.command_of(&["--connect", "", "run", "l", "--", "true"]);
     Ended::of(&mut by_option)?.complains(64, &["names no server"]);
     let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_CONNECT", ""))?;
-    ended.complains(64, &["names no server"]);
+    ended.complains(64, &["LOCKKEEPER_CONNECT", "names no server"]);
     Ok(())
 }
 

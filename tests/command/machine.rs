@@ -142,11 +142,12 @@ impl Machine {
         command.args(["--", program]).current_dir("/");
         for (variable, _) in std::env::vars_os() {
             let of_ours = variable.to_str().is_some_and(|name| name.starts_with("LOCKKEEPER_"));
-            if of_ours || variable == "XDG_STATE_HOME" {
+            if of_ours || variable == "XDG_STATE_HOME" || variable == "XDG_CONFIG_HOME" {
                 command.env_remove(variable);
             }
         }
         command.env("HOME", self.home(who)).env("LOCKKEEPER_SYSTEM_HOME", self.system());
+        command.env("LOCKKEEPER_SYSTEM_CONFIG", self.folder().join("config.toml"));
         command
     }
 

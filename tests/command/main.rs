@@ -5,6 +5,7 @@
 mod access;
 mod bench;
 mod calls;
+mod configuration;
 mod demo;
 mod disk_faults;
 mod doctor;

@@ -50,9 +50,13 @@ impl Home {
         command.args(arguments).env("LOCKKEEPER_HOME", self.engine()).current_dir(self.folder());
         // Engines of this machine's users are no concern of a test.
         command.env("LOCKKEEPER_SYSTEM_HOME", "none");
+        // Nor are their configuration files.
+        command.env("LOCKKEEPER_SYSTEM_CONFIG", "none").env("XDG_CONFIG_HOME", self.folder());
         for variable in [
+            "LOCKKEEPER_CONFIG",
             "LOCKKEEPER_CONNECT",
             "LOCKKEEPER_CONNECT_TIMEOUT",
+            "LOCKKEEPER_REQUIRE_SERVERS",
             "LOCKKEEPER_LOCK",
             "LOCKKEEPER_LOG",
             "LOCKKEEPER_DIGEST",

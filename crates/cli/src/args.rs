@@ -5,10 +5,11 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::config::{self, Files};
 use crate::exit::{Exit, Failure};
 use crate::global::{self, Global};
 use crate::transfer::{export, import};
-use crate::{bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, show, wait};
+use crate::{bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, wait};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -22,6 +23,11 @@ Examples:
   lockkeeper run --permits 3 gpus -- ./train.sh  three at a time
   lockkeeper show backups/nightly                who holds it, and who waits
 
+Configuration files (TOML) have the global options as keys, such as connect and
+require-servers. What they say is taken where neither an option nor the environment says
+anything, the first one first: --config FILE (LOCKKEEPER_CONFIG), ~/.config/lockkeeper/config.toml,
+/etc/lockkeeper/config.toml. lockkeeper settings prints what is in force, and from where.
+
 Environment, besides that of the options:
   LOCKKEEPER_HOME              where this user's own engine lives
                                [default: ~/.local/state/lockkeeper]
@@ -29,6 +35,8 @@ Environment, besides that of the options:
                                (lockkeeper local enable --system), or none, to have
                                an engine of one's own all the same
                                [default: /var/lib/lockkeeper-system]
+  LOCKKEEPER_SYSTEM_CONFIG     the configuration file for all users, or none
+                               [default: /etc/lockkeeper/config.toml]
   LOCKKEEPER_LOCAL_DURABILITY  what it survives: sync (a power cut), os (kill -9)
                                or memory (nothing) [default: sync]
   LOCKKEEPER_LOCAL_IDLE        how long it stays without sessions [default: 10m]
@@ -72,6 +80,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Engine(engine::Task),
     Doctor(doctor::Options),
+    Settings(settings::Options),
     Export(export::Options),
     Import(import::Options),
     Demo(demo::Options),
@@ -148,18 +157,40 @@ impl Cli {
         }
     }
 
+    /// Adds what configuration files say, for a command that looks for servers. No other command reads them:
+    /// a mistake in one does not keep a server from starting.
+    fn read_files(&mut self, matches: &ArgMatches) -> Result<(), Failure> {
+        let is_idle = |name| name == local::daemon::WORD || WITHOUT_SERVERS.contains(&name);
+        if matches.subcommand_name().is_none_or(is_idle) {
+            return Ok(());
+        }
+        let global = &mut self.global;
+        let files = Files::of_process(global.config.as_deref())?;
+        let (settings, values) = config::resolve(&Global::options(), matches, &files)?;
+
+        let (json, verbose) = (global.json, global.verbose);
+        global.update_from_arg_matches(&values).map_err(|error| {
+            Failure::new(Exit::Bug, format!("a value of a file was checked, and fails: {error}"))
+        })?;
+        // To clap, a flag that no file can have is one that is not set.
+        (global.json, global.verbose, global.settings) = (json, verbose, settings);
+        Ok(())
+    }
+
     /// Reads the command line; `None` if that was a question for help, which is answered.
     pub(crate) fn read() -> Result<Option<Self>, Failure> {
         let matches = Self::definition().try_get_matches();
         let parsed = matches.and_then(|matches| {
-            let mut cli = Self::from_arg_matches(&matches)?;
-            cli.global.session_timeout_source = matches.value_source("session_timeout");
+            let cli = Self::from_arg_matches(&matches)?;
             cli.check_json(matches.subcommand())?;
-            Ok(cli)
+            Ok((cli, matches))
         });
 
         match parsed {
-            Ok(cli) => Ok(Some(cli)),
+            Ok((mut cli, matches)) => {
+                cli.read_files(&matches)?;
+                Ok(Some(cli))
+            }
             Err(error) if error.use_stderr() && !is_overview(&error) => {
                 Err(Failure::new(Exit::Usage, one_line(&error.to_string()) + tip(&error)))
             }

@@ -1,12 +1,11 @@
 //! From the options to a session.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::parser::ValueSource;
 use lockkeeper::{
     Client, ClientBuilder, ConnectError, ConnectString, Contact, DefaultAcl, Tls, TlsError,
     ZnodePath,
@@ -14,8 +13,11 @@ use lockkeeper::{
 use lockkeeper_engine::read_pem;
 use serde::{Deserialize, Serialize};
 
+use crate::config::Source;
 use crate::exit::{Exit, Failure};
 use crate::global::{Digest, Global};
+use crate::local::address;
+use crate::local::home::Home;
 use crate::local::start::{self, LocalEngine, LocalSession};
 use crate::output::tell;
 
@@ -27,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many bytes of a file with credentials are read.
 const LONGEST_DIGEST: u64 = 64 * 1024;
+
+/// The permissions of the group and of everyone else to read and to write.
+const OTHERS: u32 = 0o066;
 
 /// How long the answers to the deletion of what is left, and to the end of the session, are waited for. A
 /// server that is slow does later what it was sent; the session of one that hangs expires.
@@ -42,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) access: Access,
     /// The engine of this machine, if that is the server.
     pub(crate) engine: Option<LocalEngine>,
+    /// Whether the user, or a run around this command, has named the server.
+    is_named: bool,
 }
 
 impl Connection {
@@ -66,9 +73,14 @@ impl Connection {
 
     /// Tells the user whose locks this machine's engine has, if that could be a surprise.
     pub(crate) fn introduce_engine(&self) {
-        if let Some(engine) = &self.engine {
+        if let Some(engine) = self.unnamed_engine() {
             engine.introduce();
         }
+    }
+
+    /// The engine of this machine, if it is the server because no servers are named.
+    pub(crate) fn unnamed_engine(&self) -> Option<&LocalEngine> {
+        self.engine.as_ref().filter(|_| !self.is_named)
     }
 
     /// The same for somebody who waits for so long, and then for what is left of it, without a word
@@ -83,13 +95,14 @@ impl Connection {
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
 
-        let connection = match global.connect() {
-            Some(servers) => Self::remote(builder, servers, access, limit).await?,
-            None => {
+        let connection = match Server::of(global)? {
+            Server::Remote(servers) => Self::remote(builder, &servers, access, limit).await?,
+            Server::Local(home) => {
                 let limit = global.connect_timeout.or(*time);
                 let LocalSession { client, engine, servers } =
-                    start::with_engine(builder, limit).await?;
-                Self { client, servers, access, engine: Some(engine) }
+                    start::with_engine(home, builder, limit).await?;
+                let is_named = global.connect().is_some();
+                Self { client, servers, access, engine: Some(engine), is_named }
             }
         };
 
@@ -101,7 +114,7 @@ impl Connection {
     /// Tells the user if the session timeout is another than the one that they asked for.
     fn compare_timeouts(&self, global: &Global) {
         let (wanted, granted) = (global.session_timeout, self.client.session_timeout());
-        let is_wish = global.session_timeout_source == Some(ValueSource::CommandLine);
+        let is_wish = matches!(global.settings.source("session-timeout"), Source::Option(_));
         if is_wish && granted != wanted {
             tell(&format!(
                 "the server granted a session timeout of {granted:?} and not {wanted:?}: it has \
@@ -112,15 +125,11 @@ impl Connection {
 
     async fn remote(
         builder: ClientBuilder,
-        servers: &str,
+        servers: &ConnectString,
         access: Access,
         limit: Duration,
     ) -> Result<Self, Failure> {
-        let servers = match servers.parse::<ConnectString>() {
-            Ok(servers) => servers.to_string(),
-            Err(error) => return Err(Failure::from(ConnectError::from(error))),
-        };
-
+        let servers = servers.to_string();
         let client = patiently(builder, &servers, limit).await.map_err(|error| {
             let advice = match &error {
                 ConnectError::NotZooKeeper(_) => "for TLS write tls://HOST:PORT, and give --tls-ca",
@@ -130,7 +139,7 @@ impl Connection {
             };
             Failure::from(error).advise(advice)
         })?;
-        Ok(Self { client, servers, access, engine: None })
+        Ok(Self { client, servers, access, engine: None, is_named: true })
     }
 
     /// Starts this machine's engine again whenever it dies, for those who wait; they keep their
@@ -155,6 +164,35 @@ impl Connection {
     /// Ends the session, and with it whatever is left of it on the server.
     pub(crate) async fn close(&self) {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.client.close()).await;
+    }
+}
+
+/// Where the locks are.
+enum Server {
+    Remote(ConnectString),
+    /// The engine in this home, which is started if need be.
+    Local(Home),
+}
+
+impl Server {
+    fn of(global: &Global) -> Result<Self, Failure> {
+        let Some(servers) = global.connect() else {
+            return match global.requires_servers() {
+                true => Err(global.no_servers()),
+                false => address::default().map(Self::Local),
+            };
+        };
+        let servers = servers.parse::<ConnectString>().map_err(|error| {
+            let by = global.settings.source("connect").to_string();
+            Failure::from(ConnectError::from(error)).about(&by)
+        })?;
+
+        // An engine of this machine is a server like any other to those who want none started.
+        let local = match global.requires_servers() {
+            true => None,
+            false => address::home(&servers)?,
+        };
+        Ok(local.map_or(Self::Remote(servers), Self::Local))
     }
 }
 
@@ -271,21 +309,19 @@ impl Access {
     }
 }
 
-/// Reads credentials from a file that others should not be able to read.
+/// Reads credentials from a file that only its owner can read or write.
 fn read_digest(file: &Path) -> Result<Digest, Failure> {
     let about = |error: Failure| error.about(&file.display().to_string());
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|opened| opened.take(LONGEST_DIGEST).read_to_string(&mut text))
-        .map_err(|error| about(unusable(error)))?;
-    if is_readable_by_others(file) {
-        tell(&format!("{}: others can read the credentials; chmod 600 it", file.display()));
+    let failed = |error: io::Error| about(unusable(error));
+    let opened = File::open(file).map_err(failed)?;
+    if opened.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0 {
+        let message =
+            format!("others can read or write the credentials: chmod 600 {}", file.display());
+        return Err(Failure::new(Exit::Config, message));
     }
+    let mut text = String::new();
+    opened.take(LONGEST_DIGEST).read_to_string(&mut text).map_err(failed)?;
     Digest::read(text.trim_end_matches(['\n', '\r'])).map_err(|error| about(unusable(error)))
-}
-
-fn is_readable_by_others(file: &Path) -> bool {
-    std::fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o044 != 0)
 }
 
 /// Names the files that an error is about.

@@ -13,7 +13,7 @@
 //! | 74 | the disk failed, of an engine or of what is written elsewhere |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user |
-//! | 78 | a configuration file, a certificate or a key is wrong; or the servers that are named are not one service |
+//! | 78 | a configuration file, a certificate or a key is wrong; the servers that are named are not one service; or servers are required (`require-servers`), and none are named |
 //! | 79 | the lock was lost while the command ran |
 //! | 126 | the command cannot be executed |
 //! | 127 | the command does not exist |

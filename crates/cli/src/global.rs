@@ -1,13 +1,16 @@
 //! The options that every subcommand takes.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::parser::ValueSource;
-use clap::{Args, ValueEnum};
-use lockkeeper::{DefaultAcl, LeaseMode};
+use clap::builder::BoolishValueParser;
+use clap::{Args, Command, ValueEnum};
+use lockkeeper::{ConnectString, DefaultAcl, LeaseMode};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Settings;
+use crate::exit::{Exit, Failure};
 use crate::names;
 
 /// What these options are headed by in the help.
@@ -21,14 +24,22 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
     connect: Option<String>,
 
+    /// Fail if no servers are named, instead of using an engine on this machine
+    #[arg(long, global = true, value_name = "BOOL", env = "LOCKKEEPER_REQUIRE_SERVERS",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+    require_servers: Option<bool>,
+
+    /// A configuration file, which goes over the user's own and the system's; its keys are the long
+    /// names of these options [env: LOCKKEEPER_CONFIG]
+    // Not by clap, which would hand the variable to `serve --config` as well.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// How long the servers keep the session of a client that went silent
     #[arg(long, global = true, value_name = "DURATION", default_value = "15s",
           value_parser = names::session_time, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
-
-    /// Where the session timeout is from.
-    #[arg(skip)]
-    pub(crate) session_timeout_source: Option<ValueSource>,
 
     /// How long to try to reach a server [default: as long as -w, or 10s]
     #[arg(long, global = true, value_name = "DURATION", env = "LOCKKEEPER_CONNECT_TIMEOUT",
@@ -96,6 +107,10 @@ pub(crate) struct Global {
     /// Log more on standard error; repeat for more detail
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    /// What is in force, and from where; empty for commands that need no servers.
+    #[arg(skip)]
+    pub(crate) settings: Settings,
 }
 
 impl Global {
@@ -103,6 +118,35 @@ impl Global {
     /// user who meant other servers would hold a lock that no other program looks at.
     pub(crate) fn connect(&self) -> Option<&str> {
         self.connect.as_deref()
+    }
+
+    /// Whether a command without servers fails.
+    pub(crate) fn requires_servers(&self) -> bool {
+        self.require_servers.unwrap_or_default()
+    }
+
+    /// What is told to a user who requires servers and names none.
+    pub(crate) fn no_servers(&self) -> Failure {
+        let by = self.settings.source("require-servers");
+        let message = format!(
+            "no servers are named, and {by} requires them (require-servers): no engine on this machine \
+             is used"
+        );
+        let advice =
+            "name them with --connect, LOCKKEEPER_CONNECT or connect in a configuration file";
+        Failure::new(Exit::Config, message).advise(advice)
+    }
+
+    /// These options alone, as the keys of a configuration file are checked by.
+    pub(crate) fn options() -> Command {
+        // A wrong list is told with its line, and not when it is used.
+        let servers = |text: &str| ConnectString::from_str(text).map(|_| text.to_owned());
+        Self::augment_args(Command::new("options")).mut_args(|arg| {
+            match arg.get_id() == "connect" {
+                true => arg.value_parser(servers),
+                false => arg,
+            }
+        })
     }
 
     /// What proves a lease. Behind a Unix socket is a server that stands alone.

@@ -18,10 +18,11 @@
 //!   engine       checks and copies an engine's data directory
 //!   transfer/    export and import of persistent znodes, for a move to other servers
 //!   doctor/      what is wrong with a service for locks
+//!   settings     what is in force, and from where
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users        enable      how it comes and goes
 //!     neighbours   those of other users         trust       which files no other user could
-//!                                                           have put there
+//!     address      whether a socket is one's                have put there
 //!   ls, show     who holds and who waits; view: how that is written
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here
@@ -29,6 +30,7 @@
 //!   allocator    that of all these, and when it gives memory back
 //!
 //!   args         the command line            global    the options that all of them take
+//!   config/      configuration files, which have the same
 //!   connect      from the options to a session
 //!   waiting      what all waits for a lock have in common
 //!   nested       a wait for a lock that is held by a run around this command
@@ -48,6 +50,7 @@
 mod allocator;
 mod args;
 mod bench;
+mod config;
 mod connect;
 mod demo;
 mod doctor;
@@ -67,6 +70,7 @@ mod run;
 mod runtime;
 mod serve;
 mod server_signals;
+mod settings;
 mod shell;
 mod show;
 mod transfer;
@@ -115,6 +119,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Export(options) => block_on(transfer::export::export(global, options)),
         Command::Import(options) => block_on(transfer::import::import(global, options)),
         Command::Doctor(options) => block_on(doctor::doctor(global, options)),
+        Command::Settings(_) => settings::print(global),
         Command::Demo(options) => block_on(demo::demo(global, options)),
         Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),

@@ -62,8 +62,10 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
     };
     let last_zxid = client.last_zxid();
     let (timing, mode, told_tick) = (client.timing(), global.lease(), global.server_tick);
+    let is_unnamed = connection.unnamed_engine().is_some();
     connection.close().await;
     Ok(Service {
+        is_unnamed,
         servers,
         timing,
         mode,

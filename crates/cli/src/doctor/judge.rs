@@ -11,6 +11,8 @@ use crate::view::printable;
 /// What was found out about a service.
 #[derive(Debug)]
 pub(super) struct Service {
+    /// Whether this machine's engine is the server because no servers are named.
+    pub(super) is_unnamed: bool,
     pub(super) servers: Vec<Server>,
     /// How the session timeout that the service granted is divided.
     pub(super) timing: Timing,
@@ -176,6 +178,7 @@ pub(super) fn tokens(service: &Service) -> String {
 /// All that is to be said, the worst first.
 pub(super) fn findings(service: &Service) -> Vec<Finding> {
     let mut found = Vec::new();
+    of_names(service, &mut found);
     for server in &service.servers {
         of_server(server, service.timing, &mut found);
     }
@@ -194,6 +197,15 @@ fn fault(found: &mut Vec<Finding>, text: String) {
 
 fn note(found: &mut Vec<Finding>, text: String) {
     found.push(Finding { level: Level::Note, text });
+}
+
+fn of_names(service: &Service, found: &mut Vec<Finding>) {
+    if service.is_unnamed {
+        let text = "no servers are named, so an engine on this machine keeps the locks, which exclude no \
+                    other machine: name servers in /etc/lockkeeper/config.toml for all commands, or put \
+                    require-servers = true there";
+        note(found, text.to_owned());
+    }
 }
 
 fn of_server(server: &Server, timing: Timing, found: &mut Vec<Finding>) {
@@ -422,6 +434,7 @@ mod tests {
         };
         let tick = Duration::from_secs(2);
         Service {
+            is_unnamed: false,
             servers: vec![server("a", "leader"), server("b", "follower"), server("c", "follower")],
             timing: Timing::new(LeaseMode::Quorum, Duration::from_secs(15), tick),
             mode: LeaseMode::Quorum,
@@ -457,6 +470,14 @@ mod tests {
     #[test]
     fn a_healthy_service_has_no_fault() {
         assert_eq!(faults(&healthy()), [""; 0]);
+    }
+
+    #[test]
+    fn who_names_no_servers_is_told() {
+        let service = Service { is_unnamed: true, ..healthy() };
+        let found = findings(&service);
+        assert!(found.len() == 1 && found[0].level == Level::Note, "{found:?}");
+        assert!(found[0].text.contains("no servers are named"), "{found:?}");
     }
 
     #[test]

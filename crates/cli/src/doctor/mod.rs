@@ -7,6 +7,8 @@ mod examine;
 mod judge;
 mod words;
 
+use std::path::PathBuf;
+
 use clap::Args;
 use lockkeeper::ZnodePath;
 use serde::Serialize;
@@ -15,12 +17,14 @@ use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::names;
 use crate::output::show;
+use crate::view::printable;
 use judge::{Finding, Level, Service};
 
 const NOTES: &str = "\
 Each server of --connect is asked by itself, as it is asked with the other options: whether it answers \
 and how fast, who it is, whether it belongs to the same service as the others. In the service an \
-ephemeral znode is made for a moment, `/lockkeeper-doctor-...`, to see how long commits take.
+ephemeral znode is made for a moment, `/lockkeeper-doctor-...`, to see how long commits take. The \
+configuration files in use are named, and a local engine that is used because no servers are named.
 
 Exit codes: 0, nothing is wrong; 1, something is, as said; 75, no server could be asked.";
 
@@ -36,6 +40,8 @@ pub(crate) struct Options {
 /// What was found, as JSON. The names are stable.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
+    /// The configuration files in use.
+    configuration: &'a [PathBuf],
     servers: Vec<ReportedServer<'a>>,
     lease_ms: u128,
     outage_ms: u128,
@@ -57,12 +63,13 @@ struct ReportedServer<'a> {
 pub(crate) async fn doctor(global: &Global, options: Options) -> Result<u8, Failure> {
     let service = examine::service(global, options.lock.as_ref()).await?;
     let findings = judge::findings(&service);
-    show(global, &report(&service, &findings), || describe(&service, &findings))?;
+    let files = global.settings.files.as_slice();
+    show(global, &report(files, &service, &findings), || describe(files, &service, &findings))?;
     let is_wrong = findings.iter().any(|finding| finding.level == Level::Fault);
     Ok(if is_wrong { Exit::No.code() } else { Exit::Ok.code() })
 }
 
-fn report<'a>(service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
+fn report<'a>(files: &'a [PathBuf], service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
     let servers = service.servers.iter().map(|server| {
         let answers = server.answer.as_ref().ok();
         let who = answers.and_then(|answer| answer.who.as_ref());
@@ -76,6 +83,7 @@ fn report<'a>(service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
     });
 
     Report {
+        configuration: files,
         servers: servers.collect(),
         lease_ms: service.timing.lease().as_millis(),
         outage_ms: service.timing.outage().as_millis(),
@@ -85,8 +93,10 @@ fn report<'a>(service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
     }
 }
 
-fn describe(service: &Service, findings: &[Finding]) -> String {
-    let mut text = String::new();
+fn describe(files: &[PathBuf], service: &Service, findings: &[Finding]) -> String {
+    let names: Vec<_> = files.iter().map(|file| printable(&file.to_string_lossy())).collect();
+    let names = if names.is_empty() { "no file".to_owned() } else { names.join(", ") };
+    let mut text = format!("configuration: {names}; lockkeeper settings shows what is in force\n");
     for server in &service.servers {
         text.push_str(&format!("{server}\n"));
     }

@@ -20,7 +20,7 @@ use crate::server_signals::ServerSignals;
 use crate::{allocator, names};
 
 /// The word that asks for this.
-pub(super) const WORD: &str = "__local-engine";
+pub(crate) const WORD: &str = "__local-engine";
 
 /// Sessions may be as short as two of these.
 const TICK: Duration = Duration::from_millis(500);

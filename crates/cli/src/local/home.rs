@@ -64,7 +64,7 @@ pub(super) enum Scope {
 
 /// The directory of a machine-local engine; it exists, and only its owner can change it.
 #[derive(Clone, Debug)]
-pub(super) struct Home {
+pub(crate) struct Home {
     directory: PathBuf,
     scope: Scope,
 }
@@ -91,6 +91,14 @@ impl Home {
 
     pub(super) fn scope(&self) -> Scope {
         self.scope
+    }
+
+    /// The one in this directory, if an engine of this user has been there; whatever the environment names.
+    pub(super) fn used(directory: &Path) -> Option<Self> {
+        let real = trust::follow(directory, Missing::Report).ok()??;
+        let home = Self::at(real, Scope::User);
+        let is_home = home.start_lock_path().symlink_metadata().is_ok();
+        (is_home && home.check(trust::me()).is_ok()).then_some(home)
     }
 
     /// Whether this user may start and stop the engine.
@@ -206,7 +214,7 @@ fn open(path: &Path, options: &mut OpenOptions) -> Result<File, Failure> {
 }
 
 /// `LOCKKEEPER_HOME`, or the XDG state directory.
-fn named() -> Result<PathBuf, Failure> {
+pub(super) fn named() -> Result<PathBuf, Failure> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // A relative XDG directory is to be ignored, says its specification.
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());

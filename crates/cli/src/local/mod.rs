@@ -4,14 +4,15 @@
 //! and ends when there have been no sessions for a while. If an administrator has enabled one for
 //! the whole machine (`system`), all users meet there instead.
 
+pub(crate) mod address;
 mod control;
 pub(crate) mod daemon;
 mod enable;
-mod home;
+pub(crate) mod home;
 mod neighbours;
 pub(crate) mod start;
 mod system;
-mod trust;
+pub(crate) mod trust;
 
 use std::path::Path;
 use std::time::Duration;

@@ -57,13 +57,13 @@ pub(crate) struct LocalSession {
     pub(crate) servers: String,
 }
 
-/// A session with the engine, which is started if need be. Waits for the end of its quiet time, unless
-/// that is beyond a limit.
+/// A session with the engine in a home, which is started if need be. Waits for the end of its quiet time,
+/// unless that is beyond a limit.
 pub(crate) async fn with_engine(
+    home: Home,
     builder: ClientBuilder,
     limit: Option<Duration>,
 ) -> Result<LocalSession, Failure> {
-    let home = system::in_charge()?;
     let is_first = !home.log().exists();
     let mut tries = 0;
     loop {

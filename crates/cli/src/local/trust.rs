@@ -74,6 +74,17 @@ pub(super) fn follow(path: &Path, missing: Missing) -> Result<Option<PathBuf>, F
     Ok(Some(real))
 }
 
+/// Follows a path to a file that only root and this user could have written, and returns it without symbolic
+/// links.
+pub(crate) fn check_file(path: &Path) -> Result<PathBuf, Failure> {
+    let missing = || cannot_use(path, &rustix::io::Errno::NOENT.into());
+    let real = follow(path, Missing::Report)?.ok_or_else(missing)?;
+    let meta = look(&real)?.ok_or_else(missing)?;
+    check_owner(&real, &meta)?;
+    check_closed(&real, &meta)?;
+    Ok(real)
+}
+
 /// The components of a path, the first one last.
 fn steps(path: &Path) -> Vec<OsString> {
     let is_step =
@@ -113,7 +124,7 @@ fn check_passage(path: &Path, meta: &Metadata) -> Result<(), Failure> {
     if is_open && mode & STICKY == 0 { Err(open_to_others(path, mode)) } else { Ok(()) }
 }
 
-/// Refuses a directory that anyone but its owner may write to.
+/// Refuses what anyone but its owner may write to.
 pub(super) fn check_closed(path: &Path, meta: &Metadata) -> Result<(), Failure> {
     match meta.mode() & (GROUP_WRITES | OTHERS_WRITE) {
         0 => Ok(()),
@@ -125,9 +136,7 @@ fn open_to_others(path: &Path, mode: u32) -> Failure {
     let (path, mode) = (path.display(), mode & 0o7777);
     Failure::new(
         Exit::CannotCreate,
-        format!(
-            "others may write to {path} (mode {mode:04o}), and so get at its locks: chmod go-w {path}"
-        ),
+        format!("others may write to {path} (mode {mode:04o}): chmod go-w {path}"),
     )
 }
 
@@ -178,7 +187,7 @@ pub(super) fn user(uid: u32) -> String {
 }
 
 /// What the system says against the use of a file.
-pub(super) fn cannot_use(path: &Path, error: &io::Error) -> Failure {
+pub(crate) fn cannot_use(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::CannotCreate, format!("cannot use {} ({error})", path.display()))
 }
 

@@ -44,7 +44,8 @@ const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
 const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
 holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
-LOCKKEEPER_CONNECT, the servers; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not wait for this \
+LOCKKEEPER_CONNECT, the servers, \
+which go over those of configuration files; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not wait for this \
 one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
 the command began (it is renewed while servers answer). LOCKKEEPER_DIGEST is taken out of it: \
 lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
@@ -89,7 +90,8 @@ Exit codes:
   74       the disk of the local engine failed
   75       no server could be reached
   77       no permission on the servers, or this machine's engine
-  78       a certificate or a key is wrong
+  78       a configuration file, a certificate or a key is wrong; or servers are required
+           (--require-servers), and none are named
   79       the lock was lost while the command ran
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
