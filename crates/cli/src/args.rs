@@ -9,7 +9,9 @@ use crate::config::{self, Files};
 use crate::exit::{Exit, Failure};
 use crate::global::{self, Global};
 use crate::transfer::{export, import};
-use crate::{bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, wait};
+use crate::{
+    bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, wait,
+};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
