@@ -21,8 +21,7 @@
 //!   settings     what is in force, and from where
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users        enable      how it comes and goes
-//!     neighbours   those of other users         trust       which files no other user could
-//!     address      whether a socket is one's                have put there
+//!     neighbours   those of other users         address     whether a socket is that of an engine here
 //!   ls, show     who holds and who waits; view: how that is written
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here
@@ -31,6 +30,7 @@
 //!
 //!   args         the command line            global    the options that all of them take
 //!   config/      configuration files, which have the same
+//!   trust        which files no other user could have put there
 //!   connect      from the options to a session
 //!   waiting      what all waits for a lock have in common
 //!   nested       a wait for a lock that is held by a run around this command
@@ -74,6 +74,7 @@ mod settings;
 mod shell;
 mod show;
 mod transfer;
+mod trust;
 mod view;
 mod wait;
 mod waiting;

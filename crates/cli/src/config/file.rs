@@ -10,9 +10,9 @@ use lockkeeper_engine::read_regular_file;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{WITHOUT_KEY, argument, is_key};
+use super::keys::{WITHOUT_KEY, argument, is_key};
 use crate::exit::{Exit, Failure};
-use crate::local::trust;
+use crate::trust::{cannot_use, check_file};
 
 /// The longest file that is read, in bytes. What is longer is something else.
 const LONGEST: u64 = 1024 * 1024;
@@ -37,9 +37,9 @@ impl File {
         let refuse = |failure: Failure| {
             Failure::new(Exit::Config, failure.about("configuration file").to_string())
         };
-        let failed = |error: io::Error| refuse(trust::cannot_use(path, &error));
+        let failed = |error: io::Error| refuse(cannot_use(path, &error));
         let path = std::path::absolute(path).map_err(failed)?;
-        let real = trust::check_file(&path).map_err(refuse)?;
+        let real = check_file(&path).map_err(refuse)?;
         let content = read_regular_file(real, LONGEST).map_err(failed)?;
         let text = String::from_utf8(content).map_err(|_| failed(io::Error::other("no UTF-8")))?;
         Self::parse(path, &text, keys)

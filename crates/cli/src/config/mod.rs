@@ -4,16 +4,16 @@
 //! line would have, checked by the same parser. So `global` alone says what there is.
 //!
 //! Each key is taken by itself: from the command line, or the environment, or the first file that has it.
-//! `files` says which files these are.
+//! `files` says which files these are, `file` reads one, and `keys` makes keys of the options.
 
 mod file;
 mod files;
+mod keys;
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
@@ -21,14 +21,9 @@ use crate::exit::Failure;
 
 use file::{Entry, File};
 pub(crate) use files::Files;
-
-/// The options that are no keys, and why.
-pub(crate) const WITHOUT_KEY: [(&str, &str); 4] = [
-    ("config", "a configuration file does not name another one"),
-    ("digest", "credentials belong into a file of their own, which digest-file names"),
-    ("json", "each command line says whether a program reads its output"),
-    ("verbose", "each command line says it; for all of them, set LOCKKEEPER_LOG"),
-];
+#[cfg(test)]
+pub(crate) use keys::WITHOUT_KEY;
+use keys::{argument, keys, listed};
 
 /// The keys that describe the servers of a file, and are wrong for others.
 const ABOUT_SERVERS: [&str; 2] = ["lease", "server-tick"];
@@ -100,26 +95,6 @@ pub(crate) fn resolve(
     let missing = missing.map(Path::to_owned).collect();
     let files = read.into_iter().map(|file| file.path).collect();
     Ok((Settings { files, missing, entries }, values))
-}
-
-/// The options that are keys, or are listed with them.
-fn listed(options: &Command) -> impl Iterator<Item = &Arg> {
-    let is_listed = |name: &str| name == "digest" || is_key(name);
-    options.get_arguments().filter(move |option| option.get_long().is_some_and(is_listed))
-}
-
-fn is_key(name: &str) -> bool {
-    !WITHOUT_KEY.iter().any(|(other, _)| *other == name)
-}
-
-/// The options as the keys of a file: neither the environment nor defaults mix in.
-fn keys(options: &Command) -> Command {
-    let bare = |option: Arg| option.env(Resettable::Reset).default_value(Resettable::Reset);
-    options.clone().no_binary_name(true).disable_help_flag(true).mut_args(bare)
-}
-
-fn argument(name: &str, value: Option<&str>) -> String {
-    format!("--{name}={}", value.unwrap_or_default())
 }
 
 /// The command line and the environment, and below them the files.

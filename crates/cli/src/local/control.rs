@@ -17,8 +17,8 @@ use tokio::net;
 use tokio::time::timeout;
 
 use super::home::Home;
-use super::trust;
 use crate::exit::{Exit, Failure};
+use crate::trust;
 
 /// How long the other side may take to ask or to answer.
 const TALK_LIMIT: Duration = Duration::from_secs(5);

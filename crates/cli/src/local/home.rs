@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
-use super::trust::{self, Missing};
 use crate::exit::{Exit, Failure};
+use crate::trust::{self, Missing};
 
 /// The variable that says where.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";

@@ -12,7 +12,6 @@ pub(crate) mod home;
 mod neighbours;
 pub(crate) mod start;
 mod system;
-pub(crate) mod trust;
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use serde_json::json;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{print, print_json, tell};
+use crate::trust;
 use crate::view;
 
 use control::{Question, Status};

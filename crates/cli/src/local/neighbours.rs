@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::home::{ADMIN_SOCKET, SOCKET, START_LOCK};
-use super::trust;
+use crate::trust;
 use crate::view;
 
 const TABLE: &str = "/proc/net/unix";

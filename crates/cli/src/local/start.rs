@@ -21,11 +21,12 @@ use tokio::time::sleep;
 use super::control::{self, Question};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
-use super::{daemon, neighbours, system, trust};
+use super::{daemon, neighbours, system};
 use crate::exit::{Exit, Failure};
 use crate::names;
 use crate::output::tell;
 use crate::program::this_program;
+use crate::trust;
 
 /// The variable that says what an engine promises, for whoever starts it.
 pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";

@@ -16,7 +16,7 @@ use rustix::process::{getegid, geteuid};
 use crate::exit::{Exit, Failure};
 
 /// The user who may do everything.
-pub(super) const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 /// As many symbolic links as the system follows.
 const MAX_LINKS: u32 = 40;
@@ -30,7 +30,7 @@ const STICKY: u32 = 0o1000;
 
 /// What to do about a directory that is missing.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     /// Make it, with these permissions.
     Make(u32),
     Report,
@@ -41,7 +41,7 @@ pub(super) enum Missing {
 ///
 /// # Errors
 /// If another user could replace a part of the path.
-pub(super) fn follow(path: &Path, missing: Missing) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn follow(path: &Path, missing: Missing) -> Result<Option<PathBuf>, Failure> {
     let mut real = PathBuf::from("/");
     let mut ahead = steps(path);
     let mut links = 0;
@@ -106,7 +106,7 @@ fn look_or_make(path: &Path, missing: Missing) -> Result<Option<Metadata>, Failu
 }
 
 /// Metadata of the file itself, also if it is a symbolic link; `None` if it is missing.
-pub(super) fn look(path: &Path) -> Result<Option<Metadata>, Failure> {
+pub(crate) fn look(path: &Path) -> Result<Option<Metadata>, Failure> {
     match fs::symlink_metadata(path) {
         Ok(meta) => Ok(Some(meta)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -125,7 +125,7 @@ fn check_passage(path: &Path, meta: &Metadata) -> Result<(), Failure> {
 }
 
 /// Refuses what anyone but its owner may write to.
-pub(super) fn check_closed(path: &Path, meta: &Metadata) -> Result<(), Failure> {
+pub(crate) fn check_closed(path: &Path, meta: &Metadata) -> Result<(), Failure> {
     match meta.mode() & (GROUP_WRITES | OTHERS_WRITE) {
         0 => Ok(()),
         _ => Err(open_to_others(path, meta.mode())),
@@ -160,7 +160,7 @@ fn knows_all(map: &str) -> bool {
 }
 
 /// Refuses what belongs to another user than this one.
-pub(super) fn check_owned_by(owner: u32, path: &Path, meta: &Metadata) -> Result<(), Failure> {
+pub(crate) fn check_owned_by(owner: u32, path: &Path, meta: &Metadata) -> Result<(), Failure> {
     if meta.uid() == owner {
         return Ok(());
     }
@@ -174,12 +174,12 @@ pub(super) fn check_owned_by(owner: u32, path: &Path, meta: &Metadata) -> Result
 }
 
 /// The user of this process.
-pub(super) fn me() -> u32 {
+pub(crate) fn me() -> u32 {
     geteuid().as_raw()
 }
 
 /// A user's name, if there is one.
-pub(super) fn user(uid: u32) -> String {
+pub(crate) fn user(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
         _ => format!("user {uid}"),
