@@ -179,8 +179,8 @@ fn a_wrong_configuration_is_told_with_its_line() -> Result<()> {
 /// Symptom: each machine of an ensemble served its own lock by its `zoo.cfg`, to three holders at once.
 ///
 /// Seen to start without `check_alone`.
-#[test]
-fn the_configuration_of_an_ensemble_is_refused() -> Result<()> {
+#[tokio::test]
+async fn the_configuration_of_an_ensemble_is_refused() -> Result<()> {
     let home = Home::new()?;
     let text = "dataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\n";
     for (more, what) in [
@@ -189,8 +189,16 @@ fn the_configuration_of_an_ensemble_is_refused() -> Result<()> {
         ("standaloneEnabled=false\nserver.1=a:1:2\n", "line 4: standaloneEnabled"),
     ] {
         fs::write(home.folder().join("zoo.cfg"), format!("{text}{more}"))?;
-        let ended = home.ends("serve --config zoo.cfg")?;
-        ended.complains(78, &[what, "several lock services", "Apache ZooKeeper", "delete line"]);
+        let command = home.command("serve --config zoo.cfg");
+        let mut server = Process::spawn("server", &command, home.folder())?;
+        eventually("it ends, or serves", || {
+            Ok(server.status()?.is_some() || server.stderr().contains("ready"))
+        })?;
+        assert_eq!(server.end(LIMIT).await?.code(), Some(78), "{}", server.tail());
+        let told = server.stderr();
+        for part in [what, "several lock services", "Apache ZooKeeper", "delete line"] {
+            assert!(told.contains(part), "{part:?} is not in {told:?}");
+        }
     }
     assert!(!home.folder().join("zk").exists(), "nothing was started");
     Ok(())

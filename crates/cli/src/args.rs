@@ -50,10 +50,10 @@ Exit codes: lockkeeper run --help";
 /// Distributed locks for commands.
 ///
 /// `lockkeeper run backups/nightly -- ./backup.sh` runs a command while holding a lock. Without
-/// --connect the lock is kept by an engine on this machine, which is started when it is needed.
+/// servers the lock is kept by an engine on this machine, which is started when it is needed.
 /// That engine is this user's own, and its locks do not exclude other users, unless root has enabled
-/// one for all users (lockkeeper local enable --system). With --connect the lock is kept by ZooKeeper
-/// servers, for all machines that use them.
+/// one for all users (lockkeeper local enable --system). With servers (--connect, or a configuration
+/// file) the lock is kept by ZooKeeper servers, for all machines that use them.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100,
           after_help = "Try it: lockkeeper run demo/hello -- echo hello", after_long_help = NOTES)]
@@ -271,6 +271,36 @@ mod tests {
         assert!(help("run").contains("--connect <"), "as it is looked for above");
         let parsed = Cli::definition().try_get_matches_from(["lockkeeper", "--tls-ca", "f", "man"]);
         assert!(parsed.is_ok(), "it may be in the environment, or in a script, all the same");
+    }
+
+    /// Each option of all commands is a key, or is named as none, and the page has all of both.
+    #[test]
+    fn every_global_option_can_be_in_a_file() {
+        let page = include_str!("../../../docs/configuration.md");
+        let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let (mut keys, options) = (0, Global::options());
+        for option in options.get_arguments() {
+            let name = option.get_long().expect("a long name");
+            let is_none = config::WITHOUT_KEY.iter().any(|(other, _)| *other == name);
+            let is_in_table = rows.iter().any(|row| row.contains(&format!("`{name}`")));
+            assert_eq!(is_in_table, !is_none, "{name}");
+            assert!(!is_none || page.contains(&format!("`--{name}`")), "{name}");
+            keys += usize::from(!is_none);
+        }
+        let in_table = rows.iter().filter_map(|row| row.split('|').nth(1));
+        assert_eq!(keys, in_table.map(|cell| cell.matches(", ").count() + 1).sum::<usize>());
+
+        let (_, example) = page.split_once("```toml\n").expect("an example");
+        let (example, _) = example.split_once("```").expect("its end");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, example).unwrap();
+        let matches = Cli::definition().get_matches_from(["lockkeeper", "--connect", "a", "ls"]);
+        let files = Files::only(&file);
+        let (settings, values) = config::resolve(&options, &matches, &files).unwrap();
+        assert_eq!(settings.source("connect"), &config::Source::Option("connect".to_owned()));
+        assert_eq!(values.get_one("require_servers"), Some(&true));
+        assert!(values.get_one::<String>("connect").is_none(), "the option goes over it");
     }
 
     #[test]

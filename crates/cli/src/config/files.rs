@@ -45,6 +45,11 @@ impl Files {
         Ok(Self { named, own: own(), system: system()? })
     }
 
+    #[cfg(test)]
+    pub(crate) fn only(path: &Path) -> Self {
+        Self { named: Some(path.to_owned()), own: None, system: None }
+    }
+
     /// Where the files are looked for that need not be there.
     pub(super) fn implicit(&self) -> impl Iterator<Item = &Path> {
         [&self.own, &self.system].into_iter().flatten().map(PathBuf::as_path)

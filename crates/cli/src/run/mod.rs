@@ -45,8 +45,8 @@ const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
 holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
 LOCKKEEPER_CONNECT, the servers, \
-which go over those of configuration files; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not wait for this \
-one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
+which go over those of configuration files; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
+wait for this one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
 the command began (it is renewed while servers answer). LOCKKEEPER_DIGEST is taken out of it: \
 lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
@@ -62,7 +62,8 @@ many readers or one writer; with --permits, for N holders. A command that takes 
 another kind fails. A name is a lock, or has locks below it (backups/nightly, \
 backups/weekly), and not both.
 
-Without --connect, an engine on this machine keeps the lock: the one for all users if root has \
+Without servers (--connect, or a configuration file: see lockkeeper settings), an engine on this \
+machine keeps the lock: the one for all users if root has \
 enabled it (lockkeeper local enable --system), or else this user's own. The locks of the engines of \
 two users do not exclude each other; a warning says so, unless --quiet.
 
@@ -90,8 +91,8 @@ Exit codes:
   74       the disk of the local engine failed
   75       no server could be reached
   77       no permission on the servers, or this machine's engine
-  78       a configuration file, a certificate or a key is wrong; or servers are required
-           (--require-servers), and none are named
+  78       a configuration file, a certificate or a key is wrong;
+           or no servers are named (--require-servers)
   79       the lock was lost while the command ran
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
