@@ -27,3 +27,22 @@ async fn three_engines_of_one_list_are_refused() -> Result<()> {
     assert!(!home.folder().join("ran").exists(), "no command was run");
     Ok(())
 }
+
+/// A server that is away is no proof of anything: a warning, or with `--strict-servers` an error.
+#[tokio::test]
+async fn a_server_that_is_away_is_a_warning_or_an_error() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (gone, away) = served(&home, "away", SERVER).await?;
+    drop(gone);
+
+    let ended = home.runs(&format!("--connect {address},{away} l"), "echo ran")?;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ran\n"), "{ended:?}");
+    assert!(ended.stderr.contains("whether the servers are one service"), "{ended:?}");
+    assert!(ended.stderr.contains(&away), "{ended:?}");
+
+    let strict = format!("--strict-servers --connect {address},{away}");
+    let ended = home.runs(&format!("{strict} l"), "echo ran")?;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(75), ""), "{ended:?}");
+    Ok(())
+}

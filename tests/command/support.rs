@@ -57,6 +57,7 @@ impl Home {
             "LOCKKEEPER_CONNECT",
             "LOCKKEEPER_CONNECT_TIMEOUT",
             "LOCKKEEPER_REQUIRE_SERVERS",
+            "LOCKKEEPER_STRICT_SERVERS",
             "LOCKKEEPER_LOCK",
             "LOCKKEEPER_LOG",
             "LOCKKEEPER_DIGEST",

@@ -349,5 +349,6 @@ fn with_terms(global: &Global, builder: ClientBuilder) -> ClientBuilder {
         .session_timeout(global.session_timeout)
         .lease(global.lease())
         .server_tick(global.server_tick)
+        .strict_servers(global.strict_servers.unwrap_or_default())
         .connect_timeout(global.connect_timeout.unwrap_or(CONNECT_LIMIT))
 }

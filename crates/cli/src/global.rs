@@ -30,6 +30,13 @@ pub(crate) struct Global {
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     require_servers: Option<bool>,
 
+    /// Take no lock while too few of the named servers can be reached to tell that all of them are
+    /// one service, instead of a warning
+    #[arg(long, global = true, value_name = "BOOL", env = "LOCKKEEPER_STRICT_SERVERS",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+    pub(crate) strict_servers: Option<bool>,
+
     /// A configuration file, which goes over the user's own and the system's; its keys are the long
     /// names of these options [env: LOCKKEEPER_CONFIG]
     // Not by clap, which would hand the variable to `serve --config` as well.

@@ -82,7 +82,7 @@ fn describe(global: &Global) -> String {
 /// The value in force; `None` if that is no value.
 fn value<'a>(global: &Global, setting: &'a Setting) -> Option<&'a str> {
     let default = || match setting.name.as_str() {
-        "require-servers" => Some("false"),
+        "require-servers" | "strict-servers" => Some("false"),
         "lease" if global.lease() == LeaseMode::Direct => Some("direct"),
         "lease" => Some("quorum"),
         "acl" if global.digest.is_some() || global.digest_file.is_some() => Some("creator"),

@@ -92,7 +92,8 @@ Exit codes:
   75       no server could be reached
   77       no permission on the servers, or this machine's engine
   78       a configuration file, a certificate or a key is wrong;
-           or no servers are named (--require-servers)
+           no servers are named (--require-servers), or the servers that
+           are named are not one service
   79       the lock was lost while the command ran
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
