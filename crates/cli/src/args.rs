@@ -170,12 +170,15 @@ impl Cli {
         let files = Files::of_process(global.config.as_deref())?;
         let (settings, values) = config::resolve(&Global::options(), matches, &files)?;
 
+        global.settings = settings;
+        let Some(values) = values else { return Ok(()) };
+
         let (json, verbose) = (global.json, global.verbose);
         global.update_from_arg_matches(&values).map_err(|error| {
             Failure::new(Exit::Bug, format!("a value of a file was checked, and fails: {error}"))
         })?;
         // To clap, a flag that no file can have is one that is not set.
-        (global.json, global.verbose, global.settings) = (json, verbose, settings);
+        (global.json, global.verbose) = (json, verbose);
         Ok(())
     }
 
@@ -298,6 +301,7 @@ mod tests {
         let matches = Cli::definition().get_matches_from(["lockkeeper", "--connect", "a", "ls"]);
         let files = Files::only(&file);
         let (settings, values) = config::resolve(&options, &matches, &files).unwrap();
+        let values = values.expect("a value of the file");
         assert_eq!(settings.source("connect"), &config::Source::Option("connect".to_owned()));
         assert_eq!(values.get_one("require_servers"), Some(&true));
         assert!(values.get_one::<String>("connect").is_none(), "the option goes over it");

@@ -75,13 +75,13 @@ impl Settings {
     }
 }
 
-/// What a command line with these options leaves to the files: what is in force, and the values of the
-/// files that are.
+/// What a command line with these options leaves to the files: what is in force, and the values of files
+/// that are, if there are any.
 pub(crate) fn resolve(
     options: &Command,
     given: &ArgMatches,
     files: &Files,
-) -> Result<(Settings, ArgMatches), Failure> {
+) -> Result<(Settings, Option<ArgMatches>), Failure> {
     let keys = keys(options);
     let read = files.read(&keys)?;
     let layers = Layers { given, files: &read };
@@ -89,8 +89,9 @@ pub(crate) fn resolve(
 
     let from_files = entries.iter().filter(|entry| matches!(entry.source, Source::File { .. }));
     let arguments = from_files.map(|entry| argument(&entry.name, entry.value.as_deref()));
+    let arguments: Vec<_> = arguments.collect();
     // Each was parsed when its file was read.
-    let values = keys.clone().get_matches_from(arguments);
+    let values = (!arguments.is_empty()).then(|| keys.get_matches_from(arguments));
     let missing = files.implicit().filter(|path| read.iter().all(|file| file.path != **path));
     let missing = missing.map(Path::to_owned).collect();
     let files = read.into_iter().map(|file| file.path).collect();
