@@ -114,8 +114,9 @@ async fn asking_costs_three_round_trips_and_listening_one(backend: Backend) -> R
     let guard = mutex(&alice)?.acquire().await?;
     bob.proxy.clear();
     revoke(&bob.client, &lock_path()).await?;
-    use OpCode::{GetChildren2, GetData, RemoveWatches, SetData};
-    assert_eq!(bob.proxy.requests(), [GetChildren2, GetData, SetData]);
+    use OpCode::{Exists, GetChildren2, GetData, RemoveWatches, SetData};
+    // Sent together: is there a lock delay, and the listing.
+    assert_eq!(bob.proxy.requests(), [Exists, GetChildren2, GetData, SetData]);
     alice.proxy.clear();
     guard.revoke_requested().await?;
     let mut requests = alice.proxy.requests();

@@ -87,7 +87,7 @@ async fn a_wait_for_a_node_ends_with_it(backend: Backend) -> Result<()> {
     let waiting =
         tokio::spawn(async move { inspect::wait_until_free(&client, &lock_path()).await });
     // It has looked at the node, and then watches it.
-    let reads = |passed: &[Passed]| crate::gets(passed) >= 4;
+    let reads = |passed: &[Passed]| crate::gets(passed) >= 2;
     bob.proxy.passes(reads).await;
     assert!(!waiting.is_finished());
     guard.release().await?;
@@ -218,7 +218,6 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold(backend: Backend) -> Re
     assert_eq!(revoke(&observer, &lock_path()).await?, [], "nobody holds it");
 
     // Only who waits it out knows how much is left.
-    bob.proxy.passes(|passed| crate::gets(passed) > 1).await;
     while lock.lock_delay_left().is_none() {
         tokio::task::yield_now().await;
     }

@@ -543,7 +543,13 @@ impl Client {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn exists(&self, path: &ZnodePath) -> Result<Option<Stat>, Error> {
-        present(self.send(path, Request::Exists(self.read(path)), read_stat).await)
+        present(self.stat(path).await)
+    }
+
+    /// A node's stat. Unlike [`Client::exists`], it is sent before it is awaited, in front of what is sent
+    /// after it.
+    pub fn stat(&self, path: &ZnodePath) -> Reply<Stat> {
+        self.send(path, Request::Exists(self.read(path)), read_stat)
     }
 
     /// [`Client::exists`], with a watch that fires when the node is created, changed or deleted. Costs one

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use lockkeeper_client::{Client, Error, ErrorCode, Listing, Reply, Stat, ZnodePath, Zxid, present};
 
 use crate::acquire::lock_delay::{Mark, mark_of};
@@ -28,18 +27,14 @@ pub struct DueDelay {
     pub(super) version: i32,
 }
 
-/// A mark as it was read: not at all without the permission.
-type ReadMark = Option<(Bytes, Stat)>;
-
-/// The listing of a path between two reads of its lock delay's mark.
+/// The listing of a path, and whether its lock delay's mark was there before.
 ///
 /// A release deletes node and mark in one transaction. So if the same mark is there before and after a
 /// listing without its holder's node, that holder has vanished. One read could also mean a holder that
 /// released the lock, or was granted it, between the read and the listing.
 pub(super) struct PendingListing {
-    before: Option<Reply<(Bytes, Stat)>>,
+    before: Option<Reply<Stat>>,
     listing: Reply<Listing>,
-    after: Option<Reply<(Bytes, Stat)>>,
 }
 
 /// A path as it was listed.
@@ -52,61 +47,53 @@ pub(super) struct Listed {
 impl PendingListing {
     /// Sends the requests of one round trip. `marked`: whether there may be a mark.
     pub(super) fn send(client: &Client, path: &ZnodePath, marked: bool) -> Self {
-        let mark = (marked && !path.is_root()).then(|| mark_of(path));
-        let before = mark.as_ref().map(|mark| client.data(mark));
-        let listing = client.children(path);
-        let after = mark.as_ref().map(|mark| client.data(mark));
-        Self { before, listing, after }
+        let before = (marked && !path.is_root()).then(|| client.stat(&mark_of(path)));
+        Self { before, listing: client.children(path) }
     }
 
-    pub(super) async fn answer(self, path: &ZnodePath) -> Result<Listed, Error> {
-        let before = read_mark(self.before).await?;
-        let listing = self.listing.await;
-        let after = read_mark(self.after).await?;
-
-        let node = present(listing)?;
+    /// The answers; costs one round trip more if there is a mark.
+    pub(super) async fn answer(self, client: &Client, path: &ZnodePath) -> Result<Listed, Error> {
+        let before = match self.before {
+            Some(asked) => present(asked.await)?,
+            None => None,
+        };
+        let node = present(self.listing.await)?;
         let names = node.as_ref().map(|(names, _)| names.as_slice()).unwrap_or_default();
-        let delay = match (before, after) {
-            (Some(before), Some(after)) => due(path, names, before, after),
-            _ => None,
+        let delay = match before {
+            Some(before) => due(client, path, names, before).await?,
+            None => None,
         };
         Ok(Listed { node, delay })
     }
 }
 
-/// A mark, if there is one.
-async fn read_mark(asked: Option<Reply<(Bytes, Stat)>>) -> Result<Option<ReadMark>, Error> {
-    let Some(asked) = asked else { return Ok(None) };
-    match asked.await {
-        Ok(read) => Ok(Some(Some(read))),
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(None),
-        Err(error) if error.code() == Some(ErrorCode::NoAuth) => Ok(Some(None)),
-        Err(error) => Err(error),
-    }
-}
-
-/// The delay of a mark that was there before and after the lock's children were listed.
-fn due(lock: &ZnodePath, names: &[String], before: ReadMark, after: ReadMark) -> Option<DueDelay> {
+/// The delay of a mark that was there before the lock's children were listed, if it is due.
+async fn due(
+    client: &Client,
+    lock: &ZnodePath,
+    names: &[String],
+    before: Stat,
+) -> Result<Option<DueDelay>, Error> {
     let mark = mark_of(lock);
-    let (Some((data, stat)), Some((_, later))) = (before, after) else {
-        let (length, left_by, owner) = (None, None, None);
-        let (written, version) = (Zxid(0), 0);
-        let unread = DueDelay { mark, length, left_by, owner, written, version };
-        // With contenders, it may be that of a holder among them.
-        return names.is_empty().then_some(unread);
+    let found = match client.data(&mark).await {
+        Ok((_, stat)) if stat.mzxid != before.mzxid => return Ok(None),
+        Ok((data, _)) => Mark::from_data(&data),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
+        Err(error) if error.code() == Some(ErrorCode::NoAuth) => None,
+        Err(error) => return Err(error),
     };
-    if stat.mzxid != later.mzxid {
-        return None;
-    }
 
-    let found = Mark::from_data(&data);
     let is_held = match &found {
         Some(mark) => names.contains(&mark.node),
+        // It may be that of a holder among them.
         None => !names.is_empty(),
     };
-    let (written, version) = (stat.mzxid, stat.version);
+    if is_held {
+        return Ok(None);
+    }
     let length = found.as_ref().and_then(Mark::delay);
     let left_by = found.as_ref().and_then(|mark| lock.child(&mark.node).ok());
     let owner = found.and_then(|mark| mark.owner);
-    (!is_held).then_some(DueDelay { mark, length, left_by, owner, written, version })
+    let (written, version) = (before.mzxid, before.version);
+    Ok(Some(DueDelay { mark, length, left_by, owner, written, version }))
 }

@@ -99,8 +99,9 @@ const LOOKS: u32 = 4;
 
 impl Queue {
     /// Looks at the queue of a lock; `None` if there is no such node, and no lock delay is due. Costs two
-    /// round trips, and one more for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows
-    /// the leases. If contenders leave meanwhile, it looks again, up to three times.
+    /// round trips, one more for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows
+    /// the leases, and one more if there is the mark of a lock delay. If contenders leave meanwhile, it looks
+    /// again, up to three times.
     ///
     /// # Errors
     /// If a request fails. That a contender's node may not be read is none: see [`Entry::is_readable`].
@@ -113,7 +114,7 @@ impl Queue {
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
         let mut looks = 1;
         loop {
-            let listed = PendingListing::send(client, path, true).answer(path).await?;
+            let listed = PendingListing::send(client, path, true).answer(client, path).await?;
             let delay = listed.delay;
             let Some((mut names, stat)) = listed.node else {
                 return Ok(delay.map(|delay| Self { delay: Some(delay), ..Self::empty(path) }));
@@ -303,7 +304,7 @@ impl Queues {
         let asked: Vec<_> = spots.iter().map(|spot| (&spot.path, list(spot))).collect();
         let (mut queues, mut nodes, mut next) = (Vec::new(), Vec::new(), Vec::new());
         for (path, asked) in asked {
-            let listed = match asked.answer(path).await {
+            let listed = match asked.answer(client, path).await {
                 Ok(listed) => listed,
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
                     self.unreadable.push(path.clone());
