@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::history::Share;
 use lockkeeper::{
-    AcquireError, Client, ExclusiveGuard, ExclusiveNode, Guard, Instant, LossReason, MultiGuard,
-    MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard,
-    RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State,
-    ZnodePath,
+    AcquireError, Client, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, Instant, LossReason,
+    MultiGuard, MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock,
+    RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard,
+    SemaphoreProfile, State, ZnodePath,
 };
 
 /// What a lock of a run is. All clients agree on it.
@@ -405,6 +405,18 @@ impl Held {
         match self {
             Self::Multi(guard) => guard.held_again().await,
             one => one.guard().held_again().await,
+        }
+    }
+
+    /// Waits out an outage between two steps of work.
+    ///
+    /// # Errors
+    ///
+    /// If it is lost, or not held for as long as is wanted.
+    pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
+        match self {
+            Self::Multi(guard) => guard.checkpoint(wanted, grace).await,
+            one => one.guard().checkpoint(wanted, grace).await,
         }
     }
 

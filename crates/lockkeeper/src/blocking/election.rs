@@ -68,10 +68,10 @@ impl Election {
     }
 
     /// Does work as the leader on this thread, and returns what comes of it, as [`crate::Election::lead`]
-    /// does. But nothing stops the work from outside: between its steps, each of which must end before the
+    /// does. But nothing stops the work from outside: before each of its steps, which must end before the
     /// deadline, it calls [`Guard::ensure`] or [`Guard::checkpoint`], and gives up with their error. Then
     /// leadership is given up if it is not lost, and this candidate stands for election again, from the
-    /// start of the work.
+    /// start of the work. With a grace, [`Guard::checkpoint`] waits for the end of an outage.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

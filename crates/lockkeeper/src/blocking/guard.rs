@@ -65,8 +65,8 @@ impl<G: Deref<Target = guard::Guard>> Guard<G> {
     }
 
     /// Has the lock outlast its deadline, as [`crate::Guard::allow_jeopardy`]. A thread cannot be paused
-    /// from outside, so there is no `run_through` here: call [`Guard::checkpoint`] between the steps of
-    /// the work, each of which must end before the deadline.
+    /// from outside, so there is no `run_through` here: call [`Guard::checkpoint`] before each step of
+    /// the work, which must end before the deadline.
     ///
     /// # Errors
     /// As [`crate::Guard::allow_jeopardy`].
@@ -97,7 +97,8 @@ same! { Guard<G> where [G: Deref<Target = guard::Guard>], "Guard":
 }
 
 waits! { Guard<G> where [G: Deref<Target = guard::Guard>], "Guard":
-    /// Makes sure that the lock is held for some time to come, and waits for it.
+    /// Makes sure that the lock is held for some time to come, and waits for it. A grace that is not zero
+    /// allows jeopardy.
     checkpoint(wanted: Duration, grace: Duration) -> Result<(), EnsureError>;
     /// Waits until the lock is in jeopardy.
     jeopardy() -> Result<(), LossReason>;

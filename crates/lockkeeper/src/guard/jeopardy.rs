@@ -105,25 +105,40 @@ pub(crate) async fn run_through<T>(
     }
 }
 
-/// Waits out a jeopardy of at most `grace`, until `wanted` is left of the lease.
+/// Waits out a jeopardy of at most `grace`, until `wanted` is left of the lease. A `grace` that is not zero
+/// allows jeopardy.
 pub(crate) async fn checkpoint(
     belief: &impl Belief,
     wanted: Duration,
     grace: Duration,
 ) -> Result<(), EnsureError> {
+    // Before the first look: what a deadline ends without it stays lost.
+    if !grace.is_zero() {
+        belief.allow_jeopardy().map_err(EnsureError::Lost)?;
+    }
+
     loop {
-        match belief.ensure(wanted) {
+        let left = match belief.ensure(wanted) {
             Err(EnsureError::Jeopardy) => {
                 outwait(belief, grace).await.map_err(EnsureError::Lost)?;
                 continue;
             }
-            Err(EnsureError::TooShort { .. }) => {}
+            Err(EnsureError::TooShort { left, .. }) => left,
             settled => return settled,
-        }
+        };
 
         let client = belief.client();
-        let counts = until_a_proof_counts(client, wanted.min(shown_by_a_proof(client))).await;
-        let is_final = match belief.verify().await {
+        let proven = async {
+            let counts = until_a_proof_counts(client, wanted.min(shown_by_a_proof(client))).await;
+            (counts, belief.verify().await)
+        };
+        // The answer may take as long as the outage, which the grace bounds from the deadline on.
+        let (counts, verified) = tokio::select! {
+            biased;
+            proven = proven => proven,
+            () = passed(client, left) => continue,
+        };
+        let is_final = match verified {
             // A fresh proof is the best that these servers give, if it could show as much.
             Ok(()) => counts,
             Err(VerifyError::Refused(_)) => true,

@@ -213,7 +213,7 @@ impl Guard {
     /// [`Guard::deadline`], [`Guard::run`] ends), and it is not granted within this process. If the
     /// servers then prove that the node of this holder existed all the time, no other client can have
     /// been granted the lock, and it is held again with the same token. For work that can be suspended
-    /// at any point, as in [`Guard::run_through`].
+    /// at any point, as in [`Guard::run_through`], or that asks between its steps, as [`Guard::checkpoint`] does.
     ///
     /// It assumes servers that do not bring deleted nodes back: see "Jeopardy" in
     /// `docs/guarantees.md`. Costs nothing until a deadline passes; then a committed write and a read
@@ -305,8 +305,35 @@ impl Guard {
 
     /// Checks that the lock is held for at least `wanted` from now on, as [`Guard::ensure`] does, and
     /// waits if it is not: for a fresh proof if too little of the lease is left, and in jeopardy for at
-    /// most `grace`, after which the lock is lost. After a standstill of this program, the proof waits
-    /// for about half a tick. Call it between the steps of work that cannot be stopped from outside. Costs nothing while enough is left, and otherwise one committed write.
+    /// most `grace`, after which the lock is lost. After a standstill of this program, the proof waits for
+    /// about half a tick. For work that cannot be stopped from outside.
+    ///
+    /// A `grace` that is not zero [allows jeopardy](Guard::allow_jeopardy), from this call on. A lock whose
+    /// deadline passed before the first such call is lost. So call it before each step, also before the first
+    /// one. With a `grace` of zero, an outage ends the lock at its deadline unless jeopardy was allowed before,
+    /// and a jeopardy ends it at once.
+    ///
+    /// Costs nothing while enough is left, and otherwise one committed write. A jeopardy costs what
+    /// [`Guard::allow_jeopardy`] and [`Guard::held_again`] say.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+    /// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::Mutex;
+    ///
+    /// let guard = Mutex::new(&client, "/locks/import")?.acquire().await?;
+    /// for _step in 0..3 {
+    ///     // One second for the next step. The lock outlasts an outage of up to a minute.
+    ///     guard.checkpoint(Duration::from_secs(1), Duration::from_secs(60)).await?;
+    /// }
+    /// # guard.release().await?;
+    /// # client.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// If it is lost, or a fresh proof does not last for `wanted`.
@@ -315,7 +342,7 @@ impl Guard {
     /// As [`Guard::lost`].
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe; jeopardy stays allowed.
     pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
         jeopardy::checkpoint(self, wanted, grace).await
     }

@@ -237,8 +237,8 @@ impl MultiGuard {
         jeopardy::run_through(self, grace, work).await
     }
 
-    /// Makes sure that all are held for some time to come, and waits for it; see
-    /// [`Guard::checkpoint`]. Costs nothing while enough is left, and otherwise one committed write for all.
+    /// Makes sure that all are held for some time to come, and waits for it; a `grace` that is not zero
+    /// allows jeopardy. See [`Guard::checkpoint`]. Costs nothing while enough is left, and otherwise one committed write for all.
     ///
     /// # Errors
     /// As [`Guard::checkpoint`], for any of them.
@@ -247,7 +247,7 @@ impl MultiGuard {
     /// As [`Guard::lost`].
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe; jeopardy stays allowed.
     pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
         jeopardy::checkpoint(self, wanted, grace).await
     }
