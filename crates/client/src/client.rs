@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_session::{
-    Cleanup, Contact, Credentials, Instant, LeaseState, NameUse, Session, Timing, WatchId,
+    Cleanup, Contact, Credentials, HoldId, Instant, LeaseState, NameUse, Session, Timing, WatchId,
     WatchKind,
 };
 use lockkeeper_wire::{
@@ -276,7 +276,8 @@ impl Client {
     /// dropped. A lock that lingers is held until its node is given up. A task that waits for a lock
     /// holds nothing: if it gets the lock in time, this method waits for it too, and otherwise its
     /// acquire fails because the client was closed. Call this when no task acquires locks any more. Makes
-    /// no request while something is held; then it costs what [`Client::close`] does.
+    /// no request while something is held; then it costs what [`Client::close`] does. With a client that is
+    /// closed, or is closed meanwhile, it waits only for the end of that.
     ///
     /// # Errors
     /// If something is held when `timeout` has passed. The client is not closed then, and goes on.
@@ -335,6 +336,10 @@ impl Client {
     /// enough, as after this program stood still: a request has to be answered first.
     pub fn time_to_proof(&self, left: Duration) -> Option<Duration> {
         self.inner.shared.time_to_proof(left)
+    }
+
+    pub(crate) fn found_missing(&self, hold: HoldId) {
+        self.inner.shared.found_missing(hold);
     }
 
     /// Deletes something before the session ends, over as many connections as it takes. Needs no

@@ -66,6 +66,10 @@ impl Hold {
         self.shared.give_up(self.id);
     }
 
+    pub(crate) fn id(&self) -> HoldId {
+        self.id
+    }
+
     pub(crate) fn key(&self) -> binding::Key {
         (self.shared.address(), self.binding)
     }

@@ -255,7 +255,8 @@ impl Shared {
         left: Duration,
     ) -> (Option<HoldId>, HoldState) {
         self.act(|core, now| {
-            let is_left = core.session.lease().remaining(now) >= left;
+            // A server may end a session that is closing before this client hears of it.
+            let is_left = !core.session.is_closing() && core.session.lease().remaining(now) >= left;
             let id = is_left.then(|| core.hold(now, path, name));
             (id, core.hold_state(id, now))
         })
@@ -293,6 +294,10 @@ impl Shared {
 
     pub(crate) fn give_up(&self, id: HoldId) {
         self.lock().session.unhold(id);
+    }
+
+    pub(crate) fn found_missing(&self, id: HoldId) {
+        self.act(|core, _| core.session.found_missing(id));
     }
 
     pub(crate) fn is_gone(&self, id: HoldId) -> bool {
@@ -338,7 +343,7 @@ impl Shared {
     }
 
     pub(crate) fn close(&self) {
-        self.act(|core, now| core.session.close(now));
+        self.act(Core::close);
     }
 
     /// How many holds are live.
@@ -346,11 +351,12 @@ impl Shared {
         self.lock().holds
     }
 
-    /// Closes the session if nothing is held. Else gives what ends when that may be so.
+    /// Closes the session if nothing is held, as in one that is closed. Else gives what ends when that may
+    /// be so.
     pub(crate) fn close_if_released(&self) -> Result<(), oneshot::Receiver<()>> {
         self.act(|core, now| {
-            if core.holds == 0 {
-                core.session.close(now);
+            if core.holds == 0 || core.session.is_closing() {
+                core.close(now);
                 return Ok(());
             }
             let (sender, receiver) = oneshot::channel();
@@ -472,8 +478,10 @@ impl Shared {
 impl Core {
     fn hold_state(&self, id: Option<HoldId>, now: Instant) -> HoldState {
         let session = &self.session;
+        // What is held is over when the end is asked for: nothing tells when the servers carry it out.
+        let contact = if session.is_closing() { Contact::Closed } else { session.contact() };
         HoldState {
-            contact: session.contact(),
+            contact,
             lease: session.lease(),
             timing: session.timing(),
             proof: id.and_then(|id| session.proof(id)),
@@ -485,6 +493,12 @@ impl Core {
     fn hold(&mut self, now: Instant, path: ZnodePath, name: NameUse) -> HoldId {
         self.holds += 1;
         self.session.hold(now, path, name)
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.session.close(now);
+        // Holds that are left are over with the session.
+        self.until_released.clear();
     }
 
     fn unhold(&mut self, id: HoldId) {
@@ -563,7 +577,11 @@ impl Core {
                 self.gone.insert(*id);
             }
             Event::Rewound { .. } => self.rewinds += 1,
-            Event::Expired { .. } | Event::Closed => self.sinks.clear(),
+            Event::Expired { .. } => self.sinks.clear(),
+            Event::Closed => {
+                self.sinks.clear();
+                self.until_released.clear();
+            }
             _ => {}
         }
     }

@@ -22,7 +22,7 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct HoldState {
-    /// Whether there is a connection.
+    /// Whether there is a connection; [`Contact::Closed`] from the call on that closes the client.
     pub contact: Contact,
     /// Until when no server can have expired the session.
     pub lease: LeaseState,

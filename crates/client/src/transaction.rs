@@ -1,9 +1,10 @@
 //! Transaction: several writes, of which all are applied or none.
 
 use bytes::Bytes;
+use lockkeeper_session::HoldId;
 use lockkeeper_wire::{
-    Acl, CheckRequest, CreateMode, DeleteRequest, Op, OpCode, OpResult, Request, Response,
-    SessionId, SetDataRequest, ZnodePath, Zxid,
+    Acl, CheckRequest, CreateMode, DeleteRequest, ErrorCode, Op, OpCode, OpResult, Request,
+    Response, SessionId, SetDataRequest, ZnodePath, Zxid,
 };
 
 use crate::binding;
@@ -24,6 +25,8 @@ pub struct Transaction {
     session: Option<SessionId>,
     /// What it is bound to.
     bound: Vec<binding::Key>,
+    /// The checks of held nodes among its operations.
+    held: Vec<(usize, HoldId)>,
 }
 
 impl Client {
@@ -35,13 +38,20 @@ impl Client {
 
 impl Transaction {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, ops: Vec::new(), session: None, bound: Vec::new() }
+        Self { client, ops: Vec::new(), session: None, bound: Vec::new(), held: Vec::new() }
     }
 
     /// Fails unless the node exists and, if `version` is given, has this data version.
     pub fn check(self, path: &ZnodePath, version: Option<i32>) -> Self {
         let (path, version) = self.versioned(path, version);
         self.with(Op::Check(CheckRequest { path, version }))
+    }
+
+    /// Fails unless the node of this hold, which is of the same client, exists. If it is missing, the hold is
+    /// over, as when a heartbeat finds that.
+    pub fn check_held(mut self, hold: &Hold, path: &ZnodePath) -> Self {
+        self.held.push((self.ops.len(), hold.id()));
+        self.check(path, None)
     }
 
     /// Creates a node, with the client's [`DefaultAcl`](crate::DefaultAcl).
@@ -155,10 +165,15 @@ impl Transaction {
                 Some((_, path)) => error.at(strip_chroot(path.clone(), chroot.as_ref())),
                 None => error,
             })?;
-        match failure(&results, &about, chroot.as_ref()) {
-            Some(error) => Err(error),
-            None => Ok((results, zxid)),
+        let Some(error) = failure(&results, &about, chroot.as_ref()) else {
+            return Ok((results, zxid));
+        };
+
+        if let TransactionError::Failed { index, code: ErrorCode::NoNode, .. } = error {
+            let missing = self.held.iter().filter(|(check, _)| *check == index);
+            missing.for_each(|(_, hold)| self.client.found_missing(*hold));
         }
+        Err(error)
     }
 
     fn with(mut self, op: Op) -> Self {
@@ -214,8 +229,6 @@ fn localize(result: OpResult, chroot: Option<&ZnodePath>) -> OpResult {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper_wire::ErrorCode;
-
     use super::*;
 
     /// A server that answered with an error too many had the transaction taken for a success.

@@ -406,6 +406,15 @@ impl<T> Session<T> {
         self.bound = holds;
     }
 
+    /// Ends a hold whose node a server has told this client to be missing, in an answer to another request
+    /// than a heartbeat.
+    pub fn found_missing(&mut self, id: HoldId) {
+        if self.heartbeat.proof(id).is_some() {
+            self.heartbeat.release(id);
+            self.events.push_back(Event::NodeGone { id });
+        }
+    }
+
     /// Ends a hold.
     pub fn unhold(&mut self, id: HoldId) {
         self.heartbeat.release(id);
