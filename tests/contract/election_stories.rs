@@ -51,8 +51,8 @@ fn path() -> ZnodePath {
     ZnodePath::new(ELECTION).expect("a path")
 }
 
-/// One time that a candidate leads. Whoever kept the leadership itself would keep its candidate from standing
-/// again.
+/// One time that a candidate leads. A handle of the leadership would put the next candidate off when the work
+/// ends.
 #[derive(Clone, Debug)]
 struct Term {
     token: FencingToken,

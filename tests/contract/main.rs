@@ -9,6 +9,7 @@ mod counter;
 mod directory;
 mod election;
 mod election_stories;
+mod ends;
 mod exclusive;
 mod exclusive_faults;
 mod exclusive_leases;

@@ -438,6 +438,10 @@ pub enum LossReason {
     /// The client was closed.
     #[error("the client was closed")]
     ClientClosed,
+    /// The holder gave it back, and this handle of it is left over: the work of
+    /// [`Election::lead`](crate::Election::lead) has ended.
+    #[error("the holder has released it")]
+    Released,
 }
 
 const IN_JEOPARDY: &str = "its lease ran out, and no server has proven it since";

@@ -159,6 +159,26 @@ pub(crate) async fn outlast(client: &Client, error: &Error) {
     }
 }
 
+/// Returns when the client is closed.
+pub(crate) async fn closed(client: &Client) {
+    let mut status = client.status();
+    let _ = status.wait_for(|status| status.contact == Contact::Closed).await;
+}
+
+/// Waits for what another task of this program has to do. It may never do it once the client is closed, such
+/// as give a lock back; the wait then ends with an error.
+pub(crate) async fn unless_closed<T>(
+    client: &Client,
+    lock: &ZnodePath,
+    waited: impl Future<Output = T>,
+) -> Result<T, AcquireError> {
+    tokio::select! {
+        biased;
+        output = waited => Ok(output),
+        () = closed(client) => Err(AcquireError::ClientClosed { path: lock.clone() }),
+    }
+}
+
 /// Returns when no server could be reached for a session timeout, or the client is closed, with that as the
 /// reason why the lock cannot be waited for.
 pub(crate) async fn out_of_reach(client: &Client, lock: &ZnodePath) -> AcquireError {

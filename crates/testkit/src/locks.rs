@@ -372,18 +372,6 @@ impl Held {
         if let Self::Multi(guard) = self { guard.deadline() } else { self.guard().deadline() }
     }
 
-    /// Has it outlast its deadline.
-    ///
-    /// # Errors
-    ///
-    /// Why it is lost.
-    pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
-        match self {
-            Self::Multi(guard) => guard.allow_jeopardy(),
-            one => one.guard().allow_jeopardy(),
-        }
-    }
-
     /// Waits until it is in jeopardy.
     ///
     /// # Errors

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Instant, Watcher, ZnodePath};
+use lockkeeper_client::{Client, Instant, Reply, Watcher, ZnodePath};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::contender::order::{QueueTail, WaitQueue};
 use crate::guard::Guard;
-use crate::guard::owned_node::Releasing;
+use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::state::State;
 
 /// The shortest pause between two looks at whether a lingering node that is held has become idle.
@@ -225,7 +225,31 @@ impl LocalTurn {
     }
 }
 
+/// What gives a hold back whose guard is shared. Dropping it does so too.
+#[derive(Debug)]
+pub(crate) struct SharedHold {
+    // Dropped first: the next one's node comes after this one's deletion.
+    owned: OwnedNode,
+    turn: LocalTurn,
+    tail: Option<QueueTail>,
+}
+
+impl SharedHold {
+    /// Deletes the node and passes the turn on. The guard [has ended](Guard::end).
+    pub(crate) fn give_back(mut self) -> Option<Reply<()>> {
+        self.turn.handover.tail = self.tail.take();
+        self.owned.begin_deletion()
+    }
+}
+
 impl LocalHold {
+    /// Leaves the guard to those who share it, and returns what gives the hold back.
+    pub(crate) fn share(&mut self) -> Option<SharedHold> {
+        let turn = self.turn.take()?;
+        let owned = self.guard.as_mut()?.take_duty();
+        Some(SharedHold { owned, turn, tail: self.tail.take() })
+    }
+
     pub(crate) fn guard(&self) -> &Guard {
         self.guard.as_ref().expect("given back only by value or at the end")
     }

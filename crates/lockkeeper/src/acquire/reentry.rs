@@ -7,6 +7,7 @@ use lockkeeper_client::{Client, ZnodePath};
 use crate::error::{AcquireError, ReleaseError};
 use crate::guard::Guard;
 use crate::guard::state::State;
+use crate::retry::unless_closed;
 
 /// A hold that entries can share.
 pub(crate) trait Held {
@@ -91,7 +92,7 @@ impl<G: Held> OwnerHold<G> {
         self: Arc<Self>,
         acquire: impl Future<Output = Result<G, AcquireError>>,
     ) -> Result<OwnerEntry<G>, AcquireError> {
-        let mut hold = self.hold.lock().await;
+        let mut hold = unless_closed(&self.client, &self.path, self.hold.lock()).await?;
         let held = loop {
             match self.current(&hold)? {
                 // Nothing is granted in jeopardy. How it ends shows in its state.

@@ -5,12 +5,15 @@
 //!   leaders    Leaders: an observer of who leads
 //!   layout     how candidates are named, so that Curator and kazoo programs take part
 //!   record     the value that a leader proclaims, and where it is
+//!   term       Term: a leadership that the work of `lead` shares
 //! ```
 
 mod layout;
 mod leaders;
 mod record;
+mod term;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{self, Arc, PoisonError};
@@ -18,6 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
+use tokio::sync::oneshot;
 
 use crate::error::{
     AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
@@ -31,6 +35,7 @@ use crate::retry::{TooLong, Unanswered, retry_pause};
 pub use layout::ElectionLayout;
 pub use leaders::{Leader, Leaders};
 use record::{Record, record_path};
+use term::Term;
 
 /// The shortest pause of [`Election::lead`] before it campaigns again; up to twice as long, at random.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -250,12 +255,17 @@ impl Election {
 
     /// Does work as the leader, and returns what comes of it. When leadership is lost, drops the work at
     /// once, and stands for election again, from the start of the work; so also when the candidate
-    /// loses its place, and when no server can be reached. Leadership is given up when the work is done,
-    /// and the last handle of it is dropped. Outages may be [ridden out](ElectionBuilder::ride_out).
-    /// A handle that outlives the work, such as in a task that it spawned, keeps this candidate from standing
-    /// again: work may still be going on under it. A warning in the log says so. Costs a
-    /// [campaign](Election::campaign) each time, a watch as in [`Guard::lost`](crate::Guard::lost), and one
-    /// round trip to resign.
+    /// loses its place, and when no server can be reached. Outages may be
+    /// [ridden out](ElectionBuilder::ride_out).
+    ///
+    /// Leadership ends with the work, for each handle of it. One that outlives the work, such as in a task that
+    /// it spawned, is lost from then on: with [`LossReason::Released`](crate::LossReason::Released) if the work
+    /// is done. But such a task may rely on a [deadline](crate::Guard::deadline) that it was told before. So
+    /// while a handle is kept, the next candidate leads only after that deadline, and this method returns
+    /// then; a warning in the log says so. Have the work wait for its tasks, or end them, to avoid that.
+    ///
+    /// Costs a [campaign](Election::campaign) each time, a watch as in [`Guard::lost`](crate::Guard::lost), and
+    /// one round trip to resign.
     ///
     /// # Errors
     /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
@@ -330,7 +340,9 @@ impl Election {
     where
         F: Future<Output = T>,
     {
-        let leadership = Arc::new(leadership);
+        // Declared before the work, and so ended after it.
+        let term = leadership.into_term();
+        let leadership = term.leadership();
         let led = async {
             self.outwait_grace().await;
             work(Arc::clone(&leadership)).await
@@ -340,25 +352,9 @@ impl Election {
             None => leadership.run(led).await,
         };
 
-        match (led, Arc::into_inner(leadership)) {
-            (Ok(output), leadership) => {
-                // A release that is not confirmed goes on by itself.
-                if let Some(leadership) = leadership {
-                    drop(leadership.resign().await);
-                }
-                Ok(output)
-            }
-            (Err(reason), leadership) => {
-                if leadership.is_none() {
-                    tracing::warn!(
-                        election = %self.path(),
-                        "a handle of the lost leadership is kept: this candidate stands again when it is \
-                         dropped"
-                    );
-                }
-                Err(reason)
-            }
-        }
+        drop(leadership);
+        term.end(led.as_ref().err().copied().unwrap_or(LossReason::Released)).await;
+        led
     }
 
     /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy. Costs
@@ -380,7 +376,7 @@ impl Election {
 
     fn leads(&self, guard: MutexGuard) -> Leadership {
         let record = self.record.clone();
-        Leadership { guard, record, known_record: sync::Mutex::default() }
+        Leadership { guard, record, known_record: sync::Mutex::default(), handle: None }
     }
 }
 
@@ -399,6 +395,8 @@ pub struct Leadership {
     guard: MutexGuard,
     record: ZnodePath,
     known_record: sync::Mutex<KnownRecord>,
+    /// Dropped with the last handle of a leadership that is shared.
+    handle: Option<oneshot::Sender<Infallible>>,
 }
 
 /// What is known of the record.
@@ -412,6 +410,13 @@ struct KnownRecord {
 }
 
 impl Leadership {
+    fn into_term(mut self) -> Term<Self> {
+        let (handle, handles) = oneshot::channel();
+        self.handle = Some(handle);
+        let hold = self.guard.share();
+        Term::new(self, hold, handles)
+    }
+
     /// Tells all observers a value, such as the leader's address, in place of the one before. It is
     /// written only while this candidate leads, and vanishes for observers when it no longer does. At most
     /// about 1,000,000 bytes, and best a few. Costs one round trip (1 write), and one more (1 read) before

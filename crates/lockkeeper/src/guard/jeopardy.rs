@@ -190,7 +190,7 @@ async fn outwait(belief: &impl Belief, grace: Duration) -> Result<(), LossReason
 }
 
 /// Waits for some time by the clock of leases, which counts suspended time.
-async fn passed(client: &Client, time: Duration) {
+pub(crate) async fn passed(client: &Client, time: Duration) {
     let end = client.now() + time;
     while client.now() < end {
         tokio::time::sleep(end.since(client.now()).min(Duration::from_secs(1))).await;

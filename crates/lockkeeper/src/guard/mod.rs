@@ -134,9 +134,9 @@ impl Guard {
     ///
     /// If another client deletes the node, this is noticed when a heartbeat finds it, within a
     /// [renewal interval](crate::Timing::renewal_interval) and a round trip, also if another node has
-    /// the same name by then; or at once while [`Guard::lost`] or [`Guard::run`] is waiting. Under
-    /// [`LeaseMode::Direct`](crate::LeaseMode::Direct) there are no heartbeats: only these calls and
-    /// [`Guard::verify`] notice it.
+    /// the same name by then; or at once while [`Guard::lost`] or [`Guard::run`] is waiting, and when a
+    /// [`Guard::transaction`] fails because of it. Under [`LeaseMode::Direct`](crate::LeaseMode::Direct) there
+    /// are no heartbeats: only these calls and [`Guard::verify`] notice it.
     pub fn state(&self) -> State {
         State::of(self.lease())
     }
@@ -372,9 +372,15 @@ impl Guard {
 
     /// Starts a transaction with checks of all its nodes.
     fn checks(&self) -> Transaction {
-        let others = self.0.others.iter().map(|(_, owned)| &owned.node.path);
-        let own = self.client().transaction().check(self.node(), None);
-        others.fold(own, |transaction, node| transaction.check(node, None))
+        self.add_checks(self.client().transaction())
+    }
+
+    /// Adds checks of all its nodes to a transaction. One that is missing is the loss of the lock.
+    pub(crate) fn add_checks(&self, transaction: Transaction) -> Transaction {
+        let check = |checks: Transaction, (hold, owned): (&Hold, &OwnedNode)| {
+            checks.check_held(hold, &owned.node.path)
+        };
+        self.nodes().fold(transaction, check)
     }
 
     /// Releases the lock, and waits until a server has confirmed it. Costs one round trip.
@@ -412,6 +418,21 @@ impl Guard {
             None => judge(&seen, session, deletion),
         };
         Releasing { state: State::of(lease), answer }
+    }
+
+    /// Takes away the duty to delete its node, of which it has one, so that the guard can be shared.
+    pub(crate) fn take_duty(&mut self) -> OwnedNode {
+        self.0.owned.take_duty()
+    }
+
+    /// Ends it for all who share it, before its node is deleted. Returns until when the node must stay, as one
+    /// of them may have been told so; `None` if the lock was not held.
+    pub(crate) fn end(&self, reason: LossReason) -> Option<Instant> {
+        let is_held = self.is_held();
+        self.lose(reason);
+        // Read last: no later deadline can have been told.
+        let lease = self.client().lease();
+        lease.deadline.filter(|_| is_held && lease.session == self.session())
     }
 
     /// Stops proving the node, and leaves its deletion to the caller.

@@ -34,6 +34,27 @@ impl OwnedNode {
         Ok(Self { client, path, node, data, name: NameUse::Once, cleanup })
     }
 
+    /// The same node with the duty to delete it, which this one no longer has.
+    pub(crate) fn take_duty(&mut self) -> Self {
+        let Self { client, path, node, data, name, cleanup } = self;
+        Self {
+            client: client.clone(),
+            path: path.clone(),
+            node: node.clone(),
+            data: data.clone(),
+            name: *name,
+            cleanup: cleanup.take(),
+        }
+    }
+
+    /// Queues the deletion; `None` if there is nothing to delete.
+    pub(crate) fn begin_deletion(mut self) -> Option<Reply<()>> {
+        let cleanup = self.cleanup.take()?;
+        // With its session, the node is gone.
+        let is_there = self.session() == self.client.session_id();
+        is_there.then(|| self.client.clean_up_confirmed(cleanup))
+    }
+
     /// The session that the node belongs to.
     pub(crate) fn session(&self) -> SessionId {
         self.node.stat.ephemeral_owner

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 
 use crate::acquire::entrance::{Entrance, within};
-use crate::acquire::local::{LocalHold, LocalQueue, Sharing};
+use crate::acquire::local::{LocalHold, LocalQueue, SharedHold, Sharing};
 use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::Contender;
@@ -17,6 +17,7 @@ use crate::contender::terms::Terms;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::profile::Kind;
+use crate::retry::unless_closed;
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
@@ -24,7 +25,8 @@ use crate::profile::Kind;
 /// round trips to a server. Cheap to clone; clones are the same lock and share the queue of this
 /// process. Two locks made for one path exclude each other as two programs would. A guard keeps its
 /// turn in the queue of this process until it is released or dropped, even after the lock is lost,
-/// because the work under it may still be going on.
+/// because the work under it may still be going on. If the client is closed, the tasks that wait for it get
+/// [`AcquireError::ClientClosed`].
 ///
 /// # Guarantees
 ///
@@ -208,7 +210,8 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        let mut turn = match self.queue.turn().await.take_cached() {
+        let turn = unless_closed(&self.client, self.path(), self.queue.turn()).await?;
+        let mut turn = match turn.take_cached() {
             Ok(hold) => return Ok(MutexGuard(hold)),
             Err(turn) => turn,
         };
@@ -282,6 +285,11 @@ impl Mutex {
 pub struct MutexGuard(LocalHold);
 
 impl MutexGuard {
+    /// Leaves the guard to those who share it, and returns what gives the lock back.
+    pub(crate) fn share(&mut self) -> Option<SharedHold> {
+        self.0.share()
+    }
+
     /// Releases the lock, and waits until a server has confirmed it; see [`Guard::release`]. Costs one
     /// round trip, or none where `linger` or `cohort` keeps the node.
     ///

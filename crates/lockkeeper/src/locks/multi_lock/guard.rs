@@ -254,8 +254,8 @@ impl MultiGuard {
 
     /// Starts a transaction that is applied only while all locks are held.
     pub fn transaction(&self) -> Transaction {
-        let transaction = self.guards[0].client().transaction();
-        self.guards.iter().fold(transaction, |all, guard| all.check(guard.node(), None))
+        let empty = self.guards[0].client().transaction();
+        self.guards.iter().fold(empty, |all, guard| guard.add_checks(all))
     }
 
     /// Gives all locks back in one transaction, and waits until a server has confirmed it. Costs
