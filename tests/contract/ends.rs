@@ -84,7 +84,8 @@ impl Waits {
 
 /// Polls something once, and keeps it.
 async fn begun<F: Future>(future: &mut Pin<Box<F>>) {
-    std::future::poll_fn(|context| Poll::Ready(drop(future.as_mut().poll(context)))).await;
+    let once = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));
+    assert!(once.await.is_pending(), "it waits");
 }
 
 /// What is held while others wait for it. Dropped after they have ended.
