@@ -95,9 +95,9 @@ async fn a_wait_that_ends_without_a_server_gives_75() -> Result<()> {
 /// A session of a second, on a server that grants it.
 const SHORT: &str = "--session-timeout 1s --server-tick 200ms";
 
-/// N61: `-w` and `--connect-timeout` ended at the session timeout.
+/// N32: `-w` and `--connect-timeout` ended at the session timeout.
 #[tokio::test]
-async fn n61_a_wait_outlasts_the_session_timeout() -> Result<()> {
+async fn n32_a_wait_outlasts_the_session_timeout() -> Result<()> {
     let home = Home::new()?;
     // Nothing listens.
     let away = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -139,9 +139,9 @@ async fn n61_a_wait_outlasts_the_session_timeout() -> Result<()> {
     Ok(())
 }
 
-/// N62: a waiter that had been stopped was denied the lock that had become free meanwhile, with 75.
+/// N33: a waiter that had been stopped was denied the lock that had become free meanwhile, with 75.
 #[tokio::test]
-async fn n62_a_stopped_run_gets_its_lock() -> Result<()> {
+async fn n33_a_stopped_run_gets_its_lock() -> Result<()> {
     let home = Home::new()?;
     let options = "--listen 127.0.0.1:0 --tick 500ms --durability memory";
     let (_server, address) = served(&home, "s", options).await?;

@@ -12,20 +12,20 @@ use crate::locks::{Exclusive, Held, line_up, lock_of};
 use crate::{contract, for_each_lock};
 
 for_each_lock!("a grant":
-    n62_a_program_that_stood_still_gets_its_lock,
-    n61_an_acquire_with_a_limit_outlasts_an_outage,
+    n33_a_program_that_stood_still_gets_its_lock,
+    n32_an_acquire_with_a_limit_outlasts_an_outage,
 );
 
 contract!("grant":
     connections_that_are_lost_deny_no_lock,
-    n61_a_limit_without_servers_is_used_up,
+    n32_a_limit_without_servers_is_used_up,
 );
 
 /// Symptom: for a second after a standstill (STOP and CONT, a blocking call on the runtime), a free lock was
 /// denied, "the servers are too slow", after a few milliseconds, and a waiter lost its place. Cause: what the
 /// servers had heard before the standstill was too old for a proof, and three proofs were made at once. Fix: the
 /// grant waits until a follower has told its leader of an answer.
-async fn n62_a_program_that_stood_still_gets_its_lock<L: Exclusive>(
+async fn n33_a_program_that_stood_still_gets_its_lock<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
     let short = Client::builder().session_timeout(Duration::from_secs(2));
@@ -51,7 +51,7 @@ fn stand_still(participant: &Participant) {
 
 /// Symptom: an acquire with a limit gave up at the session timeout, and later ones at once. Cause: none of its
 /// requests knew of the limit. Fix: what an outage ends is done again until the limit.
-async fn n61_an_acquire_with_a_limit_outlasts_an_outage<L: Exclusive>(
+async fn n32_an_acquire_with_a_limit_outlasts_an_outage<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
     let short = Client::builder().session_timeout(Duration::from_secs(1));
@@ -77,7 +77,7 @@ async fn n61_an_acquire_with_a_limit_outlasts_an_outage<L: Exclusive>(
     waiting.and(late)
 }
 
-async fn n61_a_limit_without_servers_is_used_up(backend: Backend) -> Result<()> {
+async fn n32_a_limit_without_servers_is_used_up(backend: Backend) -> Result<()> {
     let session_timeout = Duration::from_secs(1);
     let short = Client::builder().session_timeout(session_timeout);
     let alice = backend.participant_with(short).await?;

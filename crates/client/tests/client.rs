@@ -34,9 +34,9 @@ async fn a_stranger_is_named_after_one_round() {
     }
 }
 
-/// N61: a connect timeout ended at the session timeout, if that was shorter.
+/// N32: a connect timeout ended at the session timeout, if that was shorter.
 #[tokio::test]
-async fn n61_a_connect_timeout_lasts_as_long_as_it_says() {
+async fn n32_a_connect_timeout_lasts_as_long_as_it_says() {
     let session_timeout = Duration::from_millis(200);
     let connect_timeout = session_timeout * 6;
     let builder =
@@ -60,9 +60,9 @@ async fn n61_a_connect_timeout_lasts_as_long_as_it_says() {
     }
 }
 
-/// N60: a program that tried again whatever failed took a processor for as long as the servers were away.
+/// N31: a program that tried again whatever failed took a processor for as long as the servers were away.
 #[tokio::test]
-async fn n60_a_retry_loop_costs_nothing_while_servers_are_away() {
+async fn n31_a_retry_loop_costs_nothing_while_servers_are_away() {
     let session_timeout = Duration::from_millis(300);
     let builder = Client::builder().session_timeout(session_timeout);
     let client = builder.connect_later(&free_address().await).unwrap();

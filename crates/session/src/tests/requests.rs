@@ -42,10 +42,10 @@ fn unsent_requests_wait_for_the_next_connection() {
     assert!(matches!(world.request(), (_, Request::Create2(_))));
 }
 
-/// N60: whatever was asked for in a long outage failed at once and called itself retryable: a program that
+/// N31: whatever was asked for in a long outage failed at once and called itself retryable: a program that
 /// tried again made 175,000 attempts a second.
 #[test]
-fn n60_a_retry_loop_without_servers_waits_a_session_timeout_for_each_error() {
+fn n31_a_retry_loop_without_servers_waits_a_session_timeout_for_each_error() {
     let mut world = World::connected();
     world.lose_connection();
     let mut failures = 0;
