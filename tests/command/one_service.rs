@@ -1,11 +1,16 @@
 //! Servers of one `--connect` that are not one service.
 
 use anyhow::Result;
+use lockkeeper_testkit::process::Process;
 
 use crate::serve::served;
 use crate::support::Home;
 
-const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
+/// An engine with a directory of its own.
+async fn engine(home: &Home, name: &str) -> Result<(Process, String)> {
+    let options = format!("--listen 127.0.0.1:0 --durability memory --data-dir {name}");
+    served(home, name, &options).await
+}
 
 /// Three engines with the configuration of an ensemble ran one command three times at once.
 #[tokio::test]
@@ -13,7 +18,7 @@ async fn three_engines_of_one_list_are_refused() -> Result<()> {
     let home = Home::new()?;
     let (mut servers, mut list) = (Vec::new(), Vec::new());
     for number in 0..3 {
-        let (server, address) = served(&home, &format!("s{number}"), SERVER).await?;
+        let (server, address) = engine(&home, &format!("s{number}")).await?;
         servers.push(server);
         list.push(address);
     }
@@ -32,8 +37,8 @@ async fn three_engines_of_one_list_are_refused() -> Result<()> {
 #[tokio::test]
 async fn a_server_that_is_away_is_a_warning_or_an_error() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
-    let (gone, away) = served(&home, "away", SERVER).await?;
+    let (_server, address) = engine(&home, "s").await?;
+    let (gone, away) = engine(&home, "away").await?;
     drop(gone);
 
     let ended = home.runs(&format!("--connect {address},{away} l"), "echo ran")?;

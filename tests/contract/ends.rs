@@ -29,6 +29,7 @@ contract!("ends of clients":
     waits_of_threads_end_when_their_client_is_closed,
     a_wait_for_releases_ends_when_the_client_is_closed,
     a_guard_is_lost_when_the_end_of_its_client_is_asked_for,
+    attempts_that_do_not_wait_tell_of_a_closed_client,
     leadership_ends_with_the_work,
     leadership_that_is_lost_ends_for_handles_that_are_kept,
     leading_that_is_dropped_ends_for_handles_that_are_kept,
@@ -534,5 +535,27 @@ async fn a_guard_whose_own_check_failed_is_lost(backend: Backend) -> Result<()> 
     locks.transaction().commit().await.expect_err("a lock is gone");
     let lost = State::Lost(LossReason::NodeDeleted);
     assert_eq!((permits.state(), locks.state()), (lost, lost));
+    Ok(())
+}
+
+/// "Taken" is no answer for a program that asks again until it is not.
+async fn attempts_that_do_not_wait_tell_of_a_closed_client(backend: Backend) -> Result<()> {
+    let participant = backend.participant().await?;
+    let client = &participant.client;
+    let (mutex, reentrant) = (Mutex::new(client, "/m")?, ReentrantMutex::new(client, "/r")?);
+    let cohort = Mutex::builder(client, "/c").cohort(3, LONG).build()?;
+    let guards = (mutex.acquire().await?, cohort.acquire().await?);
+    let entry = reentrant.acquire(&Owner::new("a")).await?;
+
+    client.close().await;
+    let attempts = [
+        format!("{:?}", mutex.try_acquire().await),
+        format!("{:?}", cohort.try_acquire().await),
+        format!("{:?}", reentrant.try_acquire(&Owner::new("b")).await),
+    ];
+    for attempt in attempts {
+        assert!(attempt.contains("ClientClosed"), "{attempt}");
+    }
+    drop((guards, entry));
     Ok(())
 }

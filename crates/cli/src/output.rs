@@ -75,8 +75,11 @@ pub(crate) fn colours() -> bool {
 pub(crate) fn start_log(verbose: u8, server: bool) {
     let default = match verbose + u8::from(server) {
         // What a lost connection means for a lock, and another number of permits, is told in so
-        // many words.
-        0 => "warn,lockkeeper_client=off,lockkeeper::locks::semaphore=off",
+        // many words. That servers could not be compared is told by nothing else.
+        0 => {
+            "warn,lockkeeper_client=off,lockkeeper_client::one_service=warn,\
+             lockkeeper::locks::semaphore=off"
+        }
         1 => "info",
         2 => "debug",
         _ => "trace",

@@ -17,7 +17,9 @@ It stays for about a minute after the last use. Exit code: 1 if no number is sto
 
 const SET_NOTES: &str = "\
 Runs that wait notice the change at once. No run loses a permit: after a reduction, more may be held for a \
-while than there are. Later runs must pass the new number to --permits, or --any-permits.";
+while than there are. lockkeeper show lists those that hold too many as waiting, and revoke does not ask them, as \
+nothing on the servers tells them from runs that wait. Later runs must pass the new number to --permits, or \
+--any-permits.";
 
 /// What is done with the number.
 #[derive(Debug, Subcommand)]
@@ -63,6 +65,12 @@ pub(crate) async fn permits(global: &Global, task: Task) -> Result<u8, Failure> 
         let stored = stored(client, &lock, wanted.is_some()).await?;
         let Some(wanted) = wanted else { return Ok(stored) };
         Semaphore::new(client, lock.as_str(), wanted)?.set_permits(wanted).await?;
+        if stored.is_some_and(|stored| stored > wanted) {
+            output::tell(&format!(
+                "{lock}: runs that hold more than {} keep them until they end, and are shown as waiting",
+                view::permits(wanted)
+            ));
+        }
         Ok(Some(wanted))
     });
     let number = number.await?;

@@ -162,7 +162,7 @@ pub enum AcquireError {
         attempts: u32,
     },
     /// More permits were asked for than the semaphore has.
-    #[error("{path} has {permits} permits, so {wanted} of them can never be had at once")]
+    #[error("{wanted} permits of {path} can never be had at once, as it has only {permits}")]
     TooMany {
         /// The semaphore.
         path: ZnodePath,
@@ -320,6 +320,7 @@ impl AcquireError {
         match self {
             Self::Unreachable { .. } | Self::GaveUp { .. } => true,
             Self::Client { source, .. } => source.is_retryable(),
+            Self::Servers { .. } => self.is_retryable(),
             _ => false,
         }
     }
@@ -354,6 +355,14 @@ impl AcquireError {
         match client.is_closed() {
             true => Self::ClientClosed { path },
             false => Self::SessionExpired { path },
+        }
+    }
+
+    /// What an attempt that does not wait says while a task of this program is in its way.
+    pub(crate) fn unless_closed<T>(client: &Client, path: &ZnodePath) -> Result<Option<T>, Self> {
+        match client.is_closed() {
+            true => Err(Self::ClientClosed { path: path.clone() }),
+            false => Ok(None),
         }
     }
 

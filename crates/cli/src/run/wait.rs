@@ -139,7 +139,11 @@ async fn in_line(
 
 /// Whether nothing but servers that were away, or lost the connection each time, was in the way.
 fn is_outage(error: &AcquireError) -> bool {
-    matches!(error, AcquireError::Unreachable { .. } | AcquireError::GaveUp { .. })
+    match error {
+        AcquireError::Unreachable { .. } | AcquireError::GaveUp { .. } => true,
+        AcquireError::Servers { .. } => error.is_retryable(),
+        _ => false,
+    }
 }
 
 /// Whether the place was lost with its session: while it waited, or as it was at the front already.
@@ -157,7 +161,8 @@ async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     let queue = waiting::queue(client, lock.path()).await?;
     let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
     if is_our_turn {
-        let what = ", which no program holds: waiting for a proof that this session lives";
+        let what = ", which no program holds: waiting for a proof that this session lives, or that its servers \
+                    are one service";
         return Some(what.to_owned());
     }
     match (&queue.delay, lock.delay_left()) {

@@ -115,7 +115,9 @@ impl<G: Held> OwnerHold<G> {
         acquire: impl Future<Output = Result<Option<G>, AcquireError>>,
     ) -> Result<Option<OwnerEntry<G>>, AcquireError> {
         // Another task of this owner waits for the lock.
-        let Ok(mut hold) = self.hold.try_lock() else { return Ok(None) };
+        let Ok(mut hold) = self.hold.try_lock() else {
+            return AcquireError::unless_closed(&self.client, &self.path);
+        };
         let held = match self.current(&hold)? {
             Some(held) if held.guard().state() == State::Jeopardy => return Ok(None),
             Some(held) => held,

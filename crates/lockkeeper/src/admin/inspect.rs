@@ -60,7 +60,9 @@ pub struct Entry {
     pub node: ZnodePath,
     /// What it asks for.
     pub kind: Kind,
-    /// Whether nothing is in its way: no contender ahead of it, nor a lock delay that it waits out.
+    /// Whether nothing is in its way: no contender ahead of it, nor a lock delay that it waits out. After
+    /// [`Semaphore::set_permits`](crate::Semaphore::set_permits) with a smaller number, `false` also for
+    /// holders of permits beyond that number, as nothing on the servers tells them from waiters.
     pub holds: bool,
     /// Its fencing token.
     pub token: FencingToken,

@@ -254,7 +254,9 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
-        let Some(turn) = self.queue.try_turn() else { return Ok(None) };
+        let Some(turn) = self.queue.try_turn() else {
+            return AcquireError::unless_closed(&self.client, self.path());
+        };
         let mut turn = match turn.take_cached() {
             Ok(hold) => return Ok(Some(MutexGuard(hold))),
             Err(turn) => turn,
