@@ -70,7 +70,7 @@ async fn another_number_of_permits_is_refused() -> Result<()> {
     }
     home.runs("--permits 5 --any-permits l", "true")?.is_fine();
     let refused = home.ends("run --permits 5 --any-permits --take 3 l -- true")?;
-    refused.complains(64, &["/l has 2 permits", "3"]);
+    refused.complains(64, &["3 permits of /l", "only 2"]);
     Ok(())
 }
 

@@ -139,20 +139,6 @@ async fn n32_a_wait_outlasts_the_session_timeout() -> Result<()> {
     Ok(())
 }
 
-/// K37: the longer one of two limits was taken, though `-w` says that the command waits no longer.
-#[tokio::test]
-async fn a_wait_bounds_a_longer_connect_timeout() -> Result<()> {
-    let home = Home::new()?;
-    // It accepts connections, and says nothing.
-    let silent = TcpListener::bind("127.0.0.1:0")?;
-    let silent = format!("--connect {} --connect-timeout 100s", silent.local_addr()?);
-    let start = Instant::now();
-    home.ends(&format!("{silent} run -w 1s l -- true"))?
-        .complains(75, &["no ZooKeeper server reachable"]);
-    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
-    Ok(())
-}
-
 /// N33: a waiter that had been stopped was denied the lock that had become free meanwhile, with 75.
 #[tokio::test]
 async fn n33_a_stopped_run_gets_its_lock() -> Result<()> {

@@ -91,11 +91,7 @@ impl Connection {
     ) -> Result<Self, Failure> {
         let began = Instant::now();
         let patience = time.map_or(CONNECT_LIMIT, |time| time.max(start::LEAST_PATIENCE));
-        // A wait for the lock is also one for servers, and no longer. Without a wait, only for servers.
-        let limit = match (global.connect_timeout, time.filter(|time| !time.is_zero())) {
-            (Some(wished), Some(_)) => wished.min(patience),
-            (wished, _) => wished.unwrap_or(patience),
-        };
+        let limit = global.connect_timeout.unwrap_or(patience);
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
 

@@ -48,7 +48,7 @@ pub(crate) struct Global {
           value_parser = names::session_time, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
 
-    /// How long to try to reach a server, within -w [default: as long as -w, or 10s]
+    /// How long to try to reach a server, also if -w is shorter [default: as long as -w, or 10s]
     #[arg(long, global = true, value_name = "DURATION", env = "LOCKKEEPER_CONNECT_TIMEOUT",
           value_parser = names::some_time, allow_hyphen_values = true)]
     pub(crate) connect_timeout: Option<Duration>,
