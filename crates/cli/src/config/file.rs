@@ -52,8 +52,9 @@ impl File {
         };
         let table = DeTable::parse(text).map_err(|error| {
             // It is the first line that matters, and never what stands there.
-            let why = error.message().lines().next().unwrap_or("it is not TOML");
-            fail(error.span().map_or(0, |span| span.start), why)
+            let why = error.message().lines().next().unwrap_or_default();
+            let why = format!("this is not TOML, in which text has quotation marks: {why}");
+            fail(error.span().map_or(0, |span| span.start), &why)
         })?;
 
         let mut pairs: Vec<_> = table.get_ref().iter().collect();
