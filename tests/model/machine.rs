@@ -4,6 +4,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -212,7 +213,7 @@ impl Runtime for Machine {
         Self::reading(self.elapsed())
     }
 
-    fn connect<'a>(&'a self, _: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+    fn connect<'a>(&'a self, _: &'a Host, _: Option<IpAddr>) -> Boxed<'a, io::Result<Transport>> {
         Box::pin(async {
             let (dial, answered) = oneshot::channel();
             self.ways().dials.push(dial);

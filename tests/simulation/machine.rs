@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,7 +51,11 @@ impl Runtime for Machine {
         self.clock.read(true_time(self.route.start))
     }
 
-    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        _: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>> {
         let Host::Tcp { port, .. } = host else { panic!("no such server: {host}") };
         let (route, server) = match (*port, &self.to_stray) {
             (STRAY, Some(route)) => (route, 0),

@@ -69,11 +69,21 @@ impl Addresses {
         Self { lookup, names: Arc::default() }
     }
 
-    /// A connection to the first address that accepts one.
-    pub(crate) async fn connect(&self, name: &str, port: u16) -> io::Result<TcpStream> {
-        let addresses: Vec<_> =
-            self.of(name).await?.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        connect_to(&addresses).await
+    /// A connection to this address, or to the first one of the name that accepts one.
+    pub(crate) async fn connect(
+        &self,
+        name: &str,
+        port: u16,
+        address: Option<IpAddr>,
+    ) -> io::Result<TcpStream> {
+        let addresses = match address {
+            Some(address) => vec![address],
+            None => self.of(name).await?,
+        };
+        let addresses: Vec<_> = addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
     }
 
     /// The addresses of a name, in the order in which an attempt tries them.
@@ -135,13 +145,6 @@ impl Addresses {
     fn names(&self) -> MutexGuard<'_, HashMap<String, Name>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A connection to the first of these that accepts one.
-pub(crate) async fn connect_to(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(addresses).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 #[cfg(test)]

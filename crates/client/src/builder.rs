@@ -265,7 +265,7 @@ impl ClientBuilder {
     /// # Cancel safety
     /// Safe. There is no time limit: a server that is not one may keep the connection open.
     pub async fn ask_word(&self, host: &Host, word: &str) -> io::Result<String> {
-        match self.runtime.connect(host).await? {
+        match self.runtime.connect(host, None).await? {
             Transport::Tcp(stream) => ask(stream, word).await,
             Transport::Unix(stream) => ask(stream, word).await,
             Transport::Other(stream, _) => ask(stream, word).await,

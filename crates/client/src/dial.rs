@@ -109,7 +109,7 @@ impl Dialer {
         self.next = (self.next + 1) % self.hosts.len();
         let (runtime, limit) = (Arc::clone(&self.runtime), timing.connect_limit());
         self.attempts.push(Box::pin(async move {
-            let connected = timeout(limit, runtime.connect(&host)).await;
+            let connected = timeout(limit, runtime.connect(&host, None)).await;
             let late = || format!("no answer within {:.1} s", limit.as_secs_f64());
             let result =
                 connected.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, late())));
@@ -265,7 +265,11 @@ mod tests {
             crate::clock::Clock.now()
         }
 
-        fn connect<'a>(&'a self, _: &'a Host) -> crate::runtime::Boxed<'a, io::Result<Transport>> {
+        fn connect<'a>(
+            &'a self,
+            _: &'a Host,
+            _: Option<std::net::IpAddr>,
+        ) -> Boxed<'a, io::Result<Transport>> {
             let is_first = !self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
             Box::pin(async move {
                 match is_first {

@@ -132,6 +132,19 @@ impl Marker {
     fn is(&self, stat: Option<Stat>) -> bool {
         stat.is_some_and(|stat| stat.czxid == self.czxid && stat.ephemeral_owner == self.session)
     }
+
+    /// Whether the node is there, by an answer that a quorum has committed.
+    async fn is_certain(&self, client: &Client) -> Result<bool, Error> {
+        let committed = client.transaction().check(&self.path, None).commit();
+        // Sent in one go, and in this order.
+        let (committed, found) =
+            tokio::join! { biased; committed, async { client.exists(&self.path).await } };
+        match committed {
+            Err(TransactionError::Request(error)) => Err(error),
+            // What is refused is committed as well.
+            Ok(_) | Err(TransactionError::Failed { .. }) => Ok(self.is(found?)),
+        }
+    }
 }
 
 /// A comparison of the servers.
@@ -186,8 +199,11 @@ impl Comparison {
         loop {
             match judge(&asked) {
                 Judgement::Open(missing) => wanted = wanted.max(missing),
-                judgement => return self.decide(judgement, &asked).await,
+                Judgement::One => return self.agreed(&asked),
+                Judgement::Not(other) => return self.refute(&other).await,
+                Judgement::Unproven { own, all } => return self.unproven(own, all, &asked).await,
             }
+
             while showing.len() < wanted
                 && let Some(index) = open.pop()
             {
@@ -217,29 +233,26 @@ impl Comparison {
 
         // What is known of the others is known of the service of a server that is among them.
         let goes_on = servers.iter().any(|server| is_current(server) && is_own(server));
-        let known = |server: &Server| is_current(server) || goes_on && is_own(server);
-        let asked = |server| (known(&server).then_some(Seen::Own), server);
-        servers.into_iter().map(asked).map(|(seen, server)| (server, seen)).collect()
+        let asked = |server: Server| {
+            let is_known = is_current(&server) || goes_on && is_own(&server);
+            (server, is_known.then_some(Seen::Own))
+        };
+        servers.into_iter().map(asked).collect()
     }
 
-    async fn decide(&self, judgement: Judgement, asked: &[Asked]) -> Compared {
-        let number = self.link.number;
-        match judgement {
-            Judgement::One => {
-                let own = asked.iter().filter(|(_, seen)| *seen == Some(Seen::Own));
-                if let Some(client) = self.client.upgrade() {
-                    let own = own.map(|(server, _)| server.clone());
-                    client.service().add_own(self.probe.marker.session, own);
-                }
-                Compared::Decided(number, Ok(()))
-            }
-            Judgement::Not(other) => self.refute(&other).await,
-            Judgement::Unproven { own, all } => {
-                let decided = self.unproven(own, all, asked).await;
-                Compared::Decided(number, decided)
-            }
-            Judgement::Open(_) => Compared::Undecided,
+    /// Notes which servers belong to the session's service.
+    fn agreed(&self, asked: &[Asked]) -> Compared {
+        let own = asked.iter().filter(|(_, seen)| *seen == Some(Seen::Own));
+        if let Some(client) = self.client.upgrade() {
+            let own = own.map(|(server, _)| server.clone());
+            client.service().add_own(self.probe.marker.session, own);
         }
+        self.decided(Ok(()))
+    }
+
+    /// The outcome, for the connection on which the comparison began.
+    fn decided(&self, outcome: Result<(), ServiceError>) -> Compared {
+        Compared::Decided(self.link.number, outcome)
     }
 
     /// Makes sure that the node, which another server certainly does not have, still exists.
@@ -249,7 +262,7 @@ impl Comparison {
         match self.probe.marker.is_certain(&client).await {
             Ok(true) => {
                 let (own, other) = (own, other.to_string());
-                Compared::Decided(self.link.number, Err(ServiceError::NotOne { own, other }))
+                self.decided(Err(ServiceError::NotOne { own, other }))
             }
             Ok(false) => Compared::NodeGone,
             Err(_) => Compared::Undecided,
@@ -257,38 +270,25 @@ impl Comparison {
     }
 
     /// Warns of servers that gave no answer, or refuses to go on without them.
-    async fn unproven(&self, own: usize, all: usize, asked: &[Asked]) -> Result<(), ServiceError> {
+    async fn unproven(&self, own: usize, all: usize, asked: &[Asked]) -> Compared {
         let nothing = asked.iter().filter_map(|(server, seen)| match seen {
             Some(Seen::Nothing(why)) => Some((server.to_string(), why.clone())),
             _ => None,
         });
         let unreachable: Vec<_> = nothing.collect();
-        let Some(client) = self.client.upgrade() else { return Ok(()) };
+        let Some(client) = self.client.upgrade() else { return Compared::Undecided };
         if client.service().is_strict {
+            // The pause must not keep the client from its end.
+            drop(client);
             sleep_until(self.begun + STRICT_ROUND).await;
-            return Err(ServiceError::Unproven { own, all, unreachable });
+            return self.decided(Err(ServiceError::Unproven { own, all, unreachable }));
         }
 
         let warning = unproven(own, all, &unreachable);
         if client.service().is_news(&warning) {
             tracing::warn!("{warning}");
         }
-        Ok(())
-    }
-}
-
-impl Marker {
-    /// Whether the node is there, by an answer that a quorum has committed.
-    async fn is_certain(&self, client: &Client) -> Result<bool, Error> {
-        let committed = client.transaction().check(&self.path, None).commit();
-        // Sent in one go, and in this order.
-        let (committed, found) =
-            tokio::join! { biased; committed, async { client.exists(&self.path).await } };
-        match committed {
-            Err(TransactionError::Request(error)) => Err(error),
-            // What is refused is committed as well.
-            Ok(_) | Err(TransactionError::Failed { .. }) => Ok(self.is(found?)),
-        }
+        self.decided(Ok(()))
     }
 }
 
@@ -368,11 +368,12 @@ impl Runtime for Pinned {
         self.runtime.now()
     }
 
-    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
-        match self.address {
-            Some(address) => self.runtime.connect_to(host, address),
-            None => self.runtime.connect(host),
-        }
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        _: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>> {
+        self.runtime.connect(host, self.address)
     }
 
     fn unique_id(&self) -> Uuid {

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use lockkeeper_session::Instant;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use uuid::Uuid;
 
-use crate::addresses::{self, Addresses};
+use crate::addresses::Addresses;
 use crate::clock::Clock;
 use crate::connect_string::Host;
 
@@ -32,23 +32,17 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     /// The time now; see [`Clock`].
     fn now(&self) -> Instant;
 
-    /// A connection to a server.
-    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>>;
+    /// A connection to a server: at this address, or at any of its name.
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        address: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>>;
 
     /// The addresses of a host's name; none if it has no name.
     fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
         let _ = host;
         Box::pin(async { Vec::new() })
-    }
-
-    /// A connection to one of these addresses.
-    fn connect_to<'a>(
-        &'a self,
-        host: &'a Host,
-        address: IpAddr,
-    ) -> Boxed<'a, io::Result<Transport>> {
-        let _ = address;
-        self.connect(host)
     }
 
     /// An identifier that nobody else has, nor will have.
@@ -91,11 +85,15 @@ impl Runtime for TokioRuntime {
         Clock.now()
     }
 
-    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        address: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>> {
         Box::pin(async move {
             match host {
                 Host::Tcp { name, port } => {
-                    self.addresses.connect(name, *port).await.map(Transport::Tcp)
+                    self.addresses.connect(name, *port, address).await.map(Transport::Tcp)
                 }
                 Host::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
             }
@@ -109,20 +107,6 @@ impl Runtime for TokioRuntime {
                 Host::Unix(_) => Vec::new(),
             }
         })
-    }
-
-    fn connect_to<'a>(
-        &'a self,
-        host: &'a Host,
-        address: IpAddr,
-    ) -> Boxed<'a, io::Result<Transport>> {
-        match host {
-            Host::Tcp { port, .. } => Box::pin(async move {
-                let address = SocketAddr::new(address, *port);
-                addresses::connect_to(&[address]).await.map(Transport::Tcp)
-            }),
-            Host::Unix(_) => self.connect(host),
-        }
     }
 
     fn unique_id(&self) -> Uuid {

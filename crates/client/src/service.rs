@@ -107,16 +107,13 @@ pub(crate) fn judge(servers: &[Asked]) -> Judgement {
 /// one: the host is there, and this machine has no way to the family, or the host serves only the other.
 fn is_out_of_reach(server: &Server, servers: &[Asked]) -> bool {
     let Some(address) = server.address else { return false };
-    let mut same_host = servers.iter().filter(|(other, _)| other.host == server.host);
-    let is_of_family = |other: &Server| {
-        other.address.is_some_and(|other| IpAddr::is_ipv4(&other) == address.is_ipv4())
-    };
-    let (mut answers_beside, mut gives_nothing) = (false, true);
-    same_host.by_ref().for_each(|(other, seen)| match is_of_family(other) {
-        true => gives_nothing &= matches!(seen, Some(Seen::Nothing(_))),
-        false => answers_beside |= *seen == Some(Seen::Own),
-    });
-    answers_beside && gives_nothing
+    let is_alike = |other: IpAddr| other.is_ipv4() == address.is_ipv4();
+    let of_host = servers.iter().filter(|(other, _)| other.host == server.host);
+    let (alike, unlike): (Vec<_>, Vec<_>) =
+        of_host.partition(|(other, _)| other.address.is_some_and(is_alike));
+
+    unlike.iter().any(|(_, seen)| *seen == Some(Seen::Own))
+        && alike.iter().all(|(_, seen)| matches!(seen, Some(Seen::Nothing(_))))
 }
 
 /// How a comparison of the servers ended.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use lockkeeper_session::Instant;
@@ -12,7 +12,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use crate::addresses;
 use crate::connect_string::Host;
 use crate::fault::FaultKind;
 use crate::runtime::{Boxed, Runtime, TokioRuntime, Transport};
@@ -159,32 +158,22 @@ impl Runtime for Encrypted {
         self.plain.now()
     }
 
-    fn connect<'a>(&'a self, host: &'a Host) -> Boxed<'a, io::Result<Transport>> {
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        address: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>> {
         match host {
             Host::Tcp { name, port } => {
-                let stream = self.plain.addresses.connect(name, *port);
+                let stream = self.plain.addresses.connect(name, *port, address);
                 Box::pin(self.tls.encrypt(name, stream))
             }
-            Host::Unix(_) => self.plain.connect(host),
+            Host::Unix(_) => self.plain.connect(host, address),
         }
     }
 
     fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
         self.plain.addresses(host)
-    }
-
-    fn connect_to<'a>(
-        &'a self,
-        host: &'a Host,
-        address: IpAddr,
-    ) -> Boxed<'a, io::Result<Transport>> {
-        match host {
-            Host::Tcp { name, port } => Box::pin(async move {
-                let address = [SocketAddr::new(address, *port)];
-                self.tls.encrypt(name, addresses::connect_to(&address)).await
-            }),
-            Host::Unix(_) => self.plain.connect(host),
-        }
     }
 
     fn unique_id(&self) -> uuid::Uuid {
