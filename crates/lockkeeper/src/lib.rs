@@ -8,6 +8,7 @@
 //!   names/          Names: names that one program has at a time
 //!   election/       Election: one leader at a time, and observers
 //!   values/         shared values, counters, numbers that nobody else has, notifications
+//!   once/           Once: something is done once for each key, under a lock
 //!   locks/          the locks, one file or folder each; Owner, for re-entry
 //!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
@@ -19,6 +20,7 @@
 //!   retry           which failures are transient, and when a request or an attempt may be repeated
 //!   behind          Horizon: whether what a server shows is old, or all that there is
 //!   exposure        finds znodes above a lock that let strangers in despite its access control list
+//!   beside          names of znodes beside a lock
 //!   error           what can go wrong
 //!   profile         how contenders are named, so that Curator and kazoo programs take part
 //!   owner_info      OwnerInfo: what a contender says of its program, for people to read
@@ -60,6 +62,7 @@
 mod acquire;
 mod admin;
 mod behind;
+mod beside;
 pub mod blocking;
 mod contender;
 mod discovery;
@@ -71,6 +74,7 @@ mod group;
 mod guard;
 mod locks;
 mod names;
+mod once;
 mod owner_info;
 mod permit_format;
 mod profile;
@@ -108,6 +112,9 @@ pub use locks::{
     RwLockWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile,
 };
 pub use names::{ClaimError, NameClaim, NameHolder, Names, NamesBuilder};
+pub use once::{
+    Begun, IfUnfinished, Once, OnceBuilder, OnceEnd, OnceError, OnceKey, OnceRecord, OnceRun, Tick,
+};
 pub use owner_info::OwnerInfo;
 pub use profile::{Kind, Profile, Usage};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};

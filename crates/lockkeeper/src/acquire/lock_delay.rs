@@ -19,6 +19,7 @@ use lockkeeper_client::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::beside::{DELAY, beside, lock_beside};
 use crate::contender::node::{Contender, Front};
 use crate::contender::watches::own_event;
 use crate::error::AcquireError;
@@ -44,9 +45,6 @@ pub(crate) fn obeys(data: &[u8]) -> bool {
     let fields = serde_json::from_slice::<serde_json::Value>(data);
     fields.is_ok_and(|fields| fields[OBEYS] == true)
 }
-
-/// What comes after the lock's name in the name of its mark.
-const SUFFIX: &str = "-__delay__";
 
 /// What a contender has to do with lock delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,12 +361,10 @@ enum MarkOwner {
 
 /// The lock whose mark has this name, if it is one of a mark.
 pub(crate) fn lock_marked_by(name: &str) -> Option<&str> {
-    name.strip_suffix(SUFFIX).filter(|lock| !lock.is_empty())
+    lock_beside(name, DELAY)
 }
 
 /// The mark of a lock.
 pub(crate) fn mark_of(lock: &ZnodePath) -> ZnodePath {
-    let name = format!("{}{SUFFIX}", lock.name());
-    let parent = lock.parent().unwrap_or_else(ZnodePath::root);
-    parent.child(&name).expect("a lock's name goes on to be a name")
+    beside(lock, DELAY)
 }

@@ -22,6 +22,7 @@ use lockkeeper_client::{
 
 use crate::acquire::lock_delay::{lock_marked_by, obeys};
 use crate::admin::due_delay::PendingListing;
+use crate::beside::{DELAY, ONCE, lock_beside};
 use crate::contender::order::{Place, Standing, WaitQueue};
 use crate::guard::revocation::REQUEST;
 use crate::owner_info::OwnerInfo;
@@ -403,7 +404,8 @@ fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Sp
     let unlisted: Vec<_> = marked.iter().filter(|lock| !names.contains(lock)).cloned().collect();
     names.extend(unlisted);
 
-    let names = names.into_iter().filter(|name| lock_marked_by(name).is_none());
+    let is_beside = |name: &String| [DELAY, ONCE].iter().any(|s| lock_beside(name, s).is_some());
+    let names = names.into_iter().filter(|name| !is_beside(name));
     let spot = |name: String| {
         let child = path.child(&name).ok().filter(|child| child.as_str() != "/zookeeper")?;
         Some(Spot { path: child, is_marked: marked.contains(&name) })

@@ -8,6 +8,7 @@
 //!   Locks             a lock for any key
 //!   Election          one leader at a time; Leaders: who it is
 //!   Names             names that one program has at a time
+//!   Once              something is done once for each key
 //!   Group             programs that are there; Members: which
 //!   TreeCache         a part of the tree in memory
 //!   Presence          a node that is there while this program is
@@ -109,6 +110,7 @@ mod group;
 mod guard;
 mod locks;
 mod names;
+mod once;
 mod runtime;
 mod transaction;
 mod values;
@@ -130,6 +132,7 @@ pub use crate::blocking::locks::{
     SemaphoreBuilder,
 };
 pub use crate::blocking::names::Names;
+pub use crate::blocking::once::{Begun, Once, OnceRun};
 pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::values::{
     Counter, Editions, IdBlocks, Notify, Publication, Shared, ValueChanges,

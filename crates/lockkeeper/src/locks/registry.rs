@@ -232,7 +232,7 @@ fn looks_taken(key: &str) -> bool {
 }
 
 /// The key that a name was made of; `None` if it is no such name.
-fn key_of(name: &str) -> Option<String> {
+pub(crate) fn key_of(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
     }
