@@ -28,6 +28,7 @@ mod multi_lock;
 mod mutex_local;
 mod names;
 mod notify;
+mod once;
 mod one_service;
 mod presence;
 mod publication;
