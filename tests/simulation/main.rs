@@ -24,6 +24,7 @@ mod severity;
 mod sharing;
 mod standstill;
 mod strays;
+mod ticks;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::process::ExitCode;

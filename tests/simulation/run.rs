@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper::{Client, ClientBuilder, ConnectError, Error, LeaseMode, Stat, Timing, ZnodePath};
+use lockkeeper::{
+    Client, ClientBuilder, ConnectError, Error, IfUnfinished, LeaseMode, Stat, Timing, ZnodePath,
+};
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
@@ -25,6 +27,7 @@ use crate::severity::{self, Severity};
 use crate::sharing::{self, Values};
 use crate::standstill;
 use crate::strays::{STRAY, Straying, has_stray};
+use crate::ticks::{self, Book, Job, has_ticks};
 use lockkeeper_testkit::locks::{Design, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees as tree;
 
@@ -354,6 +357,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => stray(&run, seed, end, &mut tasks).await,
         false => Vec::new(),
     };
+    let jobs = match has_ticks(seed) {
+        true => Some(do_jobs(&run, seed, end, &mut tasks).await),
+        false => None,
+    };
     let mut services = None;
     if has_services(seed) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
@@ -393,6 +400,11 @@ async fn whole(run: Arc<Run>, seed: u64) {
     if let Some(group) = group {
         group.all_is_well(&run).await;
     }
+    let mut of_jobs = Vec::new();
+    if let Some((clients, if_unfinished)) = jobs {
+        ticks::all_is_well(&run, &clients, if_unfinished).await;
+        of_jobs = clients;
+    }
     let lookers = std::mem::take(&mut *run.lookers.lock().expect("nobody panics with it"));
     let all = trees
         .into_iter()
@@ -400,6 +412,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         .chain(members)
         .chain(publishers)
         .chain(strays)
+        .chain(of_jobs)
         .chain(lookers);
     for client in all {
         if timeout(PATIENCE, client.close()).await.is_err() {
@@ -490,6 +503,32 @@ async fn stray(
         clients.push(client);
     }
     clients
+}
+
+/// Has programs do what is due. Returns the clients, and how they treat what has no end.
+async fn do_jobs(
+    run: &Arc<Run>,
+    seed: u64,
+    end: Duration,
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> (Vec<Client>, IfUnfinished) {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x71c);
+    let (book, if_unfinished) = (Arc::<Book>::default(), ticks::any_policy(&mut random));
+    let mut clients = Vec::new();
+    for (index, machine) in run.machines.iter().enumerate() {
+        let client = connected(run, machine).await;
+        let job = Job {
+            run: Arc::clone(run),
+            book: Arc::clone(&book),
+            name: format!("client {index}.j"),
+            client: client.clone(),
+            random: random.fork(),
+            if_unfinished,
+        };
+        tasks.push(machine.run(job.work(end)));
+        clients.push(client);
+    }
+    (clients, if_unfinished)
 }
 
 /// Has programs publish and follow. Returns the clients.

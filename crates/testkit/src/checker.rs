@@ -34,6 +34,7 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("a presence is there by its own node, and touches no other", presences_apart),
     safety("registered instances are in every directory", instances_found),
     safety("views of one name have the same members, and names grow", views_agree),
+    safety("what is done once begins once, and no tick after a later one", done_once),
     safety(
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
@@ -242,6 +243,10 @@ fn presences_kept(entries: &[Entry]) -> Result<(), String> {
 fn instances_found(entries: &[Entry]) -> Result<(), String> {
     none_is(entries, |what| matches!(what, What::MissingInstance(_)))?;
     sharing::directories_fit(entries)
+}
+
+fn done_once(entries: &[Entry]) -> Result<(), String> {
+    none_is(entries, |what| matches!(what, What::WrongOnce(_)))
 }
 
 fn views_agree(entries: &[Entry]) -> Result<(), String> {

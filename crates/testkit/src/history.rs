@@ -125,6 +125,8 @@ pub enum What {
     MissingInstance(String),
     /// A view of a group was not what the changes lead to, or did not have who is there.
     WrongView(String),
+    /// Something that is done once began where it should not have, or did not begin where it should have.
+    WrongOnce(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -237,6 +239,7 @@ impl fmt::Display for What {
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
             Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),
             Self::MissingInstance(what) => write!(f, "MISSING: {what}"),
+            Self::WrongOnce(what) => write!(f, "NOT ONCE: {what}"),
             Self::WrongView(what) => write!(f, "WRONG VIEW: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),

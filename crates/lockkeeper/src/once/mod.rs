@@ -22,7 +22,7 @@ use crate::retry::Backoff;
 
 use record::{Floor, Verdict, Written, judge};
 use run::Place;
-use store::{AT_ONCE, Options, Store, read_again};
+use store::{AT_ONCE, Options, Store, read_again, still_held};
 
 pub use error::OnceError;
 pub use key::{OnceKey, Tick};
@@ -230,6 +230,7 @@ impl Once {
                 (Verdict::Done, Some((record, _))) => return Ok(Begun::Done(record)),
                 (Verdict::Unfinished, Some((record, _))) => return Ok(Begun::Unfinished(record)),
                 (Verdict::Begun, Some((_, version))) => {
+                    still_held(guard)?;
                     let written = seen.record.map(|(written, _)| written);
                     let written = written.expect("it was found");
                     let place = Place::new(&self.store, node, version, &seen.above);
@@ -278,6 +279,8 @@ impl Once {
 
             match writes.commit().await {
                 Ok(_) => {
+                    // The next holder may be at work by now.
+                    still_held(guard)?;
                     let version = before.as_ref().map_or(0, |(_, version)| version + 1);
                     let place = Place::new(&self.store, node, version, &seen.above);
                     let before = before.map(|(record, _)| record);
