@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::inspect::Queue;
-use lockkeeper::{AcquireError, LossReason, Mutex, ZnodePath};
+use lockkeeper::{AcquireError, LossReason, MultiLock, Mutex, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -25,6 +25,7 @@ contract!("lock delay":
     what_ends_a_wait_ends_a_delay_too,
     who_keeps_none_can_obey_those_of_others,
     who_obeys_costs_one_more_round_trip_at_the_grant,
+    several_locks_obey_the_delay_of_each,
 );
 
 /// Long enough to tell from a busy machine's pauses.
@@ -238,6 +239,29 @@ async fn who_obeys_costs_one_more_round_trip_at_the_grant(backend: Backend) -> R
     guard.release().await?;
     assert_eq!(alice.proxy.requests(), [Delete]);
     marks(&backend, false).await
+}
+
+/// Seen to fail with grants that look for no delay.
+async fn several_locks_obey_the_delay_of_each(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let several = MultiLock::builder(&bob.client, ["/locks/a", LOCK]).obey_lock_delay().build()?;
+    let guard = delayed(&alice, DELAY)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    let start = bob.client.now();
+    let all = several.acquire().await?;
+    let took = bob.client.now().since(start);
+    assert!(took >= DELAY, "after {took:?}");
+    marks(&backend, false).await?;
+    all.release().await?;
+
+    let guard = delayed(&alice, DELAY * 100)?.acquire().await?;
+    alice.proxy.expire_session().await?;
+    guard.lost().await;
+    assert!(several.try_acquire().await?.is_none(), "it is not over");
+    assert!(several.lock_delay_left().is_some_and(|left| left > DELAY));
+    queue_empties(&backend).await?;
+    marks(&backend, true).await
 }
 
 /// Symptom: the end of the session, of the client or of the node was told only when the delay was over, and

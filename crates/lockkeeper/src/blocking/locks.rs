@@ -132,6 +132,7 @@ made! {
         profile(profile: Profile);
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
+        obey_lock_delay();
     }
 }
 
@@ -169,7 +170,10 @@ guards! { Semaphore => locks::SemaphoreGuard, AcquireError:
 same! { Mutex, "Mutex": path() -> &ZnodePath; lock_delay_left() -> Option<Duration>; }
 same! { RwLock, "RwLock": path() -> &ZnodePath; }
 same! { Semaphore, "Semaphore": path() -> &ZnodePath; }
-same! { MultiLock, "MultiLock": paths() -> impl Iterator<Item = &ZnodePath>; }
+same! {
+    MultiLock, "MultiLock":
+    paths() -> impl Iterator<Item = &ZnodePath>; lock_delay_left() -> Option<Duration>;
+}
 same! { ExclusiveNode, "ExclusiveNode": path() -> &ZnodePath; owner() -> &Owner; }
 same! { ReentrantMutex, "ReentrantMutex": path() -> &ZnodePath; entries(owner: &Owner) -> usize; }
 

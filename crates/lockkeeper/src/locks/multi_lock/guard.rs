@@ -29,11 +29,8 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(crate) async fn grant(acquired: Acquired) -> Result<Self, AcquireError> {
-        let mut guards = Vec::with_capacity(acquired.len());
-        for (contender, front) in acquired {
-            guards.push(Guard::grant(contender, front).await?);
-        }
+    /// Of locks that were granted, at least one.
+    pub(crate) fn of(guards: Vec<Guard>) -> Result<Self, AcquireError> {
         // A lease may have run out while the proof of the next one was waited for.
         for guard in &guards {
             if let State::Lost(reason) = guard.state() {

@@ -13,11 +13,13 @@ use lockkeeper_client::{
 };
 
 use crate::acquire::entrance::over_outages;
+use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
 use crate::contender::terms::Terms;
 use crate::error::{AcquireError, BuildError};
+use crate::guard::Guard;
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
 use crate::retry::{Attempt, retried};
@@ -57,6 +59,7 @@ pub use crate::locks::multi_lock::guard::MultiGuard;
 /// - Each lock that it has to wait for costs 1 round trip to watch, 1 event, and 1 round trip to
 ///   enter the queues that are left.
 /// - A release costs 1 round trip.
+/// - [`obey_lock_delay`](MultiLockBuilder::obey_lock_delay) costs 1 round trip more for each lock.
 ///
 /// # Examples
 ///
@@ -84,6 +87,9 @@ pub struct MultiLock {
     /// In the order in which they are waited for, which is that of the paths.
     locks: Vec<Terms>,
     data: Bytes,
+    delay: Option<LockDelay>,
+    /// The lock delays that were seen, of each lock.
+    sightings: Vec<Sightings>,
 }
 
 /// The options of a [`MultiLock`], which apply to each of its locks.
@@ -92,11 +98,20 @@ pub struct MultiLock {
 pub struct MultiLockBuilder {
     setup: Setup,
     paths: Vec<String>,
+    delay: Option<LockDelay>,
 }
 
 setup_options!(MultiLockBuilder: profile, acl, label);
 
 impl MultiLockBuilder {
+    /// Waits out the [lock delay](crate::MutexBuilder::lock_delay) of another program's holder that vanished,
+    /// at each of the locks, and leaves none; the other locks stay held meanwhile. Costs one more round
+    /// trip for each lock at each grant. Off by default.
+    pub fn obey_lock_delay(mut self) -> Self {
+        self.delay = Some(LockDelay::Obeyed);
+        self
+    }
+
     /// Makes the lock. No I/O.
     ///
     /// # Errors
@@ -116,7 +131,10 @@ impl MultiLockBuilder {
         if locks.is_empty() {
             return Err(BuildError::None);
         }
-        Ok(MultiLock { client, locks, data: profile.data(label) })
+        let data = profile.data(label);
+        let data = if self.delay.is_some() { obeying(&data) } else { data };
+        let sightings = locks.iter().map(|_| Sightings::default()).collect();
+        Ok(MultiLock { client, locks, data, delay: self.delay, sightings })
     }
 }
 
@@ -138,12 +156,20 @@ impl MultiLock {
         paths: impl IntoIterator<Item = &'a str>,
     ) -> MultiLockBuilder {
         let paths = paths.into_iter().map(str::to_owned).collect();
-        MultiLockBuilder { setup: Setup::new(client), paths }
+        MultiLockBuilder { setup: Setup::new(client), paths, delay: None }
     }
 
     /// The paths, in the order in which they are waited for.
     pub fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
         self.locks.iter().map(|lock| &lock.path)
+    }
+
+    /// The longest rest of a [lock delay](MultiLockBuilder::obey_lock_delay) that an earlier attempt by this
+    /// handle or a clone found; `None` if there was none, or all are over. Makes no request: another program
+    /// may have held the lock since.
+    pub fn lock_delay_left(&self) -> Option<Duration> {
+        let now = self.client.now();
+        self.sightings.iter().filter_map(|sightings| sightings.left(now)).max()
     }
 
     /// Waits until all locks are held. Costs one round trip if all are free, and [more](MultiLock#cost)
@@ -184,8 +210,8 @@ impl MultiLock {
         })
     }
 
-    /// Takes the locks only if no contender holds or waits for any of them; `None` if one does. Costs
-    /// one round trip.
+    /// Takes the locks only if no contender holds or waits for any of them; `None` if one does, or while a
+    /// [lock delay](MultiLockBuilder::obey_lock_delay) has not passed. Costs one round trip.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`], except those of waiting.
@@ -200,7 +226,7 @@ impl MultiLock {
         let waiting = self.enter(&mut acquired).await?;
         match waiting {
             Some(_) => Ok(None),
-            None => MultiGuard::grant(acquired).await.map(Some),
+            None => self.try_grant(acquired).await,
         }
     }
 
@@ -216,7 +242,31 @@ impl MultiLock {
         for lock in &self.locks {
             lock.warned.look(&self.client, &lock.path).await;
         }
-        MultiGuard::grant(acquired).await
+        self.grant(acquired).await
+    }
+
+    async fn grant(&self, acquired: Acquired) -> Result<MultiGuard, AcquireError> {
+        let mut guards = Vec::with_capacity(acquired.len());
+        for ((contender, front), sightings) in acquired.into_iter().zip(&self.sightings) {
+            guards.push(match self.delay {
+                Some(delay) => delay.grant(sightings, contender, front).await?,
+                None => Guard::grant(contender, front).await?,
+            });
+        }
+        MultiGuard::of(guards)
+    }
+
+    /// The same, unless there is a lock delay to wait for.
+    async fn try_grant(&self, acquired: Acquired) -> Result<Option<MultiGuard>, AcquireError> {
+        let Some(delay) = self.delay else { return self.grant(acquired).await.map(Some) };
+        let mut guards = Vec::with_capacity(acquired.len());
+        for ((contender, front), sightings) in acquired.into_iter().zip(&self.sightings) {
+            match delay.try_grant(sightings, contender, front).await? {
+                Some(guard) => guards.push(guard),
+                None => return Ok(None),
+            }
+        }
+        MultiGuard::of(guards).map(Some)
     }
 
     /// Enters all queues that are left, and gives up the places after the first lock that is not free.
