@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -216,10 +216,25 @@ fn is_overview(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
+/// Options of flock(1) that cannot mean here what they mean there, and what to do instead.
+const OTHERS_OF_FLOCK: [(&str, &str); 4] =
+    [("-u", UNLOCK), ("--unlock", UNLOCK), ("-F", NO_FORK), ("--no-fork", NO_FORK)];
+const UNLOCK: &str =
+    "; a lock is released when its command ends, and lockkeeper revoke asks for it before";
+const NO_FORK: &str = "; lockkeeper stays beside the command, as it renews the lock";
+
 /// What is most often forgotten.
 fn tip(error: &clap::Error) -> &'static str {
     let words: Vec<_> = std::env::args_os().collect();
-    let is_run = words.iter().any(|word| word == "run") && !words.iter().any(|word| word == "--");
+    let is_run = words.iter().any(|word| word == "run");
+    if is_run
+        && error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+        && let Some((_, instead)) = OTHERS_OF_FLOCK.iter().find(|(other, _)| other == option)
+    {
+        return instead;
+    }
+    let is_run = is_run && !words.iter().any(|word| word == "--");
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument if is_run => {
             "; the command follows a --, as in: lockkeeper run demo/hello -- echo hello"

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{
     Client, ClientBuilder, ConnectError, ConnectString, Contact, DefaultAcl, Tls, TlsError,
-    ZnodePath,
 };
 use lockkeeper_engine::read_pem;
 use serde::{Deserialize, Serialize};
@@ -152,7 +151,7 @@ impl Connection {
     }
 
     /// Makes sure that what was last heard of a lock may still be so, at the end of a wait.
-    pub(crate) fn still_there(&self, lock: &ZnodePath) -> Result<(), Failure> {
+    pub(crate) fn still_there(&self, lock: &str) -> Result<(), Failure> {
         if self.client.contact() == Contact::Connected {
             return Ok(());
         }

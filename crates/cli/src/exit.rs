@@ -15,6 +15,7 @@
 //! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user |
 //! | 78 | a configuration file, a certificate or a key is wrong; the servers that are named are not one service; or servers are required (`require-servers`), and none are named |
 //! | 79 | the lock was lost while the command ran |
+//! | 124 | the command ran for longer than `run --max-run`, as in `timeout(1)` |
 //! | 126 | the command cannot be executed |
 //! | 127 | the command does not exist |
 //! | 128 + n | ended by signal n: lockkeeper while it waited, or the command |
@@ -47,6 +48,7 @@ pub(crate) enum Exit {
     NoPermission = 77,
     Config = 78,
     Lost = 79,
+    Overran = 124,
     CannotExecute = 126,
     NotFound = 127,
 }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   run/         run a command while holding a lock
-//!     lock         which lock: alone, shared, permits
+//!     lock         which lock: alone, shared, permits, several
 //!     wait         the wait for the lock: the notice, the limit, the signals
 //!     child        the command: its process group, its environment, its end
+//!     attend       from its start to its end: signals, requests for the lock, --max-run
+//!     rest         the time after it (--at-least)      events  what happens, for programs
 //!     loss         when the child has to be told to end, and when it has to be dead
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!     watchdog/    ends the command when lockkeeper itself is stopped or killed

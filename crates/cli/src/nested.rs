@@ -11,13 +11,16 @@ use crate::exit::{Exit, Failure};
 /// and the holder's node, with tabs between them. None of these can have control characters.
 pub(crate) const OUTER_LOCKS: &str = "LOCKKEEPER_OUTER_LOCKS";
 
-/// Its value for a command that runs under one more lock.
-pub(crate) fn outer_locks(connection: &Connection, guard: &Guard) -> String {
+/// Its value for a command that runs under these locks as well.
+pub(crate) fn outer_locks(connection: &Connection, guards: &[Guard]) -> String {
     let mut locks = env::var(OUTER_LOCKS).unwrap_or_default();
-    if !locks.is_empty() {
-        locks.push('\n');
+    for guard in guards {
+        if !locks.is_empty() {
+            locks.push('\n');
+        }
+        locks += &[&connection.servers, guard.path().as_str(), guard.node().as_str()].join("\t");
     }
-    locks + &[&connection.servers, guard.path().as_str(), guard.node().as_str()].join("\t")
+    locks
 }
 
 /// Refuses to wait for a lock that a run around this command holds, unless it goes together with a holder

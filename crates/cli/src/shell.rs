@@ -55,7 +55,7 @@ mod tests {
         let command = Cli::definition().find_subcommand("run").cloned().expect("it is there");
         let page = page(command).expect("it can be written");
         let synopsis = page.split(".SH SYNOPSIS\n").nth(1).and_then(|rest| rest.lines().next());
-        assert_eq!(synopsis, Some("\\fBlockkeeper run\\fR [OPTIONS] <LOCK> \\-\\- <CMD>..."));
+        assert_eq!(synopsis, Some("\\fBlockkeeper run\\fR [OPTIONS] <LOCK>... \\-\\- <CMD>..."));
         assert!(page.contains("\n.SH NOTES\n") && !page.contains("EXTRA"), "{page}");
     }
 }

@@ -100,6 +100,15 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if steers_the_terminal(c) { '\u{fffd}' } else { c }).collect()
 }
 
+/// All of some names: `/a`, or `/a, /b and /c`.
+pub(crate) fn all_of<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
+    let mut names: Vec<_> = names.into_iter().map(|name| name.to_string()).collect();
+    match (names.pop(), names.is_empty()) {
+        (Some(last), false) => format!("{} and {last}", names.join(", ")),
+        (last, _) => last.unwrap_or_default(),
+    }
+}
+
 /// The first of some names: there may be thousands.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 10;

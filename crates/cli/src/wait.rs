@@ -76,7 +76,7 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
         () = waiting::over(options.wait) => {}
     }
 
-    connection.still_there(lock)?;
+    connection.still_there(lock.as_str())?;
     if !options.quiet {
         tell(&format!("{lock} is not free{}", held_by(client, lock).await));
     }

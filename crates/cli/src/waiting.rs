@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::output::tell;
 
 /// After this, the user is told whom the command is waiting for.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pause before what failed for now is asked for again.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -5,13 +5,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{Guard, ZnodePath};
+use lockkeeper::Guard;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_current_process_group, kill_process,
     kill_process_group, waitpid,
 };
 
 use super::exec;
+use super::lock::Held;
 use super::terminal::{Terminal, is_on_its_own};
 use super::watchdog::Watchdog;
 use crate::connect::Connection;
@@ -35,8 +36,7 @@ pub(super) struct Child {
 #[derive(Debug)]
 pub(super) struct Environment<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) lock: &'a ZnodePath,
-    pub(super) guard: &'a Guard,
+    pub(super) held: &'a Held,
 }
 
 /// Something that happened to the command.
@@ -215,12 +215,17 @@ impl Child {
 impl Environment<'_> {
     fn variables(&self) -> [(&'static str, OsString); 6] {
         let own = |text: &str| OsStr::new(text).to_owned();
+        let guards = self.held.guards();
+        // A line for each lock. None of these has control characters.
+        let each = |of: fn(&Guard) -> String| {
+            OsString::from(guards.iter().map(of).collect::<Vec<_>>().join("\n"))
+        };
         [
-            ("LOCKKEEPER_LOCK", own(self.lock.as_str())),
-            ("LOCKKEEPER_NODE", own(self.guard.node().as_str())),
-            ("LOCKKEEPER_TOKEN", own(&self.guard.token().to_string())),
+            ("LOCKKEEPER_LOCK", each(|guard| guard.path().to_string())),
+            ("LOCKKEEPER_NODE", each(|guard| guard.node().to_string())),
+            ("LOCKKEEPER_TOKEN", each(|guard| guard.token().to_string())),
             ("LOCKKEEPER_CONNECT", own(&self.connection.servers)),
-            (OUTER_LOCKS, own(&outer_locks(self.connection, self.guard))),
+            (OUTER_LOCKS, own(&outer_locks(self.connection, guards))),
             ("LOCKKEEPER_DEADLINE_UNIX_MS", own(&self.deadline_unix_ms().to_string())),
         ]
     }
@@ -228,6 +233,6 @@ impl Environment<'_> {
     /// Wall time is what a command can compare with, whatever it is written in.
     fn deadline_unix_ms(&self) -> u128 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (now + self.guard.remaining()).as_millis()
+        (now + self.held.remaining()).as_millis()
     }
 }

@@ -1,14 +1,14 @@
 //! The locks that `run` can take, behind one face.
 
-use std::ops::Deref;
+use std::slice;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lockkeeper::inspect::Queue;
 use lockkeeper::{
-    AcquireError, BuildError, Client, Guard, Kind, Mutex, MutexGuard, Profile, ReleaseError,
-    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, Usage,
-    ZnodePath,
+    AcquireError, BuildError, Client, Guard, Instant, Kind, LossReason, MultiGuard, MultiLock,
+    Mutex, MutexGuard, Profile, ReleaseError, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphoreGuard, SemaphoreProfile, State, Usage, ZnodePath,
 };
 
 use crate::exit::{Exit, Failure};
@@ -22,6 +22,15 @@ pub(super) struct Which {
     /// Hold the lock together with others that hold it --shared
     #[arg(short, long, conflicts_with = "write")]
     shared: bool,
+
+    /// Hold it for one holder at a time, as without this option; where others hold it --shared, use --write
+    #[arg(id = "exclusive", short = 'x', visible_short_alias = 'e', long = "exclusive",
+          conflicts_with_all = ["shared", "permits"])]
+    _exclusive: bool,
+
+    /// As always: what the command leaves behind does not keep the lock
+    #[arg(id = "close", short = 'o', long = "close", hide = true)]
+    _close: bool,
 
     /// Hold it alone, where others hold it --shared; a plain run does not go together with those
     #[arg(long)]
@@ -76,21 +85,36 @@ pub(super) enum Lock {
     Mutex(Mutex),
     Read(RwLock),
     Write(RwLock),
-    Permits { semaphore: Semaphore, of: u32, take: u32, layout: Layout },
+    Permits {
+        semaphore: Semaphore,
+        of: u32,
+        take: u32,
+        layout: Layout,
+    },
+    /// All of them or none, each as a mutex.
+    Several(MultiLock),
 }
 
-/// A held lock.
+/// A held lock, or several.
 #[derive(Debug)]
 pub(super) enum Held {
     Mutex(MutexGuard),
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
     Permits(SemaphoreGuard),
+    Several(MultiGuard),
+}
+
+/// What of a held lock is the same for all kinds.
+enum Grip<'a> {
+    One(&'a Guard),
+    All(&'a MultiGuard),
 }
 
 impl Which {
     /// Refuses what could never be had. Not by the servers, which would note the number of permits first.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
+        self.check_several(paths)?;
         match self.permits {
             Some(of) if self.take > of => {
                 let message = format!("--take {} is more than --permits {of}", self.take);
@@ -100,11 +124,48 @@ impl Which {
         }
     }
 
-    /// Makes the lock. `label`: what its holder is called where the queue is shown.
+    /// Refuses several locks that cannot be held together.
+    fn check_several(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
+        if paths.len() < 2 {
+            return Ok(());
+        }
+        let unfit = [
+            ("--shared", self.shared),
+            ("--write", self.write),
+            ("--permits", self.permits.is_some()),
+            ("--lock-delay", self.lock_delay.is_some()),
+        ];
+        if let Some((option, _)) = unfit.iter().find(|(_, is_given)| *is_given) {
+            let message = format!(
+                "{option} is for one lock: each of several locks is taken for one holder at a time"
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
+
+        let mut sorted: Vec<_> = paths.iter().collect();
+        sorted.sort();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(BuildError::Repeated(twice[0].clone()).into());
+        }
+        for path in paths {
+            let mut above = path.parent();
+            while let Some(folder) = above {
+                if paths.contains(&folder) {
+                    let message =
+                        format!("{path} is below {folder}: a lock has no other locks below it");
+                    return Err(Failure::new(Exit::Usage, message).advise("use another name"));
+                }
+                above = folder.parent();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the lock at these paths. `label`: what its holder is called where the queue is shown.
     pub(super) fn lock(
         &self,
         client: &Client,
-        path: &ZnodePath,
+        paths: &[ZnodePath],
         label: &str,
     ) -> Result<Lock, BuildError> {
         let profile = match self.profile {
@@ -112,6 +173,11 @@ impl Which {
             Some(Library::Curator) | None => Profile::Curator,
         };
 
+        let [path] = paths else {
+            let paths = paths.iter().map(ZnodePath::as_str);
+            let several = MultiLock::builder(client, paths).profile(profile).label(label);
+            return several.obey_lock_delay().build().map(Lock::Several);
+        };
         let path = path.as_str();
         if let Some(of) = self.permits {
             let mut semaphore = Semaphore::builder(client, path, of).label(label);
@@ -144,18 +210,25 @@ impl Which {
 }
 
 impl Lock {
-    pub(super) fn path(&self) -> &ZnodePath {
+    /// Its path, or those of several locks in the order in which they are waited for.
+    pub(super) fn paths(&self) -> Vec<&ZnodePath> {
         match self {
-            Self::Mutex(mutex) => mutex.path(),
-            Self::Read(lock) | Self::Write(lock) => lock.path(),
-            Self::Permits { semaphore, .. } => semaphore.path(),
+            Self::Mutex(mutex) => vec![mutex.path()],
+            Self::Read(lock) | Self::Write(lock) => vec![lock.path()],
+            Self::Permits { semaphore, .. } => vec![semaphore.path()],
+            Self::Several(several) => several.paths().collect(),
         }
+    }
+
+    /// What people call it: `/a`, or `/a, /b and /c`.
+    pub(super) fn name(&self) -> String {
+        view::all_of(self.paths())
     }
 
     /// Whether it can be held together with a holder of that kind.
     pub(super) fn goes_together_with(&self, outer: Kind) -> bool {
         match self {
-            Self::Mutex(_) | Self::Write(_) => false,
+            Self::Mutex(_) | Self::Write(_) | Self::Several(_) => false,
             Self::Read(_) => outer == Kind::Read,
             Self::Permits { of, take, .. } => {
                 outer.permits().is_some_and(|held| held.saturating_add(*take) <= *of)
@@ -167,6 +240,7 @@ impl Lock {
     pub(super) fn delay_left(&self) -> Option<Duration> {
         match self {
             Self::Mutex(mutex) => mutex.lock_delay_left(),
+            Self::Several(several) => several.lock_delay_left(),
             Self::Read(_) | Self::Write(_) | Self::Permits { .. } => None,
         }
     }
@@ -180,6 +254,7 @@ impl Lock {
             Self::Permits { semaphore, take, .. } => {
                 semaphore.acquire_many(*take).await.map(Held::Permits)
             }
+            Self::Several(several) => several.acquire().await.map(Held::Several),
         }
     }
 
@@ -192,20 +267,21 @@ impl Lock {
             Self::Permits { semaphore, take, .. } => {
                 semaphore.try_acquire_many(*take).await?.map(Held::Permits)
             }
+            Self::Several(several) => several.try_acquire().await?.map(Held::Several),
         })
     }
 
     /// Refuses permits as Curator has them at a lock that is in use as another kind. Its queue would not
     /// be looked at.
     pub(super) async fn check_layout(&self, client: &Client) -> Result<(), Failure> {
-        let Self::Permits { layout: Layout::Children, .. } = self else { return Ok(()) };
+        let Self::Permits { semaphore, layout: Layout::Children, .. } = self else { return Ok(()) };
         // What cannot be seen now fails in so many words when the lock is asked for.
-        let Ok((mut names, _)) = client.children(self.path()).await else { return Ok(()) };
+        let Ok((mut names, _)) = client.children(semaphore.path()).await else { return Ok(()) };
         names.retain(|name| !SemaphoreProfile::CURATORS_CHILDREN.contains(&name.as_str()));
         match names.is_empty() {
             true => Ok(()),
             false => {
-                let (path, profile) = (self.path().clone(), Profile::Curator);
+                let (path, profile) = (semaphore.path().clone(), Profile::Curator);
                 Err(self.failure(AcquireError::Foreign { path, profile, names }))
             }
         }
@@ -214,13 +290,15 @@ impl Lock {
     /// Refuses a lock of another kind while the lock delay of one for a single holder is due: the others
     /// do not wait for it.
     pub(super) async fn check_delay(&self, client: &Client) -> Result<(), Failure> {
-        if let Self::Mutex(_) = self {
-            return Ok(());
-        }
-        match Queue::inspect(client, self.path()).await {
+        let path = match self {
+            Self::Mutex(_) | Self::Several(_) => return Ok(()),
+            Self::Read(lock) | Self::Write(lock) => lock.path(),
+            Self::Permits { semaphore, .. } => semaphore.path(),
+        };
+        match Queue::inspect(client, path).await {
             Ok(Some(queue)) if queue.delay.is_some() => {
-                let message = format!("{} is not free{}", self.path(), view::held_by(&queue));
-                let advice = format!("wait for it: lockkeeper wait {}", self.path());
+                let message = format!("{path} is not free{}", view::held_by(&queue));
+                let advice = format!("wait for it: lockkeeper wait {path}");
                 Err(Failure::new(Exit::Data, message).advise(&advice))
             }
             // What cannot be seen now fails in so many words when the lock is asked for.
@@ -268,7 +346,7 @@ impl Lock {
 
     fn usage(&self) -> Usage {
         match self {
-            Self::Mutex(_) => Usage::Mutex,
+            Self::Mutex(_) | Self::Several(_) => Usage::Mutex,
             Self::Read(_) | Self::Write(_) => Usage::RwLock,
             Self::Permits { .. } => Usage::Semaphore,
         }
@@ -295,26 +373,105 @@ fn options(usage: Usage) -> Option<&'static str> {
     }
 }
 
-impl Deref for Held {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
+impl Held {
+    fn grip(&self) -> Grip<'_> {
         match self {
-            Self::Mutex(guard) => guard,
-            Self::Read(guard) => guard,
-            Self::Write(guard) => guard,
-            Self::Permits(guard) => guard,
+            Self::Mutex(guard) => Grip::One(guard),
+            Self::Read(guard) => Grip::One(guard),
+            Self::Write(guard) => Grip::One(guard),
+            Self::Permits(guard) => Grip::One(guard),
+            Self::Several(guard) => Grip::All(guard),
         }
     }
-}
 
-impl Held {
+    /// The hold of each lock, in the order of their paths; at least one.
+    pub(super) fn guards(&self) -> &[Guard] {
+        match self.grip() {
+            Grip::One(guard) => slice::from_ref(guard),
+            Grip::All(guard) => guard.guards(),
+        }
+    }
+
+    /// What people call it; see [`Lock::name`].
+    pub(super) fn name(&self) -> String {
+        view::all_of(self.guards().iter().map(Guard::path))
+    }
+
+    /// How the worst of the locks stands.
+    pub(super) fn state(&self) -> State {
+        match self.grip() {
+            Grip::One(guard) => guard.state(),
+            Grip::All(guard) => guard.state(),
+        }
+    }
+
+    /// The lock that is lost, or what people call all of them if none is.
+    pub(super) fn lost_name(&self) -> String {
+        let is_lost = |guard: &&Guard| matches!(guard.state(), State::Lost(_));
+        let lost = self.guards().iter().find(is_lost);
+        lost.map_or_else(|| self.name(), |guard| guard.path().to_string())
+    }
+
+    /// The earliest of the deadlines.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.grip() {
+            Grip::One(guard) => guard.deadline(),
+            Grip::All(guard) => guard.deadline(),
+        }
+    }
+
+    /// What is left until the earliest of the deadlines.
+    pub(super) fn remaining(&self) -> Duration {
+        match self.grip() {
+            Grip::One(guard) => guard.remaining(),
+            Grip::All(guard) => guard.remaining(),
+        }
+    }
+
+    pub(super) fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.allow_jeopardy(),
+            Grip::All(guard) => guard.allow_jeopardy(),
+        }
+    }
+
+    pub(super) async fn jeopardy(&self) -> Result<(), LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.jeopardy().await,
+            Grip::All(guard) => guard.jeopardy().await,
+        }
+    }
+
+    pub(super) async fn held_again(&self) -> Result<(), LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.held_again().await,
+            Grip::All(guard) => guard.held_again().await,
+        }
+    }
+
+    /// Waits until one of the locks is lost.
+    pub(super) async fn lost(&self) -> LossReason {
+        match self.grip() {
+            Grip::One(guard) => guard.lost().await,
+            Grip::All(guard) => guard.lost().await.1,
+        }
+    }
+
+    /// Waits until another program asks for one of the locks: which.
+    pub(super) async fn revoke_requested(&self) -> Result<&ZnodePath, LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.revoke_requested().await.map(|()| guard.path()),
+            Grip::All(guard) => guard.revoke_requested().await,
+        }
+    }
+
     pub(super) async fn release(self) -> Result<(), ReleaseError> {
         match self {
             Self::Mutex(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,
             Self::Write(guard) => guard.release().await,
             Self::Permits(guard) => guard.release().await,
+            Self::Several(guard) => guard.release().await,
         }
     }
 }

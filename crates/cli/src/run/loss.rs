@@ -14,9 +14,11 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lockkeeper::{Clock, Guard, Instant, LossReason, State, Timing, ZnodePath};
+use lockkeeper::{Clock, Instant, LossReason, State, Timing};
 
 use super::child::{Child, Ended, Environment, Step};
+use super::events::{Event, Events};
+use super::lock::Held;
 use super::pause;
 use super::watchdog::Watchdog;
 use crate::exit::{Exit, Failure};
@@ -92,7 +94,8 @@ pub(super) struct Terms {
 /// Watches over the lease.
 #[derive(Debug)]
 pub(super) struct Loss<'a> {
-    lock: ZnodePath,
+    /// What people call the lock, or the locks.
+    lock: String,
     terms: Terms,
     /// The last deadline that was seen while the lock was held.
     deadline: Option<Instant>,
@@ -100,6 +103,9 @@ pub(super) struct Loss<'a> {
     /// The code that tells why the command is ended.
     exit: Exit,
     watchdog: &'a mut Watchdog,
+    events: &'a Events,
+    /// When the command was stopped last.
+    paused: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +169,13 @@ impl Terms {
     }
 
     /// Whether the command may run now.
-    pub(super) fn leaves_time(&self, guard: &Guard) -> bool {
-        self.on_lost == OnLost::Warn || guard.remaining() > self.lead()
+    pub(super) fn leaves_time(&self, held: &Held) -> bool {
+        self.on_lost == OnLost::Warn || held.remaining() > self.lead()
+    }
+
+    /// How long the command may take to end after TERM.
+    pub(super) fn kill_after(&self) -> Duration {
+        self.kill_after
     }
 
     /// How long before the deadline the first step is taken.
@@ -180,19 +191,20 @@ impl Terms {
 impl<'a> Loss<'a> {
     /// Begins before the command does, so that the watchdog knows how long the command may run.
     pub(super) fn new(
-        lock: &ZnodePath,
         terms: Terms,
         watchdog: &'a mut Watchdog,
-        guard: &Guard,
+        held: &Held,
+        events: &'a Events,
     ) -> Self {
-        let (lock, phase, exit) = (lock.clone(), Phase::Holding, Exit::Lost);
-        let mut loss = Self { lock, terms, deadline: None, phase, exit, watchdog };
+        let (lock, phase, exit) = (held.name(), Phase::Holding, Exit::Lost);
+        let (deadline, paused) = (None, Clock.now());
+        let mut loss = Self { lock, terms, deadline, phase, exit, watchdog, events, paused };
         if let Some(grace) = terms.grace {
             loss.watchdog.pauses_for(grace + pause::WATCHDOG_LATER);
             // A loss shows in its state.
-            let _ = guard.allow_jeopardy();
+            let _ = held.allow_jeopardy();
         }
-        loss.note(guard.deadline());
+        loss.note(held.deadline());
         loss
     }
 
@@ -215,6 +227,10 @@ impl<'a> Loss<'a> {
             self.watchdog.kills_at().is_some_and(|at| at <= Clock.now()) && ended.is_by_kill();
         self.watchdog.ended();
         let by_us = matches!(self.phase, Phase::Ending(_) | Phase::Killed);
+        if by_watchdog && !by_us {
+            let reason = "lockkeeper was stopped until the lease had nearly run out";
+            self.events.write(Event::Lost { reason });
+        }
         (by_watchdog || by_us).then_some(self.exit)
     }
 
@@ -241,8 +257,8 @@ impl<'a> Loss<'a> {
     }
 
     /// Whether the command may go on after a stop.
-    pub(super) fn lets_run(&self, guard: &Guard) -> bool {
-        !self.is_paused() && self.terms.leaves_time(guard)
+    pub(super) fn lets_run(&self, held: &Held) -> bool {
+        !self.is_paused() && self.terms.leaves_time(held)
     }
 
     /// Whether the command stands still because of an outage.
@@ -257,10 +273,10 @@ impl<'a> Loss<'a> {
     }
 
     /// Waits for the next thing that is to be done. Cancel safe.
-    pub(super) async fn next(&mut self, guard: &Guard, child: &Child) -> Step {
+    pub(super) async fn next(&mut self, held: &Held, child: &Child) -> Step {
         match self.phase {
-            Phase::Holding => self.watch(guard, child).await,
-            Phase::Paused(until) => self.ride_out(guard, child, until).await,
+            Phase::Holding => self.watch(held, child).await,
+            Phase::Paused(until) => self.ride_out(held, child, until).await,
             Phase::Ending(at) => {
                 sleep_until(at).await;
                 self.phase = Phase::Killed;
@@ -271,20 +287,20 @@ impl<'a> Loss<'a> {
         }
     }
 
-    async fn watch(&mut self, guard: &Guard, child: &Child) -> Step {
+    async fn watch(&mut self, held: &Held, child: &Child) -> Step {
         loop {
-            match guard.state() {
-                State::Lost(reason) => return self.lost(reason),
+            match held.state() {
+                State::Lost(reason) => return self.lost(held, reason),
                 State::Jeopardy => return self.pause(child),
                 _ => {}
             }
 
             // It may have stopped the command: that is undone when the lock is seen to be held.
-            if !self.note(guard.deadline()) && self.terms.grace.is_some() {
+            if !self.note(held.deadline()) && self.terms.grace.is_some() {
                 return self.pause(child);
             }
 
-            let left = guard.remaining();
+            let left = held.remaining();
             let spare = left.saturating_sub(self.terms.lead());
             if spare.is_zero() {
                 return match self.terms.grace {
@@ -293,7 +309,7 @@ impl<'a> Loss<'a> {
                 };
             }
             tokio::select! {
-                _ = guard.jeopardy() => {}
+                _ = held.jeopardy() => {}
                 // Soon after each renewal, so that the watchdog knows of it.
                 () = tokio::time::sleep(spare.min(SLICE).min(self.terms.timing.renewal_interval())) => {}
             }
@@ -311,14 +327,16 @@ impl<'a> Loss<'a> {
         if !stands_still {
             tell("a part of the command waits in the system, and stops when that is over");
         }
-        self.phase = Phase::Paused(Clock.now() + grace);
+        self.events.write(Event::Paused);
+        self.paused = Clock.now();
+        self.phase = Phase::Paused(self.paused + grace);
         Step::Stop
     }
 
     /// Waits until the lock is held again, or it is certain that the command must not go on.
-    async fn ride_out(&mut self, guard: &Guard, child: &Child, until: Instant) -> Step {
-        if let State::Lost(reason) = guard.state() {
-            return self.end_paused(&format!("{} is lost: {reason}", self.lock));
+    async fn ride_out(&mut self, held: &Held, child: &Child, until: Instant) -> Step {
+        if let State::Lost(reason) = held.state() {
+            return self.end_paused(&format!("{} is lost: {reason}", held.lost_name()));
         }
         if until <= Clock.now() {
             return self.end_paused(&format!("{}: no server came back in time", self.lock));
@@ -326,9 +344,9 @@ impl<'a> Loss<'a> {
 
         tokio::select! {
             biased;
-            again = guard.held_again() => {
-                if again.is_ok() && self.terms.leaves_time(guard) {
-                    return self.go_on(guard, child);
+            again = held.held_again() => {
+                if again.is_ok() && self.terms.leaves_time(held) {
+                    return self.go_on(held, child);
                 }
                 tokio::time::sleep(pause::STOP_AGAIN).await;
             }
@@ -337,13 +355,15 @@ impl<'a> Loss<'a> {
         Step::Stop
     }
 
-    fn go_on(&mut self, guard: &Guard, child: &Child) -> Step {
+    fn go_on(&mut self, held: &Held, child: &Child) -> Step {
         tell(&format!("{} was held all the time; the command goes on", self.lock));
-        self.note(guard.deadline());
+        self.note(held.deadline());
         // This process may have stood still since the last look, or the watchdog cannot be told.
-        if self.is_late() || !self.terms.leaves_time(guard) {
+        if self.is_late() || !self.terms.leaves_time(held) {
             return Step::Stop;
         }
+        let paused = Clock.now().since(self.paused);
+        self.events.write(Event::Resumed { paused_ms: paused.as_millis() });
         self.phase = Phase::Holding;
         if !child.is_stopped() {
             self.watchdog.go_on();
@@ -353,13 +373,14 @@ impl<'a> Loss<'a> {
 
     /// The command is killed where it stands: anything else would have it run.
     fn end_paused(&mut self, what: &str) -> Step {
+        self.events.write(Event::Lost { reason: what });
         tell(&format!("{what}; killing the command"));
         self.phase = Phase::Killed;
         Step::Kill
     }
 
-    fn lost(&mut self, reason: LossReason) -> Step {
-        self.act(&format!("{} is lost: {reason}", self.lock))
+    fn lost(&mut self, held: &Held, reason: LossReason) -> Step {
+        self.act(&format!("{} is lost: {reason}", held.lost_name()))
     }
 
     fn running_out(&mut self, left: Duration) -> Step {
@@ -372,6 +393,7 @@ impl<'a> Loss<'a> {
             return self.end_paused(what);
         }
 
+        self.events.write(Event::Lost { reason: what });
         let now = Clock.now();
         // After the deadline somebody else may have the lock, and there is no time for manners.
         let latest = self.deadline.map_or(now, |deadline| before(deadline, self.terms.reserve));
@@ -403,7 +425,7 @@ fn before(deadline: Instant, lead: Duration) -> Instant {
     Instant::from_start(deadline.since(start).saturating_sub(lead))
 }
 
-async fn sleep_until(at: Instant) {
+pub(super) async fn sleep_until(at: Instant) {
     loop {
         let left = at.since(Clock.now());
         if left.is_zero() {

@@ -1,24 +1,26 @@
 //! `lockkeeper run`: a command that runs while a lock is held.
 
 mod above;
+mod attend;
 mod child;
+mod events;
 pub(crate) mod exec;
 mod group;
 mod lock;
 mod loss;
 mod pause;
+mod rest;
 mod signals;
 mod terminal;
 mod wait;
 pub(crate) mod watchdog;
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::pin::pin;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockkeeper::{Contact, Guard, State, ZnodePath};
+use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 
@@ -28,9 +30,12 @@ use crate::global::Global;
 use crate::output::{report, tell};
 use crate::{names, nested};
 
-use child::{Change, Child, Ended, Step};
+use attend::{Attendance, Attended, Rules};
+use child::Child;
+use events::{Event, Events};
 use lock::{Held, Which};
 use loss::{Loss, OnLost, OnOutage, Terms};
+use rest::Rest;
 use signals::Signals;
 use wait::{Outcome, Wait};
 use watchdog::Watchdog;
@@ -41,13 +46,17 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// The same when no server has been heard of for a while.
 const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
 
+/// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
+const SHELL: &str = "/bin/sh";
+
 const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
 holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
 LOCKKEEPER_CONNECT, the servers, \
 which go over those of configuration files; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
 wait for this one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
-the command began (it is renewed while servers answer). LOCKKEEPER_DIGEST is taken out of it: \
+the command began (it is renewed while servers answer). With several locks, the first three have a \
+line for each lock, in the order of their paths. LOCKKEEPER_DIGEST is taken out of it: \
 lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
 The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
@@ -61,6 +70,23 @@ A lock is of one kind: without options, for one holder at a time; with --shared 
 many readers or one writer; with --permits, for N holders. A command that takes a lock in use as \
 another kind fails. A name is a lock, or has locks below it (backups/nightly, \
 backups/weekly), and not both.
+
+Several locks (lockkeeper run a b -- CMD) are held together or not at all, each for one holder at a \
+time. Runs that share some of their locks never wait for each other in a circle, whatever order they \
+name them in. While one lock is waited for, those that come before it in the order of their paths are \
+held. -n takes them only if all are free. The loss of one, or a request for one, ends the command.
+
+With -c, /bin/sh runs the line. All parts of it are in the process group that is ended with the lock.
+
+The time of --max-run counts from the start of the command, also while the machine is suspended or the \
+command stands still (Ctrl-Z, --on-outage pause). Then the command gets TERM and, after --kill-after, \
+KILL; one that an outage has stopped is killed at once. What it has left in its process group is killed \
+too, and the code is 124, as that of timeout(1).
+
+With --at-least, the lock stays held for so long from the grant, also if the command ends before. INT, \
+TERM, HUP, QUIT, a request for the lock or its loss end that rest; after a signal that was passed on, \
+or a request, there is none. The code is the command's in each case. If lockkeeper is killed in the \
+rest, the lock is free at once.
 
 Without servers (--connect, or a configuration file: see lockkeeper settings), an engine on this \
 machine keeps the lock: the one for all users if root has \
@@ -95,24 +121,33 @@ Exit codes:
            no servers are named (--require-servers), or the servers that
            are named are not one service
   79       the lock was lost while the command ran
+  124      the command ran for longer than --max-run
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
 
+const USAGE: &str = "lockkeeper run [OPTIONS] <LOCK>... -- <CMD>...\n       \
+                     lockkeeper run [OPTIONS] <LOCK>... -c <CMDLINE>";
+
 /// Run a command while holding a lock
 #[derive(Debug, Args)]
+#[command(override_usage = USAGE)]
 #[command(after_help = "The command's environment and all exit codes: lockkeeper run --help", after_long_help = NOTES)]
 pub(crate) struct Options {
-    /// The lock, such as backups/nightly
-    #[arg(value_parser = names::lock)]
-    lock: ZnodePath,
+    /// The lock, such as backups/nightly; of several, all are held or none
+    #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
+    locks: Vec<ZnodePath>,
+
+    /// A command line for /bin/sh, instead of -- and a command
+    #[arg(short = 'c', long = "command", value_name = "CMDLINE", conflicts_with = "command")]
+    line: Option<OsString>,
 
     /// Do not wait if the lock is not free
-    #[arg(short, long, conflicts_with = "wait")]
+    #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
     nonblock: bool,
 
     /// Wait no longer than this
-    #[arg(short, long, value_name = "DURATION", value_parser = names::duration,
-          allow_hyphen_values = true)]
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION",
+          value_parser = names::duration, allow_hyphen_values = true)]
     wait: Option<Duration>,
 
     /// The exit code if the lock was not free
@@ -144,13 +179,28 @@ pub(crate) struct Options {
           allow_hyphen_values = true)]
     kill_after: Option<Duration>,
 
+    /// How long the command may run: then TERM and, after --kill-after, KILL; the exit code is 124
+    #[arg(long, value_name = "DURATION", value_parser = names::some_time,
+          allow_hyphen_values = true)]
+    max_run: Option<Duration>,
+
+    /// Hold the lock for so long from the grant, also if the command ends before. For a short job that
+    /// several machines start at the same time by clocks that differ
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    at_least: Option<Duration>,
+
+    /// Append what happens to a file, or - for standard error: one JSON text a line (docs/run-log.md)
+    #[arg(long, value_name = "FILE")]
+    json_log: Option<PathBuf>,
+
     /// Do not say who holds the lock, how short an outage would end the command, nor that other users
     /// have engines of their own
     #[arg(short, long)]
     quiet: bool,
 
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
     command: Vec<OsString>,
 
     #[command(flatten)]
@@ -161,6 +211,14 @@ impl Options {
     fn how_to_wait(&self) -> Wait {
         let limit = if self.nonblock { Some(Duration::ZERO) } else { self.wait };
         Wait { limit, quiet: self.quiet }
+    }
+
+    /// The command and its arguments.
+    fn command(&self) -> Vec<OsString> {
+        match &self.line {
+            Some(line) => vec![SHELL.into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
     }
 
     fn grace(&self) -> Result<Option<Duration>, Failure> {
@@ -181,13 +239,23 @@ enum OnRevoke {
 pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
     check(&options)?;
+    let events = Events::open(options.json_log.as_deref(), &options.locks)?;
+    let result = in_session(global, &mut options, &events).await;
+    result.inspect_err(|failure| events.failed(failure))
+}
+
+async fn in_session(
+    global: &Global,
+    options: &mut Options,
+    events: &Events,
+) -> Result<u8, Failure> {
     let connection = Connection::open_within(global, &mut options.wait).await?;
     if !options.quiet {
         connection.introduce_engine();
     }
     // There is no moment at which we have the lock and are not watched.
     let mut watchdog = Watchdog::start(&connection)?;
-    let result = with_session(&connection, &options, &mut watchdog).await;
+    let result = with_session(&connection, options, events, &mut watchdog).await;
 
     let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());
     // After a loss, only a server that is there is told: without one, the session expires.
@@ -201,17 +269,19 @@ pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Fai
 
 /// Refuses what could never work before anything is started for it.
 fn check(options: &Options) -> Result<(), Failure> {
-    if options.command.first().is_none_or(|program| program.is_empty()) {
+    let program = options.line.as_ref().or(options.command.first());
+    if program.is_none_or(|program| program.is_empty()) {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
         return Err(Failure::new(Exit::Usage, message));
     }
     options.grace()?;
-    options.which.check()
+    options.which.check(&options.locks)
 }
 
 async fn with_session(
     connection: &Connection,
     options: &Options,
+    events: &Events,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     let client = &connection.client;
@@ -222,80 +292,118 @@ async fn with_session(
     }
 
     let mut signals = Signals::listen()?;
-    let lock = options.which.lock(client, &options.lock, &program(options))?;
+    let lock = options.which.lock(client, &options.locks, &program(options))?;
 
     let wait = options.how_to_wait();
     if wait.limit.is_none() {
-        nested::check(connection, lock.path(), |outer| lock.goes_together_with(outer)).await?;
+        for path in lock.paths() {
+            nested::check(connection, path, |outer| lock.goes_together_with(outer)).await?;
+        }
     }
     let checks = async {
-        above::check(client, lock.path()).await?;
+        for path in lock.paths() {
+            above::check(client, path).await?;
+        }
         lock.check_layout(client).await?;
         lock.check_delay(client).await
     };
 
-    match wait::acquire(connection, &lock, wait, checks, &mut signals, watchdog).await? {
-        Outcome::Held(guard) => hold(connection, options, terms, *guard, signals, watchdog).await,
-        Outcome::Conflict => Ok(options.conflict_exit_code),
-        Outcome::Signal(signal) => Ok(crate::exit::signal_code(signal.as_raw())),
+    let began = Clock.now();
+    let waited_ms = || Clock.now().since(began).as_millis();
+    let outcome =
+        wait::acquire(connection, &lock, wait, checks, &mut signals, watchdog, events).await?;
+    match outcome {
+        Outcome::Held(held) => {
+            let granted = Clock.now();
+            events.write(Event::acquired(&held, waited_ms()));
+            hold(connection, options, terms, *held, granted, signals, watchdog, events).await
+        }
+        Outcome::Conflict => {
+            let code = options.conflict_exit_code;
+            events.write(Event::Conflict { code, waited_ms: waited_ms() });
+            Ok(code)
+        }
+        Outcome::Signal(signal) => {
+            let code = crate::exit::signal_code(signal.as_raw());
+            events.write(Event::Interrupted { code, waited_ms: waited_ms() });
+            Ok(code)
+        }
     }
 }
 
 /// What the holder is called where the queue is shown. Not the arguments: they may be secret.
 fn program(options: &Options) -> String {
-    let program = options.command.first().map(Path::new).and_then(Path::file_name);
+    let command = options.command();
+    let program = command.first().map(Path::new).and_then(Path::file_name);
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs the command under the guard, and releases the lock.
+/// Runs the command under the lock, and releases it.
+#[expect(clippy::too_many_arguments, reason = "each is of another kind")]
 async fn hold(
     connection: &Connection,
     options: &Options,
     terms: Terms,
-    guard: Held,
+    held: Held,
+    granted: Instant,
     mut signals: Signals,
     watchdog: &mut Watchdog,
+    events: &Events,
 ) -> Result<u8, Failure> {
-    if !terms.leaves_time(&guard) {
+    let release = async |held, limit| release(connection, held, limit, granted, events).await;
+    if !terms.leaves_time(&held) {
         // We stood still, or the servers did, since the lock was granted.
-        let message = format!("{} was lost before the command was started", guard.path());
-        release(connection, guard, HOPELESS_LIMIT).await;
+        let message = format!("{} was lost before the command was started", held.name());
+        release(held, HOPELESS_LIMIT).await;
         return Err(Failure::new(Exit::Lost, message));
     }
 
     watchdog.follow(connection);
-    let mut loss = Loss::new(&options.lock, terms, watchdog, &guard);
-    let environment = child::Environment { connection, lock: &options.lock, guard: &guard };
+    let mut loss = Loss::new(terms, watchdog, &held, events);
+    let environment = child::Environment { connection, held: &held };
     let started =
-        signals.listen_for_child().and_then(|()| loss.spawn(&options.command, &environment));
+        signals.listen_for_child().and_then(|()| loss.spawn(&options.command(), &environment));
     let mut child = match started {
         Ok(child) => child,
         Err(failure) => {
-            release(connection, guard, RELEASE_LIMIT).await;
+            release(held, RELEASE_LIMIT).await;
             return Err(failure);
         }
     };
+    let began = Clock.now();
+    events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 
+    let (on_revoke, max_run) = (options.on_revoke, options.max_run);
+    let rules = Rules { on_revoke, max_run, kill_after: terms.kill_after() };
+    let attendance = Attendance::new(&mut child, &mut loss, &held, events);
     let attended = tokio::select! {
-        ended = attend(&mut child, &mut loss, &guard, options.on_revoke, &mut signals) => ended,
+        attended = attendance.attend(rules, &mut signals) => attended,
         never = keep_engine(connection) => match never {},
     };
     // Without us, nobody else ends it.
-    let ended = attended.inspect_err(|_| child.signal(Signal::KILL))?;
+    let Attended { ended, overran, is_called_off } =
+        attended.inspect_err(|_| child.signal(Signal::KILL))?;
     child.finish(&ended);
 
-    let cut_off = loss.conclude(&ended);
-    let is_reached = connection.client.contact() == Contact::Connected;
-    let (limit, code) = match cut_off {
-        // The lock ends with the session, and there is nobody who could end it earlier.
-        Some(exit) if !is_reached => (Duration::ZERO, exit.code()),
-        Some(exit) => (HOPELESS_LIMIT, exit.code()),
-        None => (RELEASE_LIMIT, ended.code()),
-    };
+    let lost = loss.conclude(&ended);
+    let cut_off = lost.or(overran.then_some(Exit::Overran));
+    let code = cut_off.map_or_else(|| ended.code(), Exit::code);
+    events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
     if cut_off.is_some() {
         end_leftovers(&child).await;
     }
-    release(connection, guard, limit).await;
+
+    if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
+        let rest = Rest { until: granted + time, on_revoke, quiet: options.quiet, events };
+        rest.hold(connection, &held, &mut loss, &mut signals).await;
+    }
+    let limit = match cut_off {
+        // The lock ends with the session, and there is nobody who could end it earlier.
+        Some(_) if connection.client.contact() != Contact::Connected => Duration::ZERO,
+        _ if lost.is_some() => HOPELESS_LIMIT,
+        _ => RELEASE_LIMIT,
+    };
+    release(held, limit).await;
     Ok(code)
 }
 
@@ -314,108 +422,26 @@ async fn keep_engine(connection: &Connection) -> std::convert::Infallible {
     std::future::pending().await
 }
 
-/// Passes signals on and watches the lease, until the child has ended.
-async fn attend(
-    child: &mut Child,
-    loss: &mut Loss<'_>,
-    guard: &Guard,
-    on_revoke: OnRevoke,
-    signals: &mut Signals,
-) -> Result<Ended, Failure> {
-    let mut request = pin!(guard.revoke_requested());
-    let mut listens = on_revoke == OnRevoke::Term;
-    loop {
-        tokio::select! {
-            // An ended child comes first: nothing that has no process any more is signalled.
-            biased;
-            signal = signals.next() => {
-                if let Some(ended) = handle_signal(signal, child, loss, guard)? {
-                    return Ok(ended);
-                }
-            }
-            step = loss.next(guard, child) => child.take(step),
-            requested = &mut request, if listens => {
-                listens = false;
-                // A loss is seen to above.
-                if requested.is_ok() {
-                    give_way(child, loss, guard);
-                }
-            }
-        }
-    }
-}
-
-/// Passes a signal on to the child, or sees to what it tells of child processes. Returns how the child
-/// ended, if it did.
-fn handle_signal(
-    signal: Signal,
-    child: &mut Child,
-    loss: &mut Loss<'_>,
-    guard: &Guard,
-) -> Result<Option<Ended>, Failure> {
-    match signal {
-        Signal::CHILD => {
-            let ended = follow(child, loss)?;
-            if ended.is_none()
-                && let Some(step) = loss.keep_watchdog()
-            {
-                child.take(step);
-            }
-            return Ok(ended);
-        }
-        // The lease went on while all stood still. If there is no time left for the child, the loss
-        // is noticed next, and the child never gets to run.
-        Signal::CONT if loss.lets_run(guard) => child.resume(),
-        Signal::CONT => child.continued(),
-        other => {
-            child.signal(other);
-            if loss.is_paused() {
-                let path = guard.path();
-                tell(&format!("{path}: the signal waits until the command goes on"));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// Ends the child, as another program asks for the lock.
-fn give_way(child: &mut Child, loss: &Loss<'_>, guard: &Guard) {
-    let path = guard.path();
-    tell(&format!("{path}: another program asks for it; ending the command"));
-    match loss.is_paused() {
-        // It gets to it when it goes on.
-        true => child.signal(Signal::TERM),
-        false => child.take(Step::Term),
-    }
-}
-
-/// Sees to all that has happened to the child since the last look; how it ended, if it did.
-fn follow(child: &mut Child, loss: &Loss<'_>) -> Result<Option<Ended>, Failure> {
-    while let Some(change) = child.poll()? {
-        match change {
-            Change::Ended(ended) => return Ok(Some(ended)),
-            // By us, or just before.
-            Change::Stopped(_) if loss.is_paused() => {}
-            // By the watchdog: it is to go on when the lock is held again.
-            Change::Stopped(Some(Signal::STOP)) if loss.is_late() => {}
-            Change::Stopped(by) => child.stopped(by),
-            Change::Continued if loss.is_paused() => child.take(Step::Stop),
-            Change::Continued => child.continued(),
-        }
-    }
-    Ok(None)
-}
-
 /// Releases the lock. If no server confirms it in time, the command has still done its work.
-async fn release(connection: &Connection, guard: Held, limit: Duration) {
-    if matches!(guard.state(), State::Lost(_)) {
+async fn release(
+    connection: &Connection,
+    held: Held,
+    limit: Duration,
+    granted: Instant,
+    events: &Events,
+) {
+    if matches!(held.state(), State::Lost(_)) {
         return;
     }
 
-    let lock = guard.path().clone();
+    let lock = held.name();
+    let told = |confirmed| {
+        let held_ms = Clock.now().since(granted).as_millis();
+        events.write(Event::Released { held_ms, confirmed });
+    };
     let why = tokio::select! {
-        released = guard.release() => match released {
-            Ok(()) => return,
+        released = held.release() => match released {
+            Ok(()) => return told(true),
             Err(error) => error.to_string(),
         },
         failure = connection.keep_engine() => failure.to_string(),
@@ -425,6 +451,7 @@ async fn release(connection: &Connection, guard: Held, limit: Duration) {
         },
     };
 
+    told(false);
     let rest = connection.client.session_timeout();
     tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));
 }

@@ -1,11 +1,14 @@
 //! In line for the lock.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, LossReason};
+use lockkeeper::{AcquireError, Client, LossReason, ZnodePath};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
+use super::events::{Event, Events};
 use super::lock::{Held, Lock};
 use super::signals::Signals;
 use super::watchdog::Watchdog;
@@ -40,6 +43,7 @@ pub(super) async fn acquire(
     checks: impl Future<Output = Result<(), Failure>>,
     signals: &mut Signals,
     watchdog: &mut Watchdog,
+    events: &Events,
 ) -> Result<Outcome, Failure> {
     let client = &connection.client;
     let attempt = async {
@@ -51,20 +55,27 @@ pub(super) async fn acquire(
             limit => within(lock, limit, connection, checks, watchdog).await,
         }
     };
-    let what = async {
-        let holder = holder(client, lock).await.unwrap_or_default();
-        format!("waiting for {}{holder}", lock.path())
+    let notice = async {
+        sleep(waiting::PATIENCE).await;
+        if !wait.quiet || events.are_written() {
+            let holder = holder(client, lock).await;
+            events.write(Event::Waiting { holder: holder.as_deref() });
+            if !wait.quiet {
+                tell(&format!("waiting for {}{}", lock.name(), holder.unwrap_or_default()));
+            }
+        }
+        pending::<Infallible>().await
     };
     let outcome = tokio::select! {
         outcome = attempt => outcome?,
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next() => Outcome::Signal(signal),
-        never = waiting::notice(wait.quiet, what) => match never {},
+        never = notice => match never {},
     };
 
     match outcome {
         Outcome::Conflict => {
-            connection.still_there(lock.path())?;
+            connection.still_there(&lock.name())?;
             if !wait.quiet {
                 let holder = holder(client, lock).await.unwrap_or_default();
                 let wait_for_it = match wait.limit {
@@ -73,7 +84,8 @@ pub(super) async fn acquire(
                     }
                     _ => "",
                 };
-                tell(&format!("{} is not free{holder}{wait_for_it}", lock.path()));
+                let is = if lock.paths().len() > 1 { "are not all" } else { "is not" };
+                tell(&format!("{} {is} free{holder}{wait_for_it}", lock.name()));
             }
         }
         Outcome::Held(_) | Outcome::Signal(_) => {}
@@ -114,11 +126,15 @@ async fn in_line(
     connection: &Connection,
     watchdog: &mut Watchdog,
 ) -> Result<Held, AcquireError> {
-    let (client, path) = (&connection.client, lock.path());
+    let client = &connection.client;
+    let path = lock.paths()[0];
     loop {
         match lock.acquire().await {
             Err(error) if is_lost_with_session(&error) => {
-                tell(&format!("the place in line for {path} was lost with its session: again"));
+                tell(&format!(
+                    "the place in line for {} was lost with its session: again",
+                    lock.name()
+                ));
                 // This waits for the next session, over lost connections. If it fails for good, so does what
                 // follows.
                 while let Err(error) = client.exists(path).await
@@ -156,9 +172,28 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
     }
 }
 
-/// ", held by ..."; `None` if that cannot be seen now.
+/// ", held by ..."; `None` if that cannot be seen now. Of several locks the first one that another program
+/// holds: "; /a is not free, held by ...".
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
-    let queue = waiting::queue(client, lock.path()).await?;
+    let paths = lock.paths();
+    if let [path] = paths[..] {
+        return holder_of(client, lock, path).await;
+    }
+    for path in paths {
+        let mut queue = waiting::queue(client, path).await?;
+        if queue.holders().any(|entry| entry.session == client.session_id()) {
+            // What may be left is a lock delay.
+            queue.entries.clear();
+        }
+        if !view::is_free(&queue) {
+            return Some(format!("; {path} is not free{}", view::held_by(&queue)));
+        }
+    }
+    None
+}
+
+async fn holder_of(client: &Client, lock: &Lock, path: &ZnodePath) -> Option<String> {
+    let queue = waiting::queue(client, path).await?;
     let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
     if is_our_turn {
         let what = ", which no program holds: waiting for a proof that this session lives, or that its servers \

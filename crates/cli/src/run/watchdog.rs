@@ -169,6 +169,8 @@ impl Watchdog {
     /// The command has ended. What it has left behind may go on.
     pub(super) fn ended(&mut self) {
         self.tell(&Message::Ended);
+        // Nor is the one that replaces it to kill anything: the number of the group may be used again.
+        (self.group, self.until, self.told) = (None, None, None);
     }
 
     /// Ends it, and leaves no zombie behind. For when there is neither a command nor a lock any more.
