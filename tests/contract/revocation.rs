@@ -1,11 +1,13 @@
 //! Asking a holder to give way, and forcing it.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::inspect::{self, Entry, Queue};
-use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_node, revoke_within};
-use lockkeeper::{Client, Contact, ErrorCode, LossReason, State, VerifyError};
+use lockkeeper::revoke::{REQUEST, Revocation, RevokeOutcome, revoke, revoke_node, revoke_within};
+use lockkeeper::{
+    Client, Contact, CreateMode, ErrorCode, LossReason, OwnerInfo, State, VerifyError, ZnodePath,
+};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
@@ -17,6 +19,12 @@ contract!("revocation":
     a_holder_is_asked_by_the_mark_that_curator_sets,
     a_holder_that_was_asked_is_still_known,
     a_holder_that_was_asked_after_a_wait_is_still_known,
+    who_asks_and_why_is_told_to_the_holder_and_shown,
+    a_holder_of_another_program_gets_the_plain_request,
+    those_who_were_asked_are_waited_for,
+    since_when_it_is_held_is_noted,
+    a_note_overwrites_no_request,
+    what_others_need_to_know_survives_a_note,
     a_request_that_came_before_the_wait_is_seen,
     asking_costs_three_round_trips_and_listening_one,
     nobody_is_asked_where_nobody_holds,
@@ -95,6 +103,122 @@ async fn a_holder_that_was_asked_after_a_wait_is_still_known(backend: Backend) -
     }
     let owner = lockkeeper::OwnerInfo::from_data(&data).context("no owner")?;
     assert_eq!((owner.label.as_deref(), owner.revoked), (Some("nightly"), true));
+    guard.release().await?;
+    Ok(())
+}
+
+/// The owner in a holder's node, once the holder has answered a request.
+async fn answered(client: &Client, node: &ZnodePath) -> Result<OwnerInfo> {
+    loop {
+        let data = client.data(node).await?.0;
+        if !data.starts_with(REQUEST) {
+            return OwnerInfo::from_data(&data).context("no owner");
+        }
+    }
+}
+
+/// Seen to fail with a request that leaves both out.
+async fn who_asks_and_why_is_told_to_the_holder_and_shown(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK);
+    let guard = lock.user("alice").why("restoring").build()?.acquire().await?;
+    guard.note_held_since(UNIX_EPOCH + Duration::from_secs(7));
+    assert_eq!(guard.revoke_request(), None);
+
+    let request = Revocation::new(&bob.client, &lock_path()).by("bob").reason("an upgrade");
+    assert_eq!(request.ask().await?, [guard.node().clone()]);
+    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    assert!(queue.entries[0].is_revoked());
+
+    guard.revoke_requested().await?;
+    let owner = answered(&bob.client, guard.node()).await?;
+    let told = guard.revoke_request().context("it was asked")?;
+    assert_eq!((told.by.as_deref(), told.reason.as_deref()), (Some("bob"), Some("an upgrade")));
+    assert_eq!((owner.revoked, owner.request.as_ref()), (true, Some(&told)));
+    assert_eq!((owner.user.as_deref(), owner.why.as_deref()), (Some("alice"), Some("restoring")));
+    assert_eq!(owner.held_since_unix_ms, Some(7_000), "the answer keeps it");
+    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    assert_eq!(queue.entries[0].revoke_request(), Some(told));
+    guard.release().await?;
+    Ok(())
+}
+
+/// Curator compares the data of the node with the request.
+///
+/// Seen to fail with a reason for those who wrote no owner.
+async fn a_holder_of_another_program_gets_the_plain_request(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let client = &alice.client;
+    client.ensure(&lock_path(), CreateMode::Container).await?;
+    let node = lock_path().child("_c_x-lock-")?;
+    let node = client.create(&node, "10.0.0.7", CreateMode::EphemeralSequential).await?.path;
+
+    let request = Revocation::new(client, &lock_path()).by("bob").reason("an upgrade");
+    assert_eq!(request.ask().await?, [node.clone()]);
+    assert_eq!(&client.data(&node).await?.0[..], REQUEST);
+    Ok(())
+}
+
+/// Seen to fail without the wait: the holder had not gone.
+async fn those_who_were_asked_are_waited_for(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
+    let request = Revocation::new(&bob.client, &lock_path());
+    let went = request.wait(Some(Duration::ZERO)).await?;
+    assert_eq!(went, [(node.clone(), RevokeOutcome::Stayed)]);
+    guard.verify().await?;
+
+    let giving_way = tokio::spawn(async move {
+        guard.revoke_requested().await?;
+        anyhow::Ok(guard.release().await?)
+    });
+    assert_eq!(request.wait(None).await?, [(node, RevokeOutcome::GaveWay)]);
+    giving_way.await??;
+    Ok(())
+}
+
+/// Seen to fail without the write.
+async fn since_when_it_is_held_is_noted(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let held = mutex(&alice)?.acquire().await?;
+    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    held.release().await?;
+    let guard = waiting.await??;
+    guard.note_held_since(UNIX_EPOCH + Duration::from_millis(1_500));
+    // The next answer comes after that of the note.
+    guard.verify().await?;
+    let owner =
+        OwnerInfo::from_data(&bob.client.data(guard.node()).await?.0).context("no owner")?;
+    assert_eq!((owner.held_since_unix_ms, owner.revoked), (Some(1_500), false));
+    guard.release().await?;
+    Ok(())
+}
+
+/// Seen to fail with a note at any version: the holder was never asked.
+async fn a_note_overwrites_no_request(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let guard = mutex(&alice)?.acquire().await?;
+    assert!(revoke_node(&bob.client, guard.node()).await?);
+    guard.note_held_since(UNIX_EPOCH);
+    guard.verify().await?;
+    assert_eq!(&bob.client.data(guard.node()).await?.0[..], REQUEST);
+    guard.revoke_requested().await?;
+    guard.release().await?;
+    Ok(())
+}
+
+/// Seen to fail with a note that writes the owner alone.
+async fn what_others_need_to_know_survives_a_note(backend: Backend) -> Result<()> {
+    let alice = backend.participant().await?;
+    let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK).obey_lock_delay().build()?;
+    let guard = lock.acquire().await?;
+    guard.note_held_since(UNIX_EPOCH);
+    guard.verify().await?;
+    let data = alice.client.data(guard.node()).await?.0;
+    let fields: serde_json::Value = serde_json::from_slice(&data)?;
+    assert_eq!(fields["obeys_lock_delay"], true, "{fields}");
+    assert_eq!(fields["held_since_unix_ms"], 0, "{fields}");
     guard.release().await?;
     Ok(())
 }

@@ -103,6 +103,7 @@ fn word(outcome: revoke::RevokeOutcome) -> &'static str {
     match outcome {
         revoke::RevokeOutcome::GaveWay => "gave-way",
         revoke::RevokeOutcome::Forced => "forced",
+        _ => "stayed",
     }
 }
 

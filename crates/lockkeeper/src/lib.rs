@@ -115,7 +115,7 @@ pub use names::{ClaimError, NameClaim, NameHolder, Names, NamesBuilder};
 pub use once::{
     Begun, IfUnfinished, Once, OnceBuilder, OnceEnd, OnceError, OnceKey, OnceRecord, OnceRun, Tick,
 };
-pub use owner_info::OwnerInfo;
+pub use owner_info::{OwnerInfo, RevokeRequest};
 pub use profile::{Kind, Profile, Usage};
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};
 pub use values::{

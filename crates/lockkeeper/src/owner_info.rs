@@ -6,10 +6,16 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// The longest text that a contender says of itself, and the longest reason of a request to release a lock,
+/// in bytes. Longer ones are cut.
+pub(crate) const LONGEST_TEXT: usize = 1024;
+
 /// Who a contender is: the data of its node, as JSON.
 ///
-/// Nothing is decided by it.
+/// Nothing is decided by it. With [`Profile::Kazoo`](crate::Profile::Kazoo) a node that has a label
+/// contains the label alone, as kazoo's programs show it: all the rest is lost there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct OwnerInfo {
     /// The name of the host.
     pub host: String,
@@ -20,9 +26,44 @@ pub struct OwnerInfo {
     /// What the user calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The person for whom the program runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What the lock is taken for, in the person's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Since when the lock is held, in milliseconds since 1970 by the holder's clock, if the holder
+    /// [has noted that](crate::Guard::note_held_since).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since_unix_ms: Option<u64>,
     /// Whether the holder has seen a request to release the lock, and still holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revoked: bool,
+    /// The request that the holder has seen, if that said more than the request itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RevokeRequest>,
+}
+
+/// Who asks a holder to release a lock, and why.
+///
+/// Texts are cut after 1,024 bytes. [`Revocation`](crate::revoke::Revocation) sends one, and
+/// [`Guard::revoke_request`](crate::Guard::revoke_request) tells the holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RevokeRequest {
+    /// Who asks, such as `ann on db1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A text that a person wrote, cut if it is too long; `None` if it is empty.
+pub(crate) fn bounded(text: impl Into<String>) -> Option<String> {
+    let mut text = text.into();
+    text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    (!text.is_empty()).then_some(text)
 }
 
 impl OwnerInfo {
@@ -35,7 +76,7 @@ impl OwnerInfo {
             pid: std::process::id(),
             program: program.to_string_lossy().into_owned(),
             label,
-            revoked: false,
+            ..Self::default()
         }
     }
 
@@ -72,6 +113,22 @@ mod tests {
             assert_eq!(owner.pid, std::process::id());
             assert!(!owner.host.is_empty() && !owner.program.is_empty());
         }
+    }
+
+    #[test]
+    fn data_without_the_later_fields_is_read_and_written_as_it_was() {
+        let old = r#"{"host":"db1","pid":7,"program":"backup.sh","label":"nightly"}"#;
+        let owner = OwnerInfo::from_data(old.as_bytes()).unwrap();
+        assert_eq!((owner.label.as_deref(), owner.why.as_deref()), (Some("nightly"), None));
+        assert_eq!(owner.to_data(), old);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(bounded(""), None);
+        assert_eq!(bounded("a"), Some("a".to_owned()));
+        let cut = bounded("漢".repeat(LONGEST_TEXT)).unwrap();
+        assert!(cut.len() <= LONGEST_TEXT && cut.chars().all(|c| c == '漢'), "{cut}");
     }
 
     #[test]

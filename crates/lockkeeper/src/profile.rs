@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use bytes::Bytes;
 use lockkeeper_client::{CreateMode, Sequence, SessionId, Stat};
 use uuid::Uuid;
-
-use crate::owner_info::OwnerInfo;
 
 /// What a contender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,15 +114,6 @@ impl Profile {
     /// (`Lock.acquire(ephemeral=False)`), which only a release deletes.
     pub(crate) fn is_contender(self, stat: &Stat) -> bool {
         self == Self::Kazoo || stat.ephemeral_owner != SessionId::NONE
-    }
-
-    /// What a contender's node says of its owner: for kazoo, whose programs show it as the
-    /// contender's identifier, the name alone if there is one.
-    pub(crate) fn data(self, label: Option<String>) -> Bytes {
-        match (self, label) {
-            (Self::Kazoo, Some(label)) => label.into(),
-            (_, label) => OwnerInfo::current(label).to_data(),
-        }
     }
 
     /// The beginning of the name of a new contender, which nobody else will ever use.

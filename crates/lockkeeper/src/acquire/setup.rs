@@ -1,10 +1,12 @@
 //! The options that all locks have, under the same names.
 
+use bytes::Bytes;
 use lockkeeper_client::Client;
 
 use crate::acquire::entrance::Entrance;
 use crate::contender::terms::Terms;
 use crate::error::BuildError;
+use crate::owner_info::OwnerInfo;
 use crate::profile::{Kind, Profile};
 
 /// The options that all locks have.
@@ -12,12 +14,37 @@ use crate::profile::{Kind, Profile};
 pub(crate) struct Setup {
     pub(crate) client: Client,
     pub(crate) profile: Profile,
+    pub(crate) about: About,
+}
+
+/// What the user of a lock says of its holder, for people.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
     pub(crate) label: Option<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) why: Option<String>,
+}
+
+impl About {
+    /// This process with what is said of it.
+    pub(crate) fn owner(self) -> OwnerInfo {
+        let Self { label, user, why } = self;
+        OwnerInfo { user, why, ..OwnerInfo::current(label) }
+    }
+
+    /// What a contender's node says of its owner: for kazoo, whose programs show it as the contender's
+    /// identifier, the label alone if there is one.
+    pub(crate) fn data(self, profile: Profile) -> Bytes {
+        match (profile, self.label) {
+            (Profile::Kazoo, Some(label)) => label.into(),
+            (_, label) => Self { label, ..self }.owner().to_data(),
+        }
+    }
 }
 
 impl Setup {
     pub(crate) fn new(client: &Client) -> Self {
-        Self { client: client.clone(), profile: Profile::default(), label: None }
+        Self { client: client.clone(), profile: Profile::default(), about: About::default() }
     }
 
     pub(crate) fn entrance(
@@ -26,7 +53,7 @@ impl Setup {
         kinds: &'static [Kind],
     ) -> Result<Entrance, BuildError> {
         let terms = Terms::new(BuildError::check(path)?, self.profile, kinds);
-        let data = self.profile.data(self.label);
+        let data = self.about.data(self.profile);
         Ok(Entrance { client: self.client, terms, data })
     }
 }
@@ -59,7 +86,23 @@ macro_rules! setup_option {
     (label) => {
         /// What the holder is called where the queue is shown to people.
         pub fn label(mut self, label: impl Into<String>) -> Self {
-            self.setup.label = Some(label.into());
+            self.setup.about.label = Some(label.into());
+            self
+        }
+    };
+    (user) => {
+        /// The person for whom the lock is taken, where the queue is shown to people. An empty text is none,
+        /// and a long one is cut after 1,024 bytes. With `Profile::Kazoo` and a label it is shown nowhere.
+        pub fn user(mut self, user: impl Into<String>) -> Self {
+            self.setup.about.user = $crate::owner_info::bounded(user);
+            self
+        }
+    };
+    (why) => {
+        /// What the lock is taken for, where the queue is shown to people. An empty text is none, and a
+        /// long one is cut after 1,024 bytes. With `Profile::Kazoo` and a label it is shown nowhere.
+        pub fn why(mut self, why: impl Into<String>) -> Self {
+            self.setup.about.why = $crate::owner_info::bounded(why);
             self
         }
     };

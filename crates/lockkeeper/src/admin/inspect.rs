@@ -16,16 +16,16 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, Error, ErrorCode, Instant, Reply, SessionId, Stat, WatchedReply, ZnodePath, Zxid,
-    present,
+    AddWatchMode, Client, Error, ErrorCode, Instant, Reply, SessionId, Stat, WatchLost,
+    WatchStream, WatchedReply, ZnodePath, Zxid, present,
 };
 
-use crate::acquire::lock_delay::{lock_marked_by, obeys};
+use crate::acquire::lock_delay::{lock_marked_by, mark_of, obeys};
 use crate::admin::due_delay::PendingListing;
 use crate::beside::{DELAY, ONCE, lock_beside};
 use crate::contender::order::{Place, Standing, WaitQueue};
-use crate::guard::revocation::REQUEST;
-use crate::owner_info::OwnerInfo;
+use crate::guard::revocation::asked;
+use crate::owner_info::{OwnerInfo, RevokeRequest};
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
 use crate::retry::retry_pause;
@@ -175,6 +175,35 @@ impl Queue {
         self.entries.iter().filter(|entry| entry.holds)
     }
 
+    /// Why a contender waits: those ahead of it that it must wait for, first to last, by index in
+    /// [`Queue::entries`]. None if it is the first, holds, or waits for a lock delay only. Permits are counted,
+    /// so one that wants some waits for all together that are ahead of it. Kinds that another library has
+    /// are compared as ours are.
+    pub fn blockers(&self, index: usize) -> impl Iterator<Item = usize> {
+        let waits = self.entries.get(index).filter(|entry| !entry.holds);
+        let kind = waits.map(|entry| entry.kind);
+        let is_ahead = move |entry: &Entry| {
+            kind.is_some_and(|kind| match (kind.permits(), entry.kind.permits()) {
+                (Some(_), Some(_)) => true,
+                _ => kind.is_blocked_by(entry.kind),
+            })
+        };
+        let ahead = self.entries.iter().take(index).enumerate();
+        ahead.filter(move |(_, entry)| is_ahead(entry)).map(|(index, _)| index)
+    }
+
+    /// Whether a contender waits for the lock delay that is due: it would hold without one.
+    pub fn waits_for_delay(&self, index: usize) -> bool {
+        let waits = self.entries.get(index).is_some_and(|entry| !entry.holds);
+        waits && self.delay.is_some() && self.blockers(index).next().is_none()
+    }
+
+    /// How many permits no holder has, of a semaphore whose number is known.
+    pub fn free_permits(&self) -> Option<u32> {
+        let held = self.holders().filter_map(|entry| entry.kind.permits());
+        self.permits.map(|all| held.fold(all, u32::saturating_sub))
+    }
+
     /// Those who wait, first to last.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| !entry.holds)
@@ -238,6 +267,73 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
             }
         }
         due = Some((delay, rewinds, since));
+    }
+}
+
+/// Tells when the queue of a lock may have changed, or the locks below a path.
+///
+/// To follow a queue, make one, look with [`Queue::inspect`] or [`queues`], and look again after each
+/// [`QueueWatch::changed`]. Dropping it ends the watches.
+#[derive(Debug)]
+#[must_use = "the watches are gone when this is dropped"]
+pub struct QueueWatch {
+    below: WatchStream,
+    /// The mark of a lock delay; none where there can be none, as beside `/`.
+    mark: Option<WatchStream>,
+}
+
+impl QueueWatch {
+    /// Watches the path, what is below it, and the mark of a lock delay beside it, whether they exist or
+    /// not. Costs one round trip, and then one event for each change of a node: on a path with much traffic
+    /// below it, that is much. Needs servers 3.6 or newer.
+    ///
+    /// # Errors
+    /// If a request fails.
+    ///
+    /// # Session loss
+    /// Fails, as a [`Reply`] does. Later it ends the watches; see [`QueueWatch::changed`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn new(client: &Client, path: &ZnodePath) -> Result<Self, Error> {
+        let below = client.watch(path, AddWatchMode::PersistentRecursive);
+        if path.is_root() {
+            return Ok(Self { below: below.await?, mark: None });
+        }
+        let mark = mark_of(path);
+        let (below, mark) = tokio::join!(below, client.watch(&mark, AddWatchMode::Persistent));
+        Ok(Self { below: below?, mark: Some(mark?) })
+    }
+
+    /// Waits until something may have changed since the last call: a node has, or the connection was lost
+    /// and is back. Changes that have been told already count as one. Makes no request.
+    ///
+    /// # Errors
+    /// Why the watches have ended; make another one then.
+    ///
+    /// # Session loss
+    /// Ends it with [`WatchLost::SessionEnded`].
+    ///
+    /// # Cancel safety
+    /// Safe: no change is lost.
+    pub async fn changed(&mut self) -> Result<(), WatchLost> {
+        let Self { below, mark } = self;
+        let beside = async {
+            match mark {
+                Some(mark) => mark.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            told = below.next() => told?,
+            told = beside => told?,
+        };
+        while self.below.try_next()?.is_some() {}
+        if let Some(mark) = &mut self.mark {
+            while mark.try_next()?.is_some() {}
+        }
+        Ok(())
     }
 }
 
@@ -375,7 +471,14 @@ impl Queues {
 impl Entry {
     /// Whether it has been asked to give way, as far as the node tells.
     pub fn is_revoked(&self) -> bool {
-        self.data == REQUEST || self.owner.as_ref().is_some_and(|owner| owner.revoked)
+        asked(&self.data).is_some() || self.owner.as_ref().is_some_and(|owner| owner.revoked)
+    }
+
+    /// What it was asked: who asks it to give way, and why. `None` if it was not asked, or the request said
+    /// no more than that.
+    pub fn revoke_request(&self) -> Option<RevokeRequest> {
+        let seen = || self.owner.as_ref().and_then(|owner| owner.request.clone());
+        asked(&self.data).filter(|request| *request != RevokeRequest::default()).or_else(seen)
     }
 
     /// For how long it has been in the queue, if the server's clock and ours agree.
@@ -582,6 +685,39 @@ mod tests {
         let (entries, _) = seen.entries(&queue, None);
         let holders = entries.iter().filter(|entry| entry.holds);
         holders.map(|entry| entry.node.name().to_owned()).collect()
+    }
+
+    /// A queue with these contenders, of which some hold.
+    fn queue(contenders: &[(Kind, bool)]) -> Queue {
+        let path = ZnodePath::new("/lock").unwrap();
+        let node = |index: usize| path.child(&format!("n{index}")).unwrap();
+        let entries = contenders.iter().enumerate();
+        let entries = entries.map(|(index, (kind, holds))| entry(*kind, *holds, node(index), None));
+        Queue { entries: entries.collect(), ..Queue::empty(&path) }
+    }
+
+    fn blockers(queue: &Queue) -> Vec<Vec<usize>> {
+        (0..queue.entries.len()).map(|index| queue.blockers(index).collect()).collect()
+    }
+
+    #[test]
+    fn who_waits_is_blocked_by_those_ahead_that_do_not_go_together_with_it() {
+        use Kind::{Exclusive, Read, Write};
+        let (nothing, holds, waits) = (Vec::new, true, false);
+        let mutex = queue(&[(Exclusive, holds), (Exclusive, waits), (Exclusive, waits)]);
+        assert_eq!(blockers(&mutex), [nothing(), vec![0], vec![0, 1]]);
+        let rw = queue(&[(Read, holds), (Read, holds), (Write, waits), (Read, waits)]);
+        assert_eq!(blockers(&rw), [nothing(), nothing(), vec![0, 1], vec![2]]);
+    }
+
+    #[test]
+    fn permits_are_counted() {
+        let permits = Kind::Permits;
+        let mut semaphore = queue(&[(permits(2), true), (permits(2), false), (permits(1), false)]);
+        assert_eq!(semaphore.free_permits(), None, "their number is unknown");
+        semaphore.permits = Some(3);
+        assert_eq!(semaphore.free_permits(), Some(1));
+        assert_eq!(blockers(&semaphore), [vec![], vec![0], vec![0, 1]]);
     }
 
     /// Those who have left are in nobody's way; if all have, the listing is all that is known.

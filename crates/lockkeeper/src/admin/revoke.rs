@@ -14,7 +14,8 @@
 //! # Znodes
 //!
 //! The data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker` sets it and its
-//! `InterProcessMutex.makeRevocable` sees it. A guard that sees the mark writes back what the node said of
+//! `InterProcessMutex.makeRevocable` sees it. With a [`Revocation`] that says who asks or why, the data of a
+//! node that one of our programs made is `__REVOKE__` and then a JSON object with `by` and `reason`. A guard that sees the mark writes back what the node said of
 //! its owner, so that people see who ignores it.
 //!
 //! # Cost
@@ -49,16 +50,183 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Error, ErrorCode, EventKind, Stat, ZnodePath, Zxid, present};
 
 use crate::admin::inspect::{Entry, Queue};
+use crate::guard::revocation;
+use crate::owner_info::{RevokeRequest, bounded};
 use crate::retry::retry_pause;
 
 pub use crate::guard::revocation::REQUEST;
 
 /// How a holder that was asked to go went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RevokeOutcome {
     /// By itself.
     GaveWay,
     /// Its node was deleted.
+    Forced,
+    /// It has not gone in time.
+    Stayed,
+}
+
+/// A request to the holders of a lock that says who asks, and why.
+///
+/// Holders on this library read both with [`Guard::revoke_request`](crate::Guard::revoke_request). Holders
+/// on other libraries, and those whose node has no [`OwnerInfo`](crate::OwnerInfo), get the plain request.
+#[derive(Clone, Debug)]
+#[must_use = "no holder is asked before `ask`, `wait` or `force_after`"]
+pub struct Revocation {
+    client: Client,
+    path: ZnodePath,
+    request: RevokeRequest,
+}
+
+impl Revocation {
+    /// A request to those who hold the lock at `path`. Sends nothing yet.
+    pub fn new(client: &Client, path: &ZnodePath) -> Self {
+        let request = RevokeRequest::default();
+        Self { client: client.clone(), path: path.clone(), request }
+    }
+
+    /// Says who asks, such as `ann on db1`. An empty text is none, and a long one is cut after 1,024 bytes.
+    pub fn by(mut self, by: impl Into<String>) -> Self {
+        self.request.by = bounded(by);
+        self
+    }
+
+    /// Says why. An empty text is none, and a long one is cut after 1,024 bytes.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.request.reason = bounded(reason);
+        self
+    }
+
+    /// Asks as [`revoke`] does, with the same costs. Returns the nodes of those who were asked.
+    ///
+    /// # Errors
+    /// If a request fails.
+    ///
+    /// # Session loss
+    /// Fails, as a [`Reply`](crate::Reply) does; some may have been asked.
+    ///
+    /// # Cancel safety
+    /// Some may have been asked.
+    pub async fn ask(&self) -> Result<Vec<ZnodePath>, Error> {
+        let holders = self.ask_holders().await?;
+        let asked = holders.into_iter().filter(|holder| holder.is_asked);
+        Ok(asked.map(|holder| holder.node).collect())
+    }
+
+    /// Asks, and waits until those who were asked have gone: for at most `limit`, or until they have if there
+    /// is none. Returns how each one went; a holder that cannot be asked is left out. Costs what [`revoke`]
+    /// costs, and one round trip to watch each.
+    ///
+    /// # Errors
+    /// If a request fails.
+    ///
+    /// # Session loss
+    /// Fails if a request has no answer yet, and else waits on in the next session. Those who were asked stay
+    /// asked.
+    ///
+    /// # Cancel safety
+    /// Those who were asked stay asked.
+    pub async fn wait(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
+        let mut holders = self.ask_holders().await?;
+        holders.retain(|holder| holder.is_asked);
+        self.see_off(holders, limit, Stayers::Stay).await
+    }
+
+    /// Asks, and takes the lock from those who have not gone within `grace`, as [`revoke_within`] does,
+    /// with the same costs. Returns how each one went.
+    ///
+    /// # Errors
+    /// If a request fails.
+    ///
+    /// # Session loss
+    /// As [`revoke_within`].
+    ///
+    /// # Cancel safety
+    /// Those who were asked stay asked. Those whose grace time is over may have been forced.
+    pub async fn force_after(
+        &self,
+        grace: Duration,
+    ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
+        let holders = self.ask_holders().await?;
+        self.see_off(holders, Some(grace), Stayers::Forced).await
+    }
+
+    /// Asks the holders of a lock that can be asked. Those who have gone meanwhile are left out.
+    async fn ask_holders(&self) -> Result<Vec<Holder>, Error> {
+        let Self { client, path, request } = self;
+        loop {
+            let Some(queue) = Queue::inspect(client, path).await? else { return Ok(Vec::new()) };
+            let is_node = queue.is_node();
+            let ask = |entry: &Entry| {
+                let created = (is_node && entry.is_readable).then_some(entry.token.zxid());
+                // The name may be another holder's by now.
+                let version = is_node.then_some(entry.version);
+                let data = revocation::ask(entry.owner.as_ref(), request);
+                let ask = || client.set_data(&entry.node, data, version);
+                let asked = (!is_node || is_ours(entry)).then(ask);
+                (entry.node.clone(), created, asked)
+            };
+            let asked: Vec<_> = queue.holders().map(ask).collect();
+
+            let mut holders = Vec::with_capacity(asked.len());
+            let mut has_changed = false;
+            for (node, created, asked) in asked {
+                let is_asked = asked.is_some();
+                let is_there = match asked {
+                    None => true,
+                    Some(reply) => match reply.await {
+                        Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
+                            has_changed = true;
+                            false
+                        }
+                        answer => applied(answer)?,
+                    },
+                };
+                if is_there {
+                    holders.push(Holder { node, created, is_asked });
+                }
+            }
+            if !has_changed {
+                return Ok(holders);
+            }
+        }
+    }
+
+    /// Waits until they have gone, and sees to those who have not.
+    async fn see_off(
+        &self,
+        holders: Vec<Holder>,
+        limit: Option<Duration>,
+        stayers: Stayers,
+    ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
+        let client = &self.client;
+        // One time for all, however many there are.
+        let end = client.now() + limit.unwrap_or(Duration::MAX);
+        let mut went = Vec::with_capacity(holders.len());
+        for holder in holders {
+            let left = end.since(client.now());
+            let outcome = match tokio::time::timeout(left, gone(client, &holder)).await {
+                Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
+                Err(_) if stayers == Stayers::Stay => RevokeOutcome::Stayed,
+                // Gone in the meantime: by itself, as nobody else would.
+                Err(_) if !force(client, &holder).await? => RevokeOutcome::GaveWay,
+                Err(_) => RevokeOutcome::Forced,
+            };
+            went.push((holder.node, outcome));
+        }
+        Ok(went)
+    }
+}
+
+/// What becomes of those who have not gone in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stayers {
+    Stay,
     Forced,
 }
 
@@ -83,9 +251,7 @@ pub enum RevokeOutcome {
 /// # Cancel safety
 /// Some may have been asked.
 pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>, Error> {
-    let holders = ask_holders(client, path).await?;
-    let asked = holders.into_iter().filter(|holder| holder.is_asked);
-    Ok(asked.map(|holder| holder.node).collect())
+    Revocation::new(client, path).ask().await
 }
 
 /// A holder that is to go.
@@ -94,45 +260,6 @@ struct Holder {
     /// The transaction that created its node, if the name of the node is used again and again.
     created: Option<Zxid>,
     is_asked: bool,
-}
-
-/// Asks the holders of a lock that can be asked. Those who have gone meanwhile are left out.
-async fn ask_holders(client: &Client, path: &ZnodePath) -> Result<Vec<Holder>, Error> {
-    loop {
-        let Some(queue) = Queue::inspect(client, path).await? else { return Ok(Vec::new()) };
-        let is_node = queue.is_node();
-        let ask = |entry: &Entry| {
-            let created = (is_node && entry.is_readable).then_some(entry.token.zxid());
-            // The name may be another holder's by now.
-            let version = is_node.then_some(entry.version);
-            let request = || client.set_data(&entry.node, REQUEST, version);
-            let asked = (!is_node || is_ours(entry)).then(request);
-            (entry.node.clone(), created, asked)
-        };
-        let asked: Vec<_> = queue.holders().map(ask).collect();
-
-        let mut holders = Vec::with_capacity(asked.len());
-        let mut has_changed = false;
-        for (node, created, asked) in asked {
-            let is_asked = asked.is_some();
-            let is_there = match asked {
-                None => true,
-                Some(reply) => match reply.await {
-                    Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
-                        has_changed = true;
-                        false
-                    }
-                    answer => applied(answer)?,
-                },
-            };
-            if is_there {
-                holders.push(Holder { node, created, is_asked });
-            }
-        }
-        if !has_changed {
-            return Ok(holders);
-        }
-    }
 }
 
 /// Whether one of our programs made a node.
@@ -176,21 +303,7 @@ pub async fn revoke_within(
     path: &ZnodePath,
     grace: Duration,
 ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
-    let holders = ask_holders(client, path).await?;
-    // One grace time for all, however many there are.
-    let end = client.now() + grace;
-    let mut went = Vec::with_capacity(holders.len());
-    for holder in holders {
-        let left = end.since(client.now());
-        let outcome = match tokio::time::timeout(left, gone(client, &holder)).await {
-            Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
-            // Gone in the meantime: by itself, as nobody else would.
-            Err(_) if !force(client, &holder).await? => RevokeOutcome::GaveWay,
-            Err(_) => RevokeOutcome::Forced,
-        };
-        went.push((holder.node, outcome));
-    }
-    Ok(went)
+    Revocation::new(client, path).force_after(grace).await
 }
 
 /// Waits until a holder's node is gone.

@@ -2,10 +2,14 @@
 
 /// Who holds a lock, and who waits, as [`crate::inspect`].
 pub mod inspect {
-    use lockkeeper_client::{Error, ZnodePath};
+    use std::sync::Arc;
 
-    use crate::admin::inspect::{Queue, Queues};
+    use lockkeeper_client::{Error, WatchLost, ZnodePath};
+
+    use crate::admin::inspect::{self as waited, Queue, Queues};
     use crate::blocking::client::Client;
+    use crate::blocking::forward::waits_mut;
+    use crate::blocking::runtime::Runtime;
 
     /// As [`Queue::inspect`].
     ///
@@ -20,7 +24,7 @@ pub mod inspect {
     /// # Errors
     /// As [`crate::inspect::queues`].
     pub fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error> {
-        client.wait(crate::admin::inspect::queues(client.as_async(), below))
+        client.wait(waited::queues(client.as_async(), below))
     }
 
     /// As [`crate::inspect::wait_until_free`].
@@ -28,18 +32,45 @@ pub mod inspect {
     /// # Errors
     /// As [`crate::inspect::wait_until_free`].
     pub fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Error> {
-        client.wait(crate::admin::inspect::wait_until_free(client.as_async(), path))
+        client.wait(waited::wait_until_free(client.as_async(), path))
+    }
+
+    /// Tells when a queue may have changed, as [`crate::inspect::QueueWatch`].
+    #[derive(Debug)]
+    #[must_use = "the watches are gone when this is dropped"]
+    pub struct QueueWatch {
+        inner: waited::QueueWatch,
+        runtime: Arc<Runtime>,
+    }
+
+    impl QueueWatch {
+        /// As [`crate::inspect::QueueWatch::new`].
+        ///
+        /// # Errors
+        /// As [`crate::inspect::QueueWatch::new`].
+        pub fn new(client: &Client, path: &ZnodePath) -> Result<Self, Error> {
+            let inner = client.wait(waited::QueueWatch::new(client.as_async(), path))?;
+            Ok(Self { inner, runtime: Arc::clone(&client.runtime) })
+        }
+    }
+
+    waits_mut! { QueueWatch, "inspect::QueueWatch":
+        /// Waits until something may have changed.
+        changed() -> Result<(), WatchLost>;
     }
 }
 
 /// Asking holders to give a lock back, and taking it by force, as [`crate::revoke`].
 pub mod revoke {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use lockkeeper_client::{Error, ZnodePath};
 
     use crate::admin::revoke::{self as waited, RevokeOutcome};
     use crate::blocking::client::Client;
+    use crate::blocking::forward::waits;
+    use crate::blocking::runtime::Runtime;
 
     /// As [`crate::revoke::revoke`].
     ///
@@ -67,5 +98,40 @@ pub mod revoke {
         grace: Duration,
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         client.wait(waited::revoke_within(client.as_async(), path, grace))
+    }
+
+    /// A request to the holders of a lock that says who asks, and why, as [`crate::revoke::Revocation`].
+    #[derive(Clone, Debug)]
+    #[must_use = "no holder is asked before `ask`, `wait` or `force_after`"]
+    pub struct Revocation {
+        inner: waited::Revocation,
+        runtime: Arc<Runtime>,
+    }
+
+    impl Revocation {
+        /// As [`crate::revoke::Revocation::new`].
+        pub fn new(client: &Client, path: &ZnodePath) -> Self {
+            let inner = waited::Revocation::new(client.as_async(), path);
+            Self { inner, runtime: Arc::clone(&client.runtime) }
+        }
+
+        /// As [`crate::revoke::Revocation::by`].
+        pub fn by(self, by: impl Into<String>) -> Self {
+            Self { inner: self.inner.by(by), runtime: self.runtime }
+        }
+
+        /// As [`crate::revoke::Revocation::reason`].
+        pub fn reason(self, reason: impl Into<String>) -> Self {
+            Self { inner: self.inner.reason(reason), runtime: self.runtime }
+        }
+    }
+
+    waits! { Revocation, "revoke::Revocation":
+        /// Asks the holders.
+        ask() -> Result<Vec<ZnodePath>, Error>;
+        /// Asks, and waits until those who were asked have gone.
+        wait(limit: Option<Duration>) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error>;
+        /// Asks, and takes the lock from those who have not gone in time.
+        force_after(grace: Duration) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error>;
     }
 }

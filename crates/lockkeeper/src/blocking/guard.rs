@@ -1,9 +1,11 @@
 //! Guards whose methods wait.
 
+#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lockkeeper_client::{Instant, SessionId, ZnodePath};
 
@@ -15,6 +17,7 @@ use crate::guard;
 use crate::guard::state::State;
 use crate::locks::{self, Owner};
 use crate::names;
+use crate::owner_info::RevokeRequest;
 use crate::token::FencingToken;
 
 /// Any guard of this crate, whose methods wait. What a holder may believe and do is described at
@@ -94,6 +97,8 @@ same! { Guard<G> where [G: Deref<Target = guard::Guard>], "Guard":
     is_held() -> bool;
     deadline() -> Option<Instant>;
     remaining() -> Duration;
+    revoke_request() -> Option<RevokeRequest>;
+    note_held_since(since: SystemTime);
 }
 
 waits! { Guard<G> where [G: Deref<Target = guard::Guard>], "Guard":

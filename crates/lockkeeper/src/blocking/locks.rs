@@ -98,6 +98,8 @@ made! {
         profile(profile: Profile);
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
+        user(user: impl Into<String>);
+        why(why: impl Into<String>);
         linger(period: Duration);
         cohort(holders: u32, time: Duration);
         lock_delay(delay: Duration);
@@ -107,6 +109,8 @@ made! {
         profile(profile: Profile);
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
+        user(user: impl Into<String>);
+        why(why: impl Into<String>);
         linger(period: Duration);
         cohort(holders: u32, time: Duration);
         lock_delay(delay: Duration);
@@ -116,16 +120,22 @@ made! {
         profile(profile: Profile);
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
+        user(user: impl Into<String>);
+        why(why: impl Into<String>);
     }
     Semaphore SemaphoreBuilder(path: &str, permits: u32) {
         profile(profile: impl Into<SemaphoreProfile>);
         accept_other_permits();
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
+        user(user: impl Into<String>);
+        why(why: impl Into<String>);
     }
     ExclusiveNode ExclusiveNodeBuilder(path: &str) {
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
+        user(user: impl Into<String>);
+        why(why: impl Into<String>);
         owner(owner: &Owner);
     }
     MultiLock MultiLockBuilder<'a>(paths: impl IntoIterator<Item = &'a str>) {
@@ -133,6 +143,8 @@ made! {
         acl(acl: &DefaultAcl);
         label(label: impl Into<String>);
         obey_lock_delay();
+        user(user: impl Into<String>);
+        why(why: impl Into<String>);
     }
 }
 

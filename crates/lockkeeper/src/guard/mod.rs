@@ -33,6 +33,7 @@ use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::proving::{Proof, Proofs, prove};
 use crate::guard::state::{State, Unheld, is_proven, judge, unproven};
+use crate::owner_info::RevokeRequest;
 use crate::token::FencingToken;
 
 /// A held lock, with a deadline until which it is certain to be held.
@@ -59,6 +60,17 @@ struct GuardInner {
     lost: SetOnce<LossReason>,
     /// Whether a request to release the lock was seen.
     revoking: AtomicBool,
+    /// What is in its node besides what was there when it was created.
+    notes: std::sync::Mutex<Notes>,
+}
+
+/// What a holder writes into its node, and what others have.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The last request to release the lock.
+    request: Option<RevokeRequest>,
+    /// Since when the lock is held.
+    held_since_unix_ms: Option<u64>,
 }
 
 impl Guard {
@@ -105,6 +117,7 @@ impl Guard {
             token: FencingToken::new(owned.node.stat.czxid),
             lost: SetOnce::new(),
             revoking: AtomicBool::new(false),
+            notes: std::sync::Mutex::default(),
             owned,
         }))
     }

@@ -1,19 +1,23 @@
 //! What a holder can wait for: the loss of the lock, a jeopardy and its end, and a request to release it.
 
+#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Error, ErrorCode, EventKind, Stat, Status, WatchEvent, WatchLost, Watcher,
+    Error, ErrorCode, EventKind, NameUse, Stat, Status, WatchEvent, WatchLost, Watcher,
 };
 use tokio::sync::watch;
 
 use super::Guard;
 use crate::contender::watches::first_event;
 use crate::error::LossReason;
-use crate::guard::revocation::{self, REQUEST};
+use crate::guard::revocation;
 use crate::guard::state::{State, is_proven};
+use crate::owner_info::RevokeRequest;
 use crate::retry::retry_pause;
 
 /// The watches of one who waits for the loss of a lock.
@@ -125,6 +129,44 @@ impl Guard {
             biased;
             () = self.asked_for() => Ok(()),
             reason = self.lost() => Err(reason),
+        }
+    }
+
+    /// Who has asked for the lock last, and why, as far as the request said. `None` if no request was seen:
+    /// [`Guard::revoke_requested`] waits for one, and [`Guard::lost`] and [`Guard::run`] notice one too. Asks no
+    /// server.
+    pub fn revoke_request(&self) -> Option<RevokeRequest> {
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
+    }
+
+    /// Notes in the holder's node since when the lock is held, for people who look at the queue
+    /// ([`OwnerInfo::held_since_unix_ms`](crate::OwnerInfo)): the servers do not know when a contender that
+    /// waited was granted the lock. `since` is by the clock of this machine.
+    ///
+    /// Costs one write, which is not waited for, and one event and one read for the contender that waits for
+    /// this holder. It is left out, and people then see only since when the holder is in line, if the node
+    ///
+    /// - was written to after it was created, as by a request to release the lock;
+    /// - has no [`OwnerInfo`](crate::OwnerInfo) in it, as with a label in kazoo's profile;
+    /// - may be another holder's later: that of a [`Mutex`](crate::Mutex) with `linger` or `cohort`, of an
+    ///   [`ExclusiveNode`](crate::ExclusiveNode), or of a name.
+    ///
+    /// Do not use it in an election in which Curator's `LeaderLatch` takes part, for the reason given at
+    /// [`revoke`](crate::revoke::revoke).
+    pub fn note_held_since(&self, since: SystemTime) {
+        let owned = &self.0.owned;
+        if self.0.is_shared || owned.name != NameUse::Once || !self.is_held() {
+            return;
+        }
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = u64::try_from(since.as_millis()).ok();
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).held_since_unix_ms = since;
+
+        let noted = revocation::changed(&owned.data, |owner| owner.held_since_unix_ms = since);
+        if let Some(data) = noted {
+            // Nothing depends on the reply.
+            let version = owned.node.stat.version;
+            drop(self.client().set_data(self.node(), data, Some(version)));
         }
     }
 
@@ -255,14 +297,25 @@ impl Guard {
     }
 
     fn look_for_revocation(&self, data: &Bytes, stat: &Stat) -> bool {
-        if data != REQUEST {
-            return false;
-        }
+        let Some(request) = revocation::asked(data) else { return false };
+        let says_more = request != RevokeRequest::default();
+        let held_since = {
+            let mut notes = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.request = Some(request.clone());
+            notes.held_since_unix_ms
+        };
         self.0.revoking.store(true, Ordering::Release);
+
         // The request has arrived, and the owner's data shows who ignores it. The version is named,
         // because another future may have answered already. Nothing depends on the reply.
-        let owner = revocation::answer(&self.0.owned.data);
-        drop(self.client().set_data(self.node(), owner, Some(stat.version)));
+        let before = &self.0.owned.data;
+        let answer = revocation::changed(before, |owner| {
+            owner.revoked = true;
+            owner.held_since_unix_ms = held_since;
+            owner.request = says_more.then_some(request);
+        });
+        let answer = answer.unwrap_or_else(|| before.clone());
+        drop(self.client().set_data(self.node(), answer, Some(stat.version)));
         true
     }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::acquire::entrance::within;
 use crate::acquire::reentry::{OwnerEntry, OwnerHold};
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::setup::{About, Setup, setup_options};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
 use crate::guard::owned_node::OwnedNode;
@@ -80,7 +80,7 @@ pub struct ExclusiveNode {
     client: Client,
     path: ZnodePath,
     owner: Owner,
-    label: Option<String>,
+    about: About,
     waits_for: WaitsFor,
     warned: Warned,
 }
@@ -117,7 +117,7 @@ pub struct ExclusiveNodeBuilder {
     warned: Warned,
 }
 
-setup_options!(ExclusiveNodeBuilder: acl, label);
+setup_options!(ExclusiveNodeBuilder: acl, label, user, why);
 
 impl ExclusiveNodeBuilder {
     /// Who enters by this handle, and may have other ways in. Default: a new owner. Without a
@@ -144,10 +144,10 @@ impl ExclusiveNodeBuilder {
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<ExclusiveNode, BuildError> {
         let path = BuildError::check(&self.path)?;
-        let Setup { client, label, .. } = self.setup;
+        let Setup { client, about, .. } = self.setup;
         let owner = self.owner.unwrap_or_default();
         let (waits_for, warned) = (self.waits_for, self.warned);
-        Ok(ExclusiveNode { client, path, owner, label, waits_for, warned })
+        Ok(ExclusiveNode { client, path, owner, about, waits_for, warned })
     }
 }
 
@@ -317,9 +317,10 @@ impl ExclusiveNode {
     }
 
     fn record(&self) -> Bytes {
-        let label = self.label.clone().unwrap_or_else(|| self.owner.to_string());
+        let mut about = self.about.clone();
+        about.label.get_or_insert_with(|| self.owner.to_string());
         let record = Record {
-            info: OwnerInfo::current(Some(label)),
+            info: about.owner(),
             owner: self.owner.name(),
             attempt: self.client.unique_id().to_string(),
         };

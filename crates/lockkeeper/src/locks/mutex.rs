@@ -98,7 +98,7 @@ pub struct MutexBuilder {
     delay: Option<LockDelay>,
 }
 
-setup_options!(MutexBuilder: profile, acl, label);
+setup_options!(MutexBuilder: profile, acl, label, user, why);
 
 impl MutexBuilder {
     /// Keeps the node of a released lock until it has been idle for `period`, or another contender

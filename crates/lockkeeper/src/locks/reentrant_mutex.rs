@@ -90,6 +90,16 @@ impl ReentrantMutexBuilder {
         Self { mutex: self.mutex.label(label) }
     }
 
+    /// As [`MutexBuilder::user`].
+    pub fn user(self, user: impl Into<String>) -> Self {
+        Self { mutex: self.mutex.user(user) }
+    }
+
+    /// As [`MutexBuilder::why`].
+    pub fn why(self, why: impl Into<String>) -> Self {
+        Self { mutex: self.mutex.why(why) }
+    }
+
     /// As [`MutexBuilder::linger`], after the last of an owner's entries.
     pub fn linger(self, period: Duration) -> Self {
         Self { mutex: self.mutex.linger(period) }

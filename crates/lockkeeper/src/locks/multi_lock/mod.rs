@@ -101,7 +101,7 @@ pub struct MultiLockBuilder {
     delay: Option<LockDelay>,
 }
 
-setup_options!(MultiLockBuilder: profile, acl, label);
+setup_options!(MultiLockBuilder: profile, acl, label, user, why);
 
 impl MultiLockBuilder {
     /// Waits out the [lock delay](crate::MutexBuilder::lock_delay) of another program's holder that vanished,
@@ -117,7 +117,7 @@ impl MultiLockBuilder {
     /// # Errors
     /// If there is no path, one is there twice, or one cannot be that of a lock.
     pub fn build(self) -> Result<MultiLock, BuildError> {
-        let Setup { client, profile, label } = self.setup;
+        let Setup { client, profile, about } = self.setup;
         let mut locks = Vec::new();
         for path in &self.paths {
             let path = BuildError::check(path)?;
@@ -131,7 +131,7 @@ impl MultiLockBuilder {
         if locks.is_empty() {
             return Err(BuildError::None);
         }
-        let data = profile.data(label);
+        let data = about.data(profile);
         let data = if self.delay.is_some() { obeying(&data) } else { data };
         let sightings = locks.iter().map(|_| Sightings::default()).collect();
         Ok(MultiLock { client, locks, data, delay: self.delay, sightings })

@@ -93,7 +93,7 @@ pub struct RwLockBuilder {
     path: String,
 }
 
-setup_options!(RwLockBuilder: profile, acl, label);
+setup_options!(RwLockBuilder: profile, acl, label, user, why);
 
 impl RwLockBuilder {
     /// Makes the lock. No I/O.

@@ -93,7 +93,7 @@ pub struct SemaphoreBuilder {
     accepts_other: bool,
 }
 
-setup_options!(SemaphoreBuilder: acl, label);
+setup_options!(SemaphoreBuilder: acl, label, user, why);
 
 impl SemaphoreBuilder {
     /// Which nodes it is made of, and how they are named; a [`Profile`](crate::Profile) is one of the
