@@ -10,7 +10,8 @@ use crate::exit::{Exit, Failure};
 use crate::global::{self, Global};
 use crate::transfer::{export, import};
 use crate::{
-    bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, wait,
+    bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, ticks,
+    wait,
 };
 
 const STYLES: Styles = Styles::styled()
@@ -23,6 +24,7 @@ Examples:
   lockkeeper run backups/nightly -- ./backup.sh
   lockkeeper run -n cleanup -- ./cleanup.sh      only if nobody does it already
   lockkeeper run --permits 3 gpus -- ./train.sh  three at a time
+  lockkeeper run --every 5m -q sync -- ./sync.sh from cron on each machine: once in five minutes
   lockkeeper show backups/nightly                who holds it, and who waits
 
 Configuration files (TOML) have the global options as keys, such as connect and
@@ -66,7 +68,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(run::Options),
+    Run(Box<run::Options>),
     Wait(wait::Options),
     Revoke(revoke::Options),
     Ls(ls::Options),
@@ -74,6 +76,7 @@ pub(crate) enum Command {
     /// Show or change how many permits a lock has
     #[command(subcommand)]
     Permits(permits::Task),
+    Ticks(ticks::Options),
     Serve(Box<serve::Options>),
     /// Look after the engine of this machine
     #[command(subcommand)]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   run/         run a command while holding a lock
+//!     once         once for each key, or in each period
 //!     lock         which lock: alone, shared, permits, several
 //!     wait         the wait for the lock: the notice, the limit, the signals
 //!     child        the command: its process group, its environment, its end
@@ -14,6 +15,7 @@
 //!     group        the end of a process group
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   permits      how many permits a lock has
+//!   ticks        which runs there were of what runs once
 //!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!     limits       what clients may take            certificates  the files of TLS, read again on HUP
 //!     notify       word to the service manager
@@ -75,6 +77,7 @@ mod server_signals;
 mod settings;
 mod shell;
 mod show;
+mod ticks;
 mod transfer;
 mod trust;
 mod view;
@@ -110,11 +113,12 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     output::start_log(global.verbose, is_server);
 
     match cli.command {
-        Command::Run(options) => block_on(run::run(global, options)),
+        Command::Run(options) => block_on(run::run(global, *options)),
         Command::Wait(options) => block_on(wait::wait(global, options)),
         Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
+        Command::Ticks(options) => block_on(ticks::ticks(global, options)),
         Command::Permits(task) => block_on(permits::permits(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),

@@ -24,7 +24,7 @@ pub(crate) fn who(entry: &Entry) -> String {
     }
 }
 
-fn program(owner: &OwnerInfo) -> String {
+pub(crate) fn program(owner: &OwnerInfo) -> String {
     let name = owner.label.as_ref().unwrap_or(&owner.program);
     let asked = if owner.revoked { "; asked to give way" } else { "" };
     printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))

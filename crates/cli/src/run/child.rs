@@ -37,6 +37,8 @@ pub(super) struct Child {
 pub(super) struct Environment<'a> {
     pub(super) connection: &'a Connection,
     pub(super) held: &'a Held,
+    /// What a command that runs once is told of that.
+    pub(super) once: Vec<(&'static str, String)>,
 }
 
 /// Something that happened to the command.
@@ -70,6 +72,11 @@ impl Ended {
     pub(super) fn code(&self) -> u8 {
         let own = self.0.exit_status().and_then(|code| u8::try_from(code).ok());
         own.unwrap_or_else(|| signal_code(self.0.terminating_signal().unwrap_or_default()))
+    }
+
+    /// Whether a signal ended it.
+    pub(super) fn is_by_signal(&self) -> bool {
+        self.0.signaled()
     }
 
     /// Whether it was killed.
@@ -213,21 +220,23 @@ impl Child {
 }
 
 impl Environment<'_> {
-    fn variables(&self) -> [(&'static str, OsString); 6] {
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
         let own = |text: &str| OsStr::new(text).to_owned();
         let guards = self.held.guards();
         // A line for each lock. None of these has control characters.
         let each = |of: fn(&Guard) -> String| {
             OsString::from(guards.iter().map(of).collect::<Vec<_>>().join("\n"))
         };
-        [
+        let mut variables = vec![
             ("LOCKKEEPER_LOCK", each(|guard| guard.path().to_string())),
             ("LOCKKEEPER_NODE", each(|guard| guard.node().to_string())),
             ("LOCKKEEPER_TOKEN", each(|guard| guard.token().to_string())),
             ("LOCKKEEPER_CONNECT", own(&self.connection.servers)),
             (OUTER_LOCKS, own(&outer_locks(self.connection, guards))),
             ("LOCKKEEPER_DEADLINE_UNIX_MS", own(&self.deadline_unix_ms().to_string())),
-        ]
+        ];
+        variables.extend(self.once.iter().map(|(name, value)| (*name, own(value))));
+        variables
     }
 
     /// Wall time is what a command can compare with, whatever it is written in.

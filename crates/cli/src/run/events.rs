@@ -54,6 +54,11 @@ pub(super) enum Event<'a> {
     Waiting { holder: Option<&'a str> },
     /// The lock is held. One node and one token for each lock, in the order of `locks`.
     Acquired { waited_ms: u128, nodes: Vec<String>, tokens: Vec<String> },
+    /// It is recorded that the command begins (`--once-per`, `--every`). `attempt`: 1, or more if earlier ones
+    /// have no end.
+    Begun { key: &'a str, attempt: u32 },
+    /// The command does not run, as an earlier run is `done` or `unfinished`, or a later time has `passed` it.
+    NotRun { key: &'a str, reason: &'static str, code: u8 },
     /// The command runs, in a process group of this number.
     Started { command_pid: i32 },
     /// No server has renewed the lease, and the command stands still.

@@ -112,6 +112,11 @@ enum Grip<'a> {
 }
 
 impl Which {
+    /// Whether several may hold it at a time.
+    pub(super) fn is_for_several(&self) -> bool {
+        self.shared || self.permits.is_some()
+    }
+
     /// Refuses what could never be had. Not by the servers, which would note the number of permits first.
     pub(super) fn check(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
         self.check_several(paths)?;

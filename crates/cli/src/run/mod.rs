@@ -8,6 +8,7 @@ pub(crate) mod exec;
 mod group;
 mod lock;
 mod loss;
+mod once;
 mod pause;
 mod rest;
 mod signals;
@@ -35,6 +36,7 @@ use child::Child;
 use events::{Event, Events};
 use lock::{Held, Which};
 use loss::{Loss, OnLost, OnOutage, Terms};
+use once::{Once, Turn};
 use rest::Rest;
 use signals::Signals;
 use wait::{Outcome, Wait};
@@ -56,7 +58,9 @@ LOCKKEEPER_CONNECT, the servers, \
 which go over those of configuration files; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
 wait for this one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
 the command began (it is renewed while servers answer). With several locks, the first three have a \
-line for each lock, in the order of their paths. LOCKKEEPER_DIGEST is taken out of it: \
+line for each lock, in the order of their paths. With --once-per and --every, LOCKKEEPER_KEY is the key, or the \
+time at which the command was due (UTC), and LOCKKEEPER_ATTEMPT is 1, or more if earlier runs for it have no \
+end. LOCKKEEPER_DIGEST is taken out of it: \
 lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
 The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
@@ -88,6 +92,15 @@ TERM, HUP, QUIT, a request for the lock or its loss end that rest; after a signa
 or a request, there is none. The code is the command's in each case. If lockkeeper is killed in the \
 rest, the lock is free at once.
 
+With --once-per KEY, the beginning and the end of the command are recorded on the servers, each in one \
+transaction with a check that the lock is held. --every PERIOD does so for the time at which the command was \
+due, by the clock of this machine as the run began; after a later one has begun, no earlier one begins. If the command has run \
+already, the exit code is that of its run, and that is not an error. If it has not run and will not, since a \
+later time has begun or with --if-unfinished skip, the code is that of -E. Do not combine with -n if another machine is to take over \
+when one dies: the run that waits does. A command that a signal or --max-run ended counts as unfinished. \
+*Exactly* once is not to be had: a machine may die when the command has ended and that is not recorded. By \
+default the command then runs again (at least once). lockkeeper ticks LOCK lists the runs; 1000 keys and 1000 times are kept.
+
 Without servers (--connect, or a configuration file: see lockkeeper settings), an engine on this \
 machine keeps the lock: the one for all users if root has \
 enabled it (lockkeeper local enable --system), or else this user's own. The locks of the engines of \
@@ -117,7 +130,7 @@ Exit codes:
   74       the disk of the local engine failed
   75       no server could be reached
   77       no permission on the servers, or this machine's engine
-  78       a configuration file, a certificate or a key is wrong;
+  78       a configuration file, a certificate, a key or a clock is wrong;
            no servers are named (--require-servers), or the servers that
            are named are not one service
   79       the lock was lost while the command ran
@@ -204,6 +217,9 @@ pub(crate) struct Options {
     command: Vec<OsString>,
 
     #[command(flatten)]
+    once: Once,
+
+    #[command(flatten)]
     which: Which,
 }
 
@@ -238,7 +254,7 @@ enum OnRevoke {
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
-    check(&options)?;
+    check(&mut options)?;
     let events = Events::open(options.json_log.as_deref(), &options.locks)?;
     let result = in_session(global, &mut options, &events).await;
     result.inspect_err(|failure| events.failed(failure))
@@ -268,14 +284,15 @@ async fn in_session(
 }
 
 /// Refuses what could never work before anything is started for it.
-fn check(options: &Options) -> Result<(), Failure> {
+fn check(options: &mut Options) -> Result<(), Failure> {
     let program = options.line.as_ref().or(options.command.first());
     if program.is_none_or(|program| program.is_empty()) {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
         return Err(Failure::new(Exit::Usage, message));
     }
     options.grace()?;
-    options.which.check(&options.locks)
+    options.which.check(&options.locks)?;
+    options.once.check(&options.locks, options.which.is_for_several())
 }
 
 async fn with_session(
@@ -359,13 +376,24 @@ async fn hold(
     }
 
     watchdog.follow(connection);
+    let turn = options.once.begin(connection, &held, &mut signals, options, events).await;
+    let once = match turn {
+        Ok(Turn::Run(once)) => once,
+        over => {
+            let code = over.map(|turn| turn.code());
+            release(held, RELEASE_LIMIT).await;
+            return code;
+        }
+    };
     let mut loss = Loss::new(terms, watchdog, &held, events);
-    let environment = child::Environment { connection, held: &held };
+    let variables = options.once.variables(once.as_ref());
+    let environment = child::Environment { connection, held: &held, once: variables };
     let started =
         signals.listen_for_child().and_then(|()| loss.spawn(&options.command(), &environment));
     let mut child = match started {
         Ok(child) => child,
         Err(failure) => {
+            drop(once);
             release(held, RELEASE_LIMIT).await;
             return Err(failure);
         }
@@ -391,6 +419,10 @@ async fn hold(
     events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
     if cut_off.is_some() {
         end_leftovers(&child).await;
+    }
+
+    if let Some(once) = once {
+        once::record_end(connection, once, &ended, cut_off).await;
     }
 
     if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
