@@ -22,6 +22,7 @@ mod log;
 mod look;
 mod lost;
 mod machine;
+mod once;
 mod one_machine;
 mod one_service;
 mod page;
