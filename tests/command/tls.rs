@@ -10,7 +10,7 @@ use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 
 use crate::killed::killed_holder_keeps_nobody_waiting;
-use crate::support::{Home, LIMIT, eventually};
+use crate::support::{Ended, Home, LIMIT, eventually};
 
 const SERVE: &str = "serve --durability memory --tick 3s --tls-listen 127.0.0.1:0 --cert server.pem \
                      --key server.key --client-ca ca.pem --require-client-cert";
@@ -26,13 +26,61 @@ async fn a_command_shows_its_certificate_and_trusts_the_servers() -> Result<()> 
     held.is_fine();
     assert_eq!(held.stdout, "held\n");
 
-    home.ends(&format!("{connect} ls"))?.complains(64, &["tls://", "--tls-ca"]);
     home.ends(&format!("{trusting} --tls-cert client.pem ls"))?
         .complains(64, &["--tls-cert", "--tls-key"]);
     home.ends(&format!("{connect} --tls-ca none.pem ls"))?.complains(78, &["none.pem"]);
     home.ends(&format!("{connect} --tls-ca client.key ls"))?
         .complains(78, &["client.key", "BEGIN CERTIFICATE"]);
     Ok(())
+}
+
+/// Where no roots are given, those of the system count; for a run within a run and for the watchdog, too.
+///
+/// Seen to fail with a watchdog that is not told so.
+#[tokio::test]
+async fn servers_that_the_system_trusts_need_no_option() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, connect) = served(&home)?;
+    let known = "--tls-cert client.pem --tls-key client.key --session-timeout 60s";
+    let trusting = |roots: &str, run: &str| {
+        let mut command = home.command(&format!("{connect} {known} {run}"));
+        command.env("SSL_CERT_FILE", home.folder().join(roots)).env_remove("SSL_CERT_DIR");
+        command
+    };
+
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    let inner = format!("run l -- {} {known} run m -- echo held", program.display());
+    let held = Ended::of(&mut trusting("ca.pem", &inner))?;
+    held.is_fine();
+    assert_eq!(held.stdout, "held\n");
+
+    let holder = trusting("ca.pem", "run l -- sh -c");
+    let holder = with_argument(holder, "echo held; exec sleep 60");
+    let mut holder = Process::spawn("holder", &holder, home.folder())?;
+    holder.prints("held", LIMIT).await?;
+    holder.kill();
+    Ended::of(&mut trusting("ca.pem", "run -w 20s l -- true"))?.is_fine();
+
+    openssl(
+        &home,
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout x.key -out x.pem",
+    )?;
+    Ended::of(&mut trusting("x.pem", "run l -- true"))?
+        .complains(78, &["UnknownIssuer", "--tls-ca", "this system trusts"]);
+    fs::write(home.folder().join("none.pem"), "")?;
+    Ended::of(&mut trusting("none.pem", "run l -- true"))?
+        .complains(78, &["no root certificates that this system trusts", "--tls-ca"]);
+    // One that is malformed is passed over.
+    let roots = fs::read_to_string(home.folder().join("ca.pem"))?;
+    let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    fs::write(home.folder().join("mixed.pem"), format!("{garbage}{roots}"))?;
+    Ended::of(&mut trusting("mixed.pem", "run l -- true"))?.is_fine();
+    Ok(())
+}
+
+fn with_argument(mut command: Command, argument: &str) -> Command {
+    command.arg(argument);
+    command
 }
 
 /// The code was that of a server that cannot be reached, and a key that does not fit was said to be

@@ -19,6 +19,7 @@ use crate::local::address;
 use crate::local::home::Home;
 use crate::local::start::{self, LocalEngine, LocalSession};
 use crate::output::tell;
+use crate::roots;
 
 /// How long the first connection may take, unless the options say.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -221,6 +222,8 @@ pub(crate) struct Access {
     #[serde(skip)]
     acl: Option<DefaultAcl>,
     tls_ca: Option<PathBuf>,
+    /// Whether the roots that this system trusts are trusted: the servers speak TLS, and no others are given.
+    system_roots: bool,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_name: Option<String>,
@@ -232,10 +235,13 @@ impl Access {
             Some(file) => Some(read_digest(file)?),
             None => global.digest.clone(),
         };
+        let servers = global.connect().and_then(|servers| servers.parse::<ConnectString>().ok());
+        let speak_tls = servers.is_some_and(|servers| servers.tls);
         Ok(Self {
             digest,
             acl: global.acl.clone(),
             tls_ca: global.tls_ca.clone(),
+            system_roots: speak_tls && global.tls_ca.is_none(),
             tls_cert: global.tls_cert.clone(),
             tls_key: global.tls_key.clone(),
             tls_name: global.tls_name.clone(),
@@ -259,6 +265,9 @@ impl Access {
     /// What to do when client and servers do not trust each other.
     fn advice(&self) -> &'static str {
         match self.tls_cert {
+            _ if self.system_roots => {
+                "give their root certificates with --tls-ca: without it, those that this system trusts count"
+            }
             Some(_) => "check --tls-ca, --tls-name, and --tls-cert with its --tls-key",
             None => {
                 "check --tls-ca and --tls-name; a server that asks for a certificate needs \
@@ -281,9 +290,13 @@ impl Access {
     /// Which servers to trust, if anything is to be encrypted.
     fn tls(&self) -> Result<Option<Tls>, Failure> {
         let read = |path: &PathBuf| read_pem(path).map_err(unusable);
-        let Some(roots) = &self.tls_ca else { return Ok(None) };
-        let pem = read(roots)?;
-        let trusting = Tls::from_pem(&pem).map_err(|error| about(error, &[roots]))?;
+        let pem = match &self.tls_ca {
+            Some(file) => read(file)?,
+            None if self.system_roots => roots::of_system()?,
+            None => return Ok(None),
+        };
+        let named: Vec<_> = self.tls_ca.iter().collect();
+        let trusting = Tls::from_pem(&pem).map_err(|error| about(error, &named))?;
 
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {

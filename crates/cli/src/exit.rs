@@ -121,11 +121,8 @@ pub(crate) fn no_signals(error: io::Error) -> Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let exit = match &error {
-            ConnectError::NoTls => {
-                let message = "the servers are named with tls://, but no root certificates to trust are given";
-                return Self::new(Exit::Usage, message).advise("give a PEM file with --tls-ca");
-            }
-            ConnectError::ConnectString(_)
+            ConnectError::NoTls
+            | ConnectError::ConnectString(_)
             | ConnectError::OutOfRange { .. }
             | ConnectError::TimeoutTooShort { .. } => Exit::Usage,
             ConnectError::AuthFailed => Exit::NoPermission,

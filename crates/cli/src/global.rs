@@ -91,7 +91,8 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "ACL", env = "LOCKKEEPER_ACL")]
     pub(crate) acl: Option<DefaultAcl>,
 
-    /// The root certificates to trust: a PEM file; all connections then use TLS
+    /// The root certificates to trust: a PEM file; all connections then use TLS [default: for tls://,
+    /// those that this system trusts, or those of SSL_CERT_FILE and SSL_CERT_DIR]
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 

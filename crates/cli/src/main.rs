@@ -35,6 +35,7 @@
 //!   args         the command line            global    the options that all of them take
 //!   config/      configuration files, which have the same
 //!   trust        which files no other user could have put there
+//!   roots        the root certificates that this system trusts
 //!   connect      from the options to a session
 //!   waiting      what all waits for a lock have in common
 //!   nested       a wait for a lock that is held by a run around this command
@@ -70,6 +71,7 @@ mod output;
 mod permits;
 mod program;
 mod revoke;
+mod roots;
 mod run;
 mod runtime;
 mod serve;

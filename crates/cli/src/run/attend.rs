@@ -3,10 +3,10 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use lockkeeper::{Clock, Instant};
 use rustix::process::Signal;
 
-use super::OnRevoke;
 use super::child::{Change, Child, Ended, Step};
 use super::events::{Event, Events};
 use super::lock::Held;
@@ -14,6 +14,15 @@ use super::loss::{Loss, sleep_until};
 use super::signals::Signals;
 use crate::exit::Failure;
 use crate::output::tell;
+
+/// What happens to the command on a request for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnRevoke {
+    /// TERM; the lock is released when it has ended
+    Term,
+    /// Nothing
+    Ignore,
+}
 
 /// What else than its loss ends a command under its lock.
 #[derive(Clone, Copy, Debug)]

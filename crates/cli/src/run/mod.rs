@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
@@ -31,7 +31,7 @@ use crate::global::Global;
 use crate::output::{report, tell};
 use crate::{names, nested};
 
-use attend::{Attendance, Attended, Rules};
+use attend::{Attendance, Attended, OnRevoke, Rules};
 use child::Child;
 use events::{Event, Events};
 use lock::{Held, Which};
@@ -242,15 +242,6 @@ impl Options {
     }
 }
 
-/// What happens to the command on a request for the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OnRevoke {
-    /// TERM; the lock is released when it has ended
-    Term,
-    /// Nothing
-    Ignore,
-}
-
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
@@ -427,7 +418,7 @@ async fn hold(
 
     if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
         let rest = Rest { until: granted + time, on_revoke, quiet: options.quiet, events };
-        rest.hold(connection, &held, &mut loss, &mut signals).await;
+        rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
     }
     let limit = match cut_off {
         // The lock ends with the session, and there is nobody who could end it earlier.
@@ -490,6 +481,8 @@ async fn release(
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     #[test]

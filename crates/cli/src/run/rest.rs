@@ -1,15 +1,15 @@
 //! The time from the end of the command to the end of `--at-least`, in which the lock stays held.
 
+use std::convert::Infallible;
+
 use lockkeeper::{Clock, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::OnRevoke;
-use super::attend::asks_for_the_end;
+use super::attend::{OnRevoke, asks_for_the_end};
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::loss::{Loss, sleep_until};
 use super::signals::Signals;
-use crate::connect::Connection;
 use crate::output::tell;
 use crate::{view, waiting};
 
@@ -24,10 +24,10 @@ pub(super) struct Rest<'a> {
 
 impl Rest<'_> {
     /// Holds the lock until then. A signal that asks for the end, a request for the lock and its loss end
-    /// this early; the command has done its work all the same.
+    /// this early; the command has done its work all the same. `engine`: keeps that of this machine alive.
     pub(super) async fn hold(
         self,
-        connection: &Connection,
+        engine: impl Future<Output = Infallible>,
         held: &Held,
         loss: &mut Loss<'_>,
         signals: &mut Signals,
@@ -60,7 +60,7 @@ impl Rest<'_> {
                 tell(&format!("{what}; the command had ended, and --at-least is not over"));
             }
             () = sleep_until(self.until) => {}
-            never = super::keep_engine(connection) => match never {},
+            never = engine => match never {},
             never = waiting::notice(self.quiet, what) => match never {},
         }
     }

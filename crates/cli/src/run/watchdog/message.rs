@@ -146,8 +146,8 @@ pub(super) mod tests {
 
     /// A session, as a message has it.
     pub(in crate::run::watchdog) fn session() -> Session {
-        let access =
-            r#"{"digest":null,"tls_ca":null,"tls_cert":null,"tls_key":null,"tls_name":null}"#;
+        let access = r#"{"digest":null,"tls_ca":null,"system_roots":false,"tls_cert":null,
+            "tls_key":null,"tls_name":null}"#;
         let timeout = r#"{"secs":15,"nanos":0}"#;
         serde_json::from_str(&format!(
             r#"{{"servers":"a:2181","access":{access},"id":1,"password":[],"timeout":{timeout}}}"#
