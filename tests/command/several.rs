@@ -64,8 +64,6 @@ async fn it_is_all_or_none() -> Result<()> {
 }
 
 /// Two runs that take the same locks in the opposite order wait for each other for good.
-///
-/// Seen to fail with locks that are taken one after the other as they are named.
 #[tokio::test]
 async fn runs_in_any_order_come_to_an_end() -> Result<()> {
     let home = Home::new()?;
