@@ -26,6 +26,11 @@ fn a_line_is_run_by_the_shell() -> Result<()> {
     }
     run(&["run", "l", "-c", ""])?.complains(64, &["empty text"]);
     run(&["run", "l", "-c", "true", "--", "true"])?.complains(64, &["--command", "CMD"]);
+    // flock takes a command without a --.
+    for shell in ["sh", "bash", "/bin/bash"] {
+        run(&["run", "l", shell, "-c", "touch ran"])?.complains(64, &["would be a lock", "--"]);
+    }
+    assert!(!home.folder().join("ran").exists());
     run(&["run", "l"])?.complains(64, &["<CMD>", "--"]);
     run(&["run", "l", "-c", "no-such-command"])?;
     Ok(())

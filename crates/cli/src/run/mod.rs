@@ -48,6 +48,9 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// The same when no server has been heard of for a while.
 const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
 
+/// What is a shell after `flock FILE`, and would be one more lock.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
+
 /// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
 const SHELL: &str = "/bin/sh";
 
@@ -280,6 +283,13 @@ fn check(options: &mut Options) -> Result<(), Failure> {
     if program.is_none_or(|program| program.is_empty()) {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
         return Err(Failure::new(Exit::Usage, message));
+    }
+    let others = options.locks.iter().skip(1).filter(|_| options.line.is_some());
+    if let Some(shell) = others.into_iter().find(|lock| SHELLS.contains(&lock.name())) {
+        let message = format!("{shell} would be a lock here, and no shell");
+        let advice =
+            "a command follows a --, as in: lockkeeper run demo/hello -- sh -c 'echo hello'";
+        return Err(Failure::new(Exit::Usage, message).advise(advice));
     }
     options.grace()?;
     options.which.check(&options.locks)?;
