@@ -35,8 +35,6 @@ async fn a_command_shows_its_certificate_and_trusts_the_servers() -> Result<()> 
 }
 
 /// Where no roots are given, those of the system count; for a run within a run and for the watchdog, too.
-///
-/// Seen to fail with a watchdog that is not told so.
 #[tokio::test]
 async fn servers_that_the_system_trusts_need_no_option() -> Result<()> {
     let home = Home::new()?;
