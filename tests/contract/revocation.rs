@@ -166,9 +166,12 @@ async fn those_who_were_asked_are_waited_for(backend: Backend) -> Result<()> {
     let node = guard.node().clone();
     let request = Revocation::new(&bob.client, &lock_path());
     let went = request.wait(Some(Duration::ZERO)).await?;
-    assert_eq!(went, [(node.clone(), RevokeOutcome::Stayed)]);
+    assert_eq!(went, [(node, RevokeOutcome::Stayed)]);
     guard.verify().await?;
+    guard.release().await?;
 
+    let guard = mutex(&alice)?.acquire().await?;
+    let node = guard.node().clone();
     let giving_way = tokio::spawn(async move {
         guard.revoke_requested().await?;
         anyhow::Ok(guard.release().await?)

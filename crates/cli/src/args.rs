@@ -26,6 +26,7 @@ Examples:
   lockkeeper run --permits 3 gpus -- ./train.sh  three at a time
   lockkeeper run --every 5m -q sync -- ./sync.sh from cron on each machine: once in five minutes
   lockkeeper show backups/nightly                who holds it, and who waits
+  lockkeeper hold --for 1h backups --why 'restoring, ask ann'
 
 Configuration files (TOML) have the global options as keys, such as connect and
 require-servers. What they say is taken where neither an option nor the environment says
@@ -69,6 +70,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<run::Options>),
+    Hold(run::hold::Options),
     Wait(wait::Options),
     Revoke(revoke::Options),
     Ls(ls::Options),

@@ -1,20 +1,29 @@
 //! `lockkeeper ls`: the locks below a path.
 
 use clap::Args;
-use lockkeeper::ZnodePath;
 use lockkeeper::inspect::{self, Queue, Queues};
+use lockkeeper::{Client, ZnodePath};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::follow::{Picture, follow};
 use crate::global::Global;
-use crate::names;
-use crate::output::show;
-use crate::view::{self, Contender};
+use crate::view::{self, Contender, Observed};
+use crate::{names, output};
 
 const NOTES: &str = "\
 A znode that is ephemeral and no contender of a queue is listed as a lock that its session holds. \
-Programs also use such znodes for other purposes, as for the members of a group.";
+Programs also use such znodes for other purposes, as for the members of a group.
+
+SINCE says how long a holder holds, or how long it is in line where only that is known: lockkeeper show \
+--help.
+
+--watch watches all znodes below the path, which takes some work of servers with many changes there.
+
+Exit codes with --exit-code: 0, no lock below the path is held or waited for; 1, some are; 77, none was \
+found, and there are znodes that may not be looked into.";
 
 /// List the locks below a path: who holds them, and how many wait
 #[derive(Debug, Args)]
@@ -23,6 +32,14 @@ pub(crate) struct Options {
     /// The path to look below
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
+
+    /// List them again each time that something changes, until Ctrl-C; with --json, one object on each line
+    #[arg(long)]
+    watch: bool,
+
+    /// End with 0 if no lock below the path is held, and with 1 if some are
+    #[arg(long, conflicts_with = "watch")]
+    exit_code: bool,
 }
 
 /// The locks as JSON. The names are stable.
@@ -41,47 +58,90 @@ struct ListedLock<'a> {
     waiters: usize,
     /// Of a semaphore whose number is known.
     permits: Option<u32>,
+    /// How many of them no holder has.
+    permits_free: Option<u32>,
     /// A lock delay that is due.
     delay: Option<view::Delay<'a>>,
     contenders: Vec<Contender<'a>>,
 }
 
+/// The locks below a path at one time.
+struct Seen<'a> {
+    path: &'a ZnodePath,
+    locks: Queues,
+}
+
 /// Lists the locks that are not free.
 pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
-    let locks = Connection::during(global, async |connection| {
-        Ok(inspect::queues(&connection.client, &options.path).await?)
-    });
-    let locks = locks.await?;
+    let path = &options.path;
+    let look =
+        async |client: &Client| Ok(Seen { path, locks: inspect::queues(client, path).await? });
+    if options.watch {
+        return follow(global, path, look).await;
+    }
 
-    let path = options.path.as_str();
-    let listed = Listed {
-        path,
-        locks: locks.queues.iter().map(ListedLock::new).collect(),
-        unreadable: locks.unreadable.iter().map(AsRef::as_ref).collect(),
-    };
-    show(global, &listed, || describe(path, &locks))?;
-    Ok(Exit::Ok.code())
+    let seen = Connection::during(global, async |connection| Ok(look(&connection.client).await?));
+    let (seen, observed) = (seen.await?, Observed::new());
+    output::show(global, &seen.listed(&observed), || seen.text(&observed))?;
+    if !options.exit_code {
+        return Ok(Exit::Ok.code());
+    }
+    match (seen.locks.queues.as_slice(), seen.locks.unreadable.first()) {
+        ([], None) => Ok(Exit::Ok.code()),
+        ([], Some(node)) => {
+            let message = format!(
+                "whether a lock below {path} is held cannot be said: no permission to look into {node}"
+            );
+            Err(Failure::new(Exit::NoPermission, view::printable(&message)))
+        }
+        _ => Ok(Exit::No.code()),
+    }
+}
+
+impl Seen<'_> {
+    fn listed(&self, observed: &Observed) -> Listed<'_> {
+        Listed {
+            path: self.path.as_str(),
+            locks: self.locks.queues.iter().map(|queue| ListedLock::new(queue, observed)).collect(),
+            unreadable: self.locks.unreadable.iter().map(AsRef::as_ref).collect(),
+        }
+    }
+}
+
+impl Picture for Seen<'_> {
+    fn queues(&self) -> &[Queue] {
+        &self.locks.queues
+    }
+
+    fn json(&self, observed: &Observed) -> Result<Value, Failure> {
+        output::json(&self.listed(observed))
+    }
+
+    fn text(&self, observed: &Observed) -> String {
+        describe(self.path.as_str(), &self.locks, observed)
+    }
 }
 
 impl<'a> ListedLock<'a> {
-    fn new(queue: &'a Queue) -> Self {
+    fn new(queue: &'a Queue, observed: &Observed) -> Self {
         Self {
             lock: queue.path.as_str(),
             holders: queue.holders().count(),
             waiters: queue.waiters().count(),
             permits: queue.permits,
+            permits_free: queue.free_permits(),
             delay: view::delay(queue),
-            contenders: view::contenders(queue),
+            contenders: view::contenders(queue, observed),
         }
     }
 }
 
-fn describe(path: &str, locks: &Queues) -> String {
+fn describe(path: &str, locks: &Queues, observed: &Observed) -> String {
     let mut text = if locks.queues.is_empty() {
         format!("no lock below {path} is held\n")
     } else {
-        let mut rows = vec![["LOCK", "HELD BY", "FOR", "WAITING"].map(str::to_owned).to_vec()];
-        rows.extend(locks.queues.iter().map(row));
+        let mut rows = vec![["LOCK", "HELD BY", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
+        rows.extend(locks.queues.iter().map(|queue| row(queue, observed)));
         view::table(&rows)
     };
     for node in &locks.unreadable {
@@ -90,7 +150,7 @@ fn describe(path: &str, locks: &Queues) -> String {
     text
 }
 
-fn row(queue: &Queue) -> Vec<String> {
+fn row(queue: &Queue, observed: &Observed) -> Vec<String> {
     let holder = queue.holders().next();
     let others = queue.holders().count().saturating_sub(1);
     let delay = || queue.delay.as_ref().map(view::lock_delay).unwrap_or_default();
@@ -101,7 +161,7 @@ fn row(queue: &Queue) -> Vec<String> {
     vec![
         view::printable(queue.path.as_str()),
         who,
-        holder.map(|holder| view::duration(holder.age())).unwrap_or_default(),
+        holder.map(|holder| view::how_long(holder, observed)).unwrap_or_default(),
         queue.waiters().count().to_string(),
     ]
 }

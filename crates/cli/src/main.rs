@@ -13,6 +13,7 @@
 //!     watchdog/    ends the command when lockkeeper itself is stopped or killed
 //!     above        a name below a lock in use
 //!     group        the end of a process group
+//!     hold         holds a lock without a command
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   permits      how many permits a lock has
 //!   ticks        which runs there were of what runs once
@@ -26,7 +27,7 @@
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users        enable      how it comes and goes
 //!     neighbours   those of other users         address     whether a socket is that of an engine here
-//!   ls, show     who holds and who waits; view: how that is written
+//!   ls, show     who holds and who waits; view: how that is written; follow: again when it changes
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here
 //!   shell        completions and the manual page
@@ -39,6 +40,7 @@
 //!   connect      from the options to a session
 //!   waiting      what all waits for a lock have in common
 //!   nested       a wait for a lock that is held by a run around this command
+//!   person       the user, for others to read
 //!   names        lock names and durations    runtime   the event loop
 //!   with         builders, where an option was given
 //!   program      this program, as a process that it starts itself
@@ -61,6 +63,7 @@ mod demo;
 mod doctor;
 mod engine;
 mod exit;
+mod follow;
 mod global;
 mod local;
 mod log;
@@ -69,6 +72,7 @@ mod names;
 mod nested;
 mod output;
 mod permits;
+mod person;
 mod program;
 mod revoke;
 mod roots;
@@ -116,6 +120,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
 
     match cli.command {
         Command::Run(options) => block_on(run::run(global, *options)),
+        Command::Hold(options) => block_on(run::hold::hold(global, options)),
         Command::Wait(options) => block_on(wait::wait(global, options)),
         Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),

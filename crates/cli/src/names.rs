@@ -46,6 +46,18 @@ pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The longest text that others are to read, in bytes.
+const LONGEST_REMARK: usize = 1024;
+
+/// Reads a text that others are to read.
+pub(crate) fn remark(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("it is empty".to_owned()),
+        1..=LONGEST_REMARK => Ok(text.to_owned()),
+        long => Err(format!("{long} bytes are more than {LONGEST_REMARK}")),
+    }
+}
+
 /// Reads how many there may be: with none at all, nobody could do anything.
 pub(crate) fn some_number(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -93,6 +105,12 @@ mod tests {
         }
         assert!(some_number("0").unwrap_err().contains("greater than zero"));
         assert!(some_bytes("1G").unwrap_err().contains("without a unit"));
+    }
+
+    #[test]
+    fn texts_for_others_are_short() {
+        assert_eq!(remark("restoring").as_deref(), Ok("restoring"));
+        assert!(remark("").is_err() && remark(&"a".repeat(1025)).is_err());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Standard output, and the log on standard error.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
+use serde_json::Value;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -40,13 +43,28 @@ pub(crate) fn end(result: Result<u8, Failure>) -> u8 {
 
 /// Writes to standard output. A reader that has gone (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_to_reader(text).map(|_| ())
+}
+
+/// The same for a command that goes on; says whether there is still a reader.
+pub(crate) fn print_to_reader(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => {
             Err(Failure::new(Exit::Disk, format!("cannot write to standard output: {error}")))
         }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
     }
+}
+
+/// Whether the reader of standard output has gone, as far as the system tells without a write.
+pub(crate) fn has_lost_its_reader() -> bool {
+    let out = io::stdout();
+    let mut asked = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    let told = poll(&mut asked, PollTimeout::ZERO);
+    told.is_ok_and(|count| count > 0)
+        && asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
 }
 
 /// Writes a value as JSON, for programs.
@@ -54,6 +72,12 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(Exit::Bug, format!("cannot write JSON: {error}")))?;
     print(&format!("{text}\n"))
+}
+
+/// A value as JSON, for what is written on one line.
+pub(crate) fn json(value: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(value)
+        .map_err(|error| Failure::new(Exit::Bug, format!("cannot write JSON: {error}")))
 }
 
 /// Writes what was asked for: as JSON if a program reads it, or else as text for people.

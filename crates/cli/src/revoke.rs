@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use clap::Args;
+use lockkeeper::ZnodePath;
 use lockkeeper::inspect::Queue;
-use lockkeeper::{ZnodePath, revoke};
+use lockkeeper::revoke::{Revocation, RevokeOutcome};
 use serde::Serialize;
 
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::show;
-use crate::{names, view};
+use crate::{names, person, view};
 
 const NOTES: &str = "\
 A command under `lockkeeper run` gets TERM, unless that was told to ignore requests (--on-revoke \
@@ -20,6 +21,12 @@ Curator, decide for themselves. The lock goes to the next program in its queue.
 
 A lock that is one ephemeral znode, made by another program, has no way to ask its holder: only \
 --force-after ends it, by deleting the znode. Without it, the exit code is then 1.
+
+The holder, and lockkeeper show and ls, see who asks, and --reason. Programs on Apache Curator see only \
+that they are asked.
+
+Exit codes: 0, the holders were asked, or there are none; 1, one cannot be asked, or has not released the \
+lock in time (--wait=DURATION).
 
 --force-after takes the lock from holders that have not released it by then. `lockkeeper run` ends \
 its command at once, but two commands may be at work for a moment. Use it when a holder hangs, and \
@@ -37,6 +44,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     force_after: Option<Duration>,
+
+    /// Wait until those who were asked have released it, or for no longer than this
+    #[arg(long, value_name = "DURATION", value_parser = names::duration, num_args = 0..=1,
+          require_equals = true, conflicts_with = "force_after")]
+    wait: Option<Option<Duration>>,
+
+    /// Why, in at most 1024 bytes: `run` and `hold` tell it to their users
+    #[arg(long, value_name = "TEXT", value_parser = names::remark)]
+    reason: Option<String>,
 }
 
 /// What became of the holders, as JSON. The names are stable.
@@ -49,7 +65,7 @@ struct Shown<'a> {
 #[derive(Debug, Serialize)]
 struct Asked {
     node: String,
-    /// `asked`, `gave-way`, `forced`, or `cannot-ask`.
+    /// `asked`, `gave-way`, `stayed`, `forced`, or `cannot-ask`.
     outcome: &'static str,
     /// Who it is, for people.
     #[serde(skip)]
@@ -62,7 +78,8 @@ pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Fail
     let lock = options.lock.as_str();
     let shown = Shown { lock, holders: asked.await? };
     show(global, &shown, || describe(lock, &shown.holders))?;
-    let is_in_vain = shown.holders.iter().any(|holder| holder.outcome == CANNOT_ASK);
+    let is_in_vain =
+        shown.holders.iter().any(|holder| [CANNOT_ASK, STAYED].contains(&holder.outcome));
     Ok(if is_in_vain { Exit::No } else { Exit::Ok }.code())
 }
 
@@ -71,18 +88,23 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
     // The request replaces what holders say of themselves.
     let before = Queue::inspect(client, &options.lock).await?;
 
-    let went: Vec<_> = match options.force_after {
-        None => {
-            let asked = revoke::revoke(client, &options.lock).await?;
-            let deaf = before.as_ref().filter(|queue| asked.is_empty() && queue.is_node());
-            let deaf = deaf.map(|queue| (queue.path.clone(), CANNOT_ASK));
-            asked.into_iter().map(|node| (node, "asked")).chain(deaf).collect()
-        }
-        Some(grace) => {
-            let went = revoke::revoke_within(client, &options.lock, grace).await?;
-            went.into_iter().map(|(node, outcome)| (node, word(outcome))).collect()
-        }
+    let request = Revocation::new(client, &options.lock).by(person::user_and_host());
+    let request = request.reason(options.reason.clone().unwrap_or_default());
+    let in_words = |went: Vec<(ZnodePath, RevokeOutcome)>| -> Vec<_> {
+        went.into_iter().map(|(node, outcome)| (node, word(outcome))).collect()
     };
+    let mut went: Vec<_> = match (options.force_after, options.wait) {
+        (Some(grace), _) => in_words(request.force_after(grace).await?),
+        (None, Some(limit)) => tokio::select! {
+            went = request.wait(limit) => in_words(went?),
+            failure = connection.keep_engine() => return Err(failure),
+        },
+        (None, None) => request.ask().await?.into_iter().map(|node| (node, "asked")).collect(),
+    };
+    if went.is_empty() && options.force_after.is_none() {
+        let deaf = before.as_ref().filter(|queue| queue.is_node());
+        went.extend(deaf.map(|queue| (queue.path.clone(), CANNOT_ASK)));
+    }
 
     let who = |node: &ZnodePath| {
         let entry = before.iter().flat_map(|queue| &queue.entries).find(|e| e.node == *node);
@@ -99,11 +121,14 @@ async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, F
 /// The outcome for a holder that knows no request.
 const CANNOT_ASK: &str = "cannot-ask";
 
-fn word(outcome: revoke::RevokeOutcome) -> &'static str {
+/// The outcome for a holder that was waited for in vain.
+const STAYED: &str = "stayed";
+
+fn word(outcome: RevokeOutcome) -> &'static str {
     match outcome {
-        revoke::RevokeOutcome::GaveWay => "gave-way",
-        revoke::RevokeOutcome::Forced => "forced",
-        _ => "stayed",
+        RevokeOutcome::GaveWay => "gave-way",
+        RevokeOutcome::Forced => "forced",
+        _ => STAYED,
     }
 }
 
@@ -114,6 +139,7 @@ fn describe(lock: &str, holders: &[Asked]) -> String {
     let line = |asked: &Asked| match asked.outcome {
         "forced" => format!("{lock} was taken from {}\n", asked.who),
         "gave-way" => format!("{} gave {lock} back\n", asked.who),
+        STAYED => format!("{} was asked for {lock}, and still holds it\n", asked.who),
         CANNOT_ASK => format!(
             "{} holds {lock} with a znode of another program, which cannot be asked; \
              --force-after takes the lock\n",

@@ -1,22 +1,45 @@
 //! `lockkeeper show`: who holds a lock, and who waits for it.
 
 use clap::Args;
-use lockkeeper::ZnodePath;
-use lockkeeper::inspect::{Entry, Queue};
+use lockkeeper::inspect::Queue;
+use lockkeeper::{Client, ZnodePath};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
+use crate::follow::{Picture, follow};
 use crate::global::Global;
-use crate::view::{self, Contender};
+use crate::view::{self, Contender, Observed};
 use crate::{names, output};
 
-/// Show who holds a lock, who waits for it, and a lock delay that is due
+const NOTES: &str = "\
+SINCE says how long a holder holds, if it has noted that, and otherwise how long it is in line: the \
+servers do not record when a lock is granted. A command under `lockkeeper run` notes it if it waited for \
+longer than a second, and `lockkeeper hold` always does. With --watch, `observed` counts from when this \
+command saw the change. The times are by the clock of the server, of the holder (held), and of this \
+machine (observed).
+
+WAITS FOR has the positions of those ahead that a waiter must wait for.
+
+Exit codes with --exit-code: 0, the lock is free; 1, it is held, others wait for it, or a lock delay \
+is due.";
+
+/// Show who holds a lock, who waits for it and for whom, and a lock delay that is due
 #[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
 pub(crate) struct Options {
     /// The lock
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
+
+    /// Show it again each time that it changes, until Ctrl-C; with --json, one object on each line
+    #[arg(long)]
+    watch: bool,
+
+    /// End with 0 if the lock is free, and with 1 if it is not
+    #[arg(long, conflicts_with = "watch")]
+    exit_code: bool,
 }
 
 /// The queue of a lock as JSON. The names are stable.
@@ -27,6 +50,8 @@ struct Shown<'a> {
     exists: bool,
     /// Of a semaphore whose number is known.
     permits: Option<u32>,
+    /// How many of them no holder has.
+    permits_free: Option<u32>,
     /// A lock delay that is due.
     delay: Option<view::Delay<'a>>,
     contenders: Vec<Contender<'a>>,
@@ -34,36 +59,67 @@ struct Shown<'a> {
     foreign: &'a [String],
 }
 
-/// Shows the queue of a lock.
-pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
-    let queue = Connection::during(global, async |connection| {
-        Ok(Queue::inspect(&connection.client, &options.lock).await?)
-    });
-    let queue = queue.await?;
-
-    let path = options.lock.as_str();
-    let shown = Shown {
-        lock: path,
-        exists: queue.is_some(),
-        permits: queue.as_ref().and_then(|queue| queue.permits),
-        delay: queue.as_ref().and_then(view::delay),
-        contenders: queue.as_ref().map(view::contenders).unwrap_or_default(),
-        foreign: queue.as_ref().map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
-    };
-    output::show(global, &shown, || describe(path, queue.as_ref()))?;
-    Ok(Exit::Ok.code())
+/// The queue of a lock at one time.
+struct Seen<'a> {
+    lock: &'a ZnodePath,
+    queue: Option<Queue>,
 }
 
-fn describe(path: &str, queue: Option<&Queue>) -> String {
+/// Shows the queue of a lock.
+pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
+    let lock = &options.lock;
+    let look =
+        async |client: &Client| Ok(Seen { lock, queue: Queue::inspect(client, lock).await? });
+    if options.watch {
+        return follow(global, lock, look).await;
+    }
+
+    let seen = Connection::during(global, async |connection| Ok(look(&connection.client).await?));
+    let (seen, observed) = (seen.await?, Observed::new());
+    output::show(global, &seen.shown(&observed), || seen.text(&observed))?;
+    let is_free = seen.queue.as_ref().is_none_or(view::is_free);
+    Ok(if options.exit_code && !is_free { Exit::No } else { Exit::Ok }.code())
+}
+
+impl Seen<'_> {
+    fn shown(&self, observed: &Observed) -> Shown<'_> {
+        let queue = self.queue.as_ref();
+        Shown {
+            lock: self.lock.as_str(),
+            exists: queue.is_some(),
+            permits: queue.and_then(|queue| queue.permits),
+            permits_free: queue.and_then(Queue::free_permits),
+            delay: queue.and_then(view::delay),
+            contenders: queue.map(|queue| view::contenders(queue, observed)).unwrap_or_default(),
+            foreign: queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Picture for Seen<'_> {
+    fn queues(&self) -> &[Queue] {
+        self.queue.as_slice()
+    }
+
+    fn json(&self, observed: &Observed) -> Result<Value, Failure> {
+        output::json(&self.shown(observed))
+    }
+
+    fn text(&self, observed: &Observed) -> String {
+        describe(self.lock.as_str(), self.queue.as_ref(), observed)
+    }
+}
+
+fn describe(path: &str, queue: Option<&Queue>, observed: &Observed) -> String {
     let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
     let summary = queue.map_or("free".to_owned(), view::summary);
     let mut text = format!("{path}: {summary}\n");
 
-    if !entries.is_empty() {
-        let heading = ["", "STATE", "KIND", "WHO", "FOR", "TOKEN", "SESSION"];
+    if let Some(queue) = queue.filter(|_| !entries.is_empty()) {
+        let heading = ["", "STATE", "KIND", "WHO", "SINCE", "WAITS FOR", "TOKEN", "SESSION"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
-        rows.extend(entries.iter().enumerate().map(|(index, entry)| row(index + 1, entry)));
+        rows.extend((0..entries.len()).map(|index| row(queue, index, observed)));
         text.push_str(&view::table(&rows));
     }
 
@@ -86,13 +142,15 @@ fn describe(path: &str, queue: Option<&Queue>) -> String {
     text
 }
 
-fn row(position: usize, entry: &Entry) -> Vec<String> {
+fn row(queue: &Queue, index: usize, observed: &Observed) -> Vec<String> {
+    let entry = &queue.entries[index];
     vec![
-        position.to_string(),
+        (index + 1).to_string(),
         if entry.holds { "holds" } else { "waits" }.to_owned(),
         view::wish(entry),
         view::who(entry),
-        view::duration(entry.age()),
+        view::how_long(entry, observed),
+        view::waits_for(queue, index),
         entry.token.to_string(),
         entry.session.to_string(),
     ]

@@ -1,9 +1,10 @@
 //! How holders and waiters are written, for people and for programs.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::inspect::{DueDelay, Entry, Queue};
-use lockkeeper::{Kind, OwnerInfo, SessionId};
+use lockkeeper::{Kind, OwnerInfo, RevokeRequest, SessionId, ZnodePath};
 use serde::Serialize;
 
 /// Who a contender is: `web1 pid 123 (backup.sh)`.
@@ -16,9 +17,12 @@ pub(crate) fn who(entry: &Entry) -> String {
         None if entry.session == SessionId::NONE => {
             "a node that is not ephemeral, so no session's end frees the lock".to_owned()
         }
-        None if entry.is_revoked() => format!("session {}, asked to give way", entry.session),
+        None if entry.is_revoked() => {
+            let by = by_whom(entry.revoke_request().as_ref());
+            format!("session {}, asked to give way{by}", entry.session)
+        }
         None => match std::str::from_utf8(&entry.data) {
-            Ok(text) if !text.trim().is_empty() => shorten(&printable(text.trim())),
+            Ok(text) if !text.trim().is_empty() => shorten(&printable(text.trim()), SHORT),
             _ => format!("session {}", entry.session),
         },
     }
@@ -26,8 +30,22 @@ pub(crate) fn who(entry: &Entry) -> String {
 
 pub(crate) fn program(owner: &OwnerInfo) -> String {
     let name = owner.label.as_ref().unwrap_or(&owner.program);
-    let asked = if owner.revoked { "; asked to give way" } else { "" };
-    printable(&format!("{} pid {} ({name}{asked})", owner.host, owner.pid))
+    let person = owner.user.as_ref().map(|user| format!("{user} on ")).unwrap_or_default();
+    let asked = match owner.revoked {
+        true => format!("; asked to give way{}", by_whom(owner.request.as_ref())),
+        false => String::new(),
+    };
+    let why = owner.why.as_ref().map(|why| format!(": {}", shorten(why, LONG)));
+    let why = why.unwrap_or_default();
+    printable(&format!("{person}{} pid {} ({name}{asked}){why}", owner.host, owner.pid))
+}
+
+/// Who asks for a lock, and why: ` by ann on db1: maintenance`; nothing if the request does not say.
+pub(crate) fn by_whom(request: Option<&RevokeRequest>) -> String {
+    let Some(request) = request else { return String::new() };
+    let by = request.by.as_ref().map(|by| format!(" by {}", shorten(by, LONG)));
+    let reason = request.reason.as_ref().map(|reason| format!(": {}", shorten(reason, LONG)));
+    printable(&(by.unwrap_or_default() + &reason.unwrap_or_default()))
 }
 
 /// Whether a program that asks for the lock now has it at once.
@@ -36,7 +54,7 @@ pub(crate) fn is_free(queue: &Queue) -> bool {
 }
 
 /// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more", or the lock delay
-/// that is due; nothing if there is neither.
+/// that is due; nothing if there is neither. Where it is known, it says since when the lock is held.
 pub(crate) fn held_by(queue: &Queue) -> String {
     let mut holders = queue.holders();
     let Some(first) = holders.next() else {
@@ -48,7 +66,11 @@ pub(crate) fn held_by(queue: &Queue) -> String {
         0 => String::new(),
         others => format!(", and {others} more"),
     };
-    format!(", held by {}, in line since {}{others}", who(first), when(first))
+    let since = match noted(first) {
+        Some(held) => format!("held since {}", when(held)),
+        None => format!("in line since {}", when(first.since)),
+    };
+    format!(", held by {}, {since}{others}", who(first))
 }
 
 /// "its last holder, web1 pid 123 (backup.sh), ended without releasing it".
@@ -69,13 +91,75 @@ pub(crate) fn lock_delay(delay: &DueDelay) -> String {
     }
 }
 
-/// Since when it is in line: `12:03:07 (4s ago)`, by the local clock.
-pub(crate) fn when(entry: &Entry) -> String {
-    let since = jiff::Timestamp::try_from(entry.since).map_or_else(
+/// Since when a lock is held, as far as that can be known. The servers know only since when a contender is in
+/// line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldSince {
+    /// The holder says so, by its own clock.
+    Noted(SystemTime),
+    /// This command saw the change, by its own clock.
+    Observed(SystemTime),
+}
+
+/// Changes of holders that this command saw: since when each of these nodes holds.
+pub(crate) type Observed = HashMap<ZnodePath, SystemTime>;
+
+/// Since when a contender holds; `None` if it waits, or that is unknown.
+pub(crate) fn held_since(entry: &Entry, observed: &Observed) -> Option<HeldSince> {
+    let seen = || observed.get(&entry.node).copied().map(HeldSince::Observed);
+    noted(entry).map(HeldSince::Noted).or_else(seen).filter(|_| entry.holds)
+}
+
+/// Since when a holder says that it holds.
+fn noted(entry: &Entry) -> Option<SystemTime> {
+    let ms = entry.owner.as_ref()?.held_since_unix_ms?;
+    // What others wrote may be no time at all.
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
+}
+
+/// How long it holds or waits: `held 4s`, `observed 4s` if this command saw when it began to hold, or
+/// `in line 4s` if only that is known.
+pub(crate) fn how_long(entry: &Entry, observed: &Observed) -> String {
+    let (what, since) = match held_since(entry, observed) {
+        Some(HeldSince::Noted(since)) => ("held", since),
+        Some(HeldSince::Observed(since)) => ("observed", since),
+        None => ("in line", entry.since),
+    };
+    format!("{what} {}", duration(since.elapsed().unwrap_or_default()))
+}
+
+/// What a contender waits for: `1, 2`, `1, 2 (of 1 permit free, it wants 2)`, `the lock delay`.
+pub(crate) fn waits_for(queue: &Queue, index: usize) -> String {
+    if queue.waits_for_delay(index) {
+        return "the lock delay".to_owned();
+    }
+    let positions: Vec<_> = queue.blockers(index).map(|ahead| ahead + 1).collect();
+    let wanted = queue.entries.get(index).and_then(|entry| entry.kind.permits());
+    match (wanted, queue.free_permits()) {
+        (Some(wanted), Some(free)) if !positions.is_empty() => {
+            format!("{}: {wanted} wanted, {free} free", ranges(&positions))
+        }
+        _ => ranges(&positions),
+    }
+}
+
+/// Ascending numbers in few words: `1-3, 7`.
+fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let text = runs.map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        run => run.iter().map(ToString::to_string).collect(),
+    });
+    text.collect::<Vec<_>>().join(", ")
+}
+
+/// A point in time: `12:03:07 (4s ago)`, by the local clock.
+pub(crate) fn when(time: SystemTime) -> String {
+    let since = jiff::Timestamp::try_from(time).map_or_else(
         |_| "?".to_owned(),
         |since| since.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string(),
     );
-    format!("{since} ({} ago)", duration(entry.age()))
+    format!("{since} ({} ago)", duration(time.elapsed().unwrap_or_default()))
 }
 
 /// A duration in at most two units: `250ms`, `4s`, `3m 20s`, `2d 5h`.
@@ -124,8 +208,12 @@ fn steers_the_terminal(c: char) -> bool {
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(40) {
+/// How many characters are shown of another library's data, and of what a person wrote. JSON has all of it.
+const SHORT: usize = 40;
+const LONG: usize = 80;
+
+fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
@@ -214,8 +302,18 @@ pub(crate) struct Contender<'a> {
     session: String,
     since_unix_ms: u128,
     age_ms: u128,
+    /// Since when it holds; `null` if it waits, or nothing tells.
+    held_since_unix_ms: Option<u128>,
+    /// Who tells that: the holder (`noted`), or this command, which saw the change (`observed`).
+    held_since_kind: Option<&'static str>,
+    /// The positions of those that it waits for.
+    blocked_by: Vec<usize>,
+    /// Whether it waits only for the lock delay.
+    waits_for_delay: bool,
     /// Whether it was asked to give way.
     revoked: bool,
+    /// Who asked, and why, if the request said so.
+    revoke_request: Option<RevokeRequest>,
     owner: Option<&'a lockkeeper::OwnerInfo>,
     /// The node's data, where another library wrote it.
     data: Option<std::borrow::Cow<'a, str>>,
@@ -250,14 +348,23 @@ pub(crate) fn delay(queue: &Queue) -> Option<Delay<'_>> {
 }
 
 /// The contenders of a queue, first to last.
-pub(crate) fn contenders(queue: &Queue) -> Vec<Contender<'_>> {
-    let numbered = queue.entries.iter().enumerate();
-    numbered.map(|(index, entry)| Contender::new(index + 1, entry)).collect()
+pub(crate) fn contenders<'a>(queue: &'a Queue, observed: &Observed) -> Vec<Contender<'a>> {
+    (0..queue.entries.len()).map(|index| Contender::new(queue, index, observed)).collect()
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms(time: SystemTime) -> u128 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis()
 }
 
 impl<'a> Contender<'a> {
-    fn new(position: usize, entry: &'a Entry) -> Self {
-        let since = entry.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    fn new(queue: &'a Queue, index: usize, observed: &Observed) -> Self {
+        let (position, entry) = (index + 1, &queue.entries[index]);
+        let (held_since, held_since_kind) = match held_since(entry, observed) {
+            Some(HeldSince::Noted(since)) => (Some(since), Some("noted")),
+            Some(HeldSince::Observed(since)) => (Some(since), Some("observed")),
+            None => (None, None),
+        };
         Self {
             position,
             state: if entry.holds { "holds" } else { "waits" },
@@ -266,9 +373,14 @@ impl<'a> Contender<'a> {
             node: entry.node.as_str(),
             token: entry.token.to_string(),
             session: entry.session.to_string(),
-            since_unix_ms: since.as_millis(),
+            since_unix_ms: unix_ms(entry.since),
             age_ms: entry.age().as_millis(),
+            held_since_unix_ms: held_since.map(unix_ms),
+            held_since_kind,
+            blocked_by: queue.blockers(index).map(|ahead| ahead + 1).collect(),
+            waits_for_delay: queue.waits_for_delay(index),
             revoked: entry.is_revoked(),
+            revoke_request: entry.revoke_request(),
             owner: entry.owner.as_ref(),
             data: match entry.owner {
                 Some(_) => None,
@@ -294,6 +406,29 @@ mod tests {
         ] {
             assert_eq!(duration(Duration::from_millis(ms)), text);
         }
+    }
+
+    #[test]
+    fn numbers_in_a_row_are_a_range() {
+        for (numbers, text) in
+            [(&[][..], ""), (&[1], "1"), (&[1, 2], "1-2"), (&[1, 2, 3, 5, 7, 8], "1-3, 5, 7-8")]
+        {
+            assert_eq!(ranges(numbers), text);
+        }
+    }
+
+    #[test]
+    fn what_people_wrote_is_shown_short_and_without_control_characters() {
+        let mut owner = OwnerInfo::current(Some("hold".to_owned()));
+        (owner.user, owner.why) =
+            (Some("ann".to_owned()), Some(format!("a\u{1b}[2J{}", "b".repeat(99))));
+        let text = program(&owner);
+        assert!(text.starts_with("ann on ") && text.contains(" (hold): a\u{fffd}[2Jb"), "{text}");
+        assert!(text.ends_with("b...") && text.chars().count() < 200, "{text}");
+        let mut request = RevokeRequest::default();
+        assert_eq!(by_whom(Some(&request)), "");
+        (request.by, request.reason) = (Some("bob".to_owned()), Some("an\nupgrade".to_owned()));
+        assert_eq!(by_whom(Some(&request)), " by bob: an\u{fffd}upgrade");
     }
 
     #[test]

@@ -93,8 +93,8 @@ impl<'a, 'l> Attendance<'a, 'l> {
                     listens = false;
                     // A loss is seen to above.
                     if let Ok(path) = requested {
-                        self.events.write(Event::Revoked { lock: path.as_str() });
-                        tell(&format!("{path}: another program asks for it; ending the command"));
+                        let by = self.events.revoked(held, path);
+                        tell(&format!("{path}: another program asks for it{by}; ending the command"));
                         self.give_way();
                     }
                 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::lock::Held;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
+use crate::view;
 
 /// The names of a log that is standard error.
 const STDERR: [&str; 2] = ["-", "/dev/stderr"];
@@ -66,7 +67,7 @@ pub(super) enum Event<'a> {
     /// It goes on.
     Resumed { paused_ms: u128 },
     /// Another program has asked for the lock.
-    Revoked { lock: &'a str },
+    Revoked { lock: &'a str, by: Option<&'a str>, reason: Option<&'a str> },
     /// The lock is lost, or cannot be kept for as long as the command takes to end.
     Lost { reason: &'a str },
     /// The command has run for longer than it may.
@@ -138,6 +139,16 @@ impl Events {
             *log = None;
             tell(&format!("--json-log: {error}; the events of this run are not written any more"));
         }
+    }
+
+    /// Writes that another program asks for a lock. Returns who and why, as far as it said so: " by ann on db1: a
+    /// restore".
+    pub(super) fn revoked(&self, held: &Held, path: &ZnodePath) -> String {
+        let request = held.request(path);
+        let by = request.as_ref().and_then(|asked| asked.by.as_deref());
+        let reason = request.as_ref().and_then(|asked| asked.reason.as_deref());
+        self.write(Event::Revoked { lock: path.as_str(), by, reason });
+        view::by_whom(request.as_ref())
     }
 
     /// Writes that a run failed.

@@ -7,12 +7,13 @@ use clap::{Args, ValueEnum};
 use lockkeeper::inspect::Queue;
 use lockkeeper::{
     AcquireError, BuildError, Client, Guard, Instant, Kind, LossReason, MultiGuard, MultiLock,
-    Mutex, MutexGuard, Profile, ReleaseError, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    SemaphoreGuard, SemaphoreProfile, State, Usage, ZnodePath,
+    Mutex, MutexGuard, Profile, ReleaseError, RevokeRequest, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State, Usage, ZnodePath,
 };
 
 use crate::exit::{Exit, Failure};
 use crate::names;
+use crate::person;
 use crate::view;
 
 /// Which of the locks, and how it is used.
@@ -62,6 +63,10 @@ pub(super) struct Which {
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
           value_parser = names::some_time, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
+
+    /// What the lock is held for, which others see.
+    #[arg(skip)]
+    pub(super) why: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -184,8 +189,10 @@ impl Which {
             return several.obey_lock_delay().build().map(Lock::Several);
         };
         let path = path.as_str();
+        let (user, why) = (person::user(), self.why.as_deref().unwrap_or_default());
         if let Some(of) = self.permits {
-            let mut semaphore = Semaphore::builder(client, path, of).label(label);
+            let mut semaphore =
+                Semaphore::builder(client, path, of).label(label).user(user).why(why);
             if self.profile.is_some() {
                 semaphore = semaphore.profile(profile);
             }
@@ -201,11 +208,14 @@ impl Which {
         }
 
         if self.shared || self.write {
-            let lock = RwLock::builder(client, path).profile(profile).label(label).build()?;
+            let lock =
+                RwLock::builder(client, path).profile(profile).label(label).user(user).why(why);
+            let lock = lock.build()?;
             return Ok(if self.shared { Lock::Read(lock) } else { Lock::Write(lock) });
         }
 
-        let mut mutex = Mutex::builder(client, path).profile(profile).label(label);
+        let mut mutex =
+            Mutex::builder(client, path).profile(profile).label(label).user(user).why(why);
         mutex = match self.lock_delay {
             Some(delay) => mutex.lock_delay(delay),
             None => mutex.obey_lock_delay(),
@@ -400,6 +410,11 @@ impl Held {
     /// What people call it; see [`Lock::name`].
     pub(super) fn name(&self) -> String {
         view::all_of(self.guards().iter().map(Guard::path))
+    }
+
+    /// The request for one of the locks, if there was one.
+    pub(super) fn request(&self, path: &ZnodePath) -> Option<RevokeRequest> {
+        self.guards().iter().find(|guard| guard.path() == path)?.revoke_request()
     }
 
     /// How the worst of the locks stands.

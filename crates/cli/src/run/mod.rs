@@ -6,6 +6,7 @@ mod child;
 mod events;
 pub(crate) mod exec;
 mod group;
+pub(crate) mod hold;
 mod lock;
 mod loss;
 mod once;
@@ -18,7 +19,7 @@ pub(crate) mod watchdog;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
@@ -53,6 +54,10 @@ const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
 
 /// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
 const SHELL: &str = "/bin/sh";
+
+/// After a wait of this length, since when a lock is held differs much from since when its holder is in line.
+/// Shorter ones, as in a busy queue, are not worth a write.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
@@ -136,7 +141,7 @@ Exit codes:
   78       a configuration file, a certificate, a key or a clock is wrong;
            no servers are named (--require-servers), or the servers that
            are named are not one service
-  79       the lock was lost while the command ran
+  79       the lock was lost while the command ran, or while hold held it
   124      the command ran for longer than --max-run
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
@@ -333,6 +338,10 @@ async fn with_session(
     match outcome {
         Outcome::Held(held) => {
             let granted = Clock.now();
+            if granted.since(began) > LONG_WAIT {
+                let now = SystemTime::now();
+                held.guards().iter().for_each(|guard| guard.note_held_since(now));
+            }
             events.write(Event::acquired(&held, waited_ms()));
             hold(connection, options, terms, *held, granted, signals, watchdog, events).await
         }

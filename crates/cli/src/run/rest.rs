@@ -51,8 +51,8 @@ impl Rest<'_> {
             biased;
             () = ended(loss, signals) => {}
             path = asked => {
-                self.events.write(Event::Revoked { lock: path.as_str() });
-                tell(&format!("{path}: another program asks for it; released before --at-least is over"));
+                let by = self.events.revoked(held, path);
+                tell(&format!("{path}: another program asks for it{by}; released before --at-least is over"));
             }
             reason = held.lost() => {
                 let what = format!("{} is lost: {reason}", held.lost_name());
