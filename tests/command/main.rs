@@ -14,6 +14,7 @@ mod faulty;
 mod figures;
 mod growing;
 mod guide;
+mod hold;
 mod killed;
 mod kinds;
 mod limits;

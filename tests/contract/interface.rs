@@ -38,8 +38,9 @@ async fn shows(
     match profile {
         Some(Profile::Kazoo) => assert_eq!(&data[..], b"nightly", "{node}"),
         _ => {
-            let label = OwnerInfo::from_data(&data).context("no owner")?.label;
-            assert_eq!(label.as_deref(), Some("nightly"), "{node}");
+            let owner = OwnerInfo::from_data(&data).context("no owner")?;
+            let told = [owner.label, owner.user, owner.why].map(Option::unwrap_or_default);
+            assert_eq!(told, ["nightly", "ann", "restoring"], "{node}");
         }
     }
     assert_eq!(client.acl(node).await?.0, acl(), "{node}");
@@ -56,31 +57,67 @@ async fn every_lock_takes_the_same_options(backend: Backend) -> Result<()> {
         let path = |name: &str| format!("/{name}-{index}");
 
         let lock = Mutex::builder(client, &path("mutex"));
-        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        let lock = lock
+            .profile(profile)
+            .acl(&acl)
+            .label("nightly")
+            .user("ann")
+            .why("restoring")
+            .build()?;
         shows(&alice, lock.acquire().await?, Some(profile)).await?;
 
         let lock = ReentrantMutex::builder(client, &path("reentrant"));
-        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        let lock = lock
+            .profile(profile)
+            .acl(&acl)
+            .label("nightly")
+            .user("ann")
+            .why("restoring")
+            .build()?;
         shows(&alice, lock.acquire(&Owner::new("alice")).await?, Some(profile)).await?;
 
         let lock = RwLock::builder(client, &path("rw"));
-        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        let lock = lock
+            .profile(profile)
+            .acl(&acl)
+            .label("nightly")
+            .user("ann")
+            .why("restoring")
+            .build()?;
         shows(&alice, lock.read().await?, Some(profile)).await?;
 
         let lock = Semaphore::builder(client, &path("semaphore"), 2);
-        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        let lock = lock
+            .profile(profile)
+            .acl(&acl)
+            .label("nightly")
+            .user("ann")
+            .why("restoring")
+            .build()?;
         shows(&alice, lock.acquire().await?, Some(profile)).await?;
 
         let (one, two) = (path("one"), path("two"));
         let lock = MultiLock::builder(client, [one.as_str(), two.as_str()]);
-        let lock = lock.profile(profile).acl(&acl).label("nightly").build()?;
+        let lock = lock
+            .profile(profile)
+            .acl(&acl)
+            .label("nightly")
+            .user("ann")
+            .why("restoring")
+            .build()?;
         for guard in lock.acquire().await?.guards() {
             shows(&alice, guard, Some(profile)).await?;
         }
     }
     // Its node has no name that a profile could be about.
     let lock = ExclusiveNode::builder(client, "/node");
-    let lock = lock.acl(&acl).label("nightly").owner(&Owner::new("alice")).build()?;
+    let lock = lock
+        .acl(&acl)
+        .label("nightly")
+        .user("ann")
+        .why("restoring")
+        .owner(&Owner::new("alice"))
+        .build()?;
     assert_eq!(lock.owner().name(), "alice");
     shows(&alice, lock.acquire().await?, None).await
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::inspect::{self, Queue};
+use lockkeeper::inspect::{self, Queue, QueueWatch};
 use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_within};
 use lockkeeper::{
     Client, CreateMode, ExclusiveNode, FencingToken, LossReason, Mutex, Names, SessionId, ZnodePath,
@@ -25,6 +25,9 @@ contract!("seen":
     a_lock_delay_that_is_waited_out_is_nobodys_hold,
     a_lock_delay_is_seen_without_the_locks_node,
     a_wait_outlasts_a_lock_delay,
+    a_watch_tells_each_change_of_a_queue,
+    a_watch_tells_a_change_of_the_lock_delay,
+    a_watch_outlasts_a_lost_connection_and_ends_with_its_session,
 );
 
 /// Long enough to tell from a busy machine's pauses.
@@ -264,5 +267,53 @@ async fn a_wait_outlasts_a_lock_delay(backend: Backend) -> Result<()> {
     assert!(took >= DELAY, "after {took:?}");
     // What it waited for is over for all.
     assert!(delayed(&bob.client)?.try_acquire().await?.is_some(), "it is free");
+    Ok(())
+}
+
+/// Seen to fail with a watch on the path alone.
+async fn a_watch_tells_each_change_of_a_queue(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    // There is no such node yet.
+    let mut watch = QueueWatch::new(&bob.client, &lock_path()).await?;
+    let guard = Mutex::new(&alice.client, LOCK)?.acquire().await?;
+    watch.changed().await?;
+    while Queue::inspect(&bob.client, &lock_path()).await?.is_none_or(|q| q.entries.is_empty()) {
+        watch.changed().await?;
+    }
+    revoke(&bob.client, &lock_path()).await?;
+    watch.changed().await?;
+    let node = guard.node().clone();
+    guard.release().await?;
+    while bob.client.exists(&node).await?.is_some() {
+        watch.changed().await?;
+    }
+    Ok(())
+}
+
+/// Seen to fail without the watch on the mark, which is beside the lock.
+async fn a_watch_tells_a_change_of_the_lock_delay(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).build()?;
+    let _guard = lock.acquire().await?;
+    alice.client.close().await;
+    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let mark = queue.delay.context("a delay that is due")?.mark;
+
+    let mut watch = QueueWatch::new(&bob.client, &lock_path()).await?;
+    bob.client.delete(&mark, None).await?;
+    watch.changed().await?;
+    Ok(())
+}
+
+async fn a_watch_outlasts_a_lost_connection_and_ends_with_its_session(
+    backend: Backend,
+) -> Result<()> {
+    let alice = backend.participant().await?;
+    let mut watch = QueueWatch::new(&alice.client, &lock_path()).await?;
+    alice.proxy.cut();
+    // What happened meanwhile was not told.
+    watch.changed().await?;
+    alice.proxy.expire_session().await?;
+    while watch.changed().await.is_ok() {}
     Ok(())
 }
