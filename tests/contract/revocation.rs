@@ -154,7 +154,7 @@ async fn a_holder_of_another_program_gets_the_plain_request(backend: Backend) ->
     let node = client.create(&node, "10.0.0.7", CreateMode::EphemeralSequential).await?.path;
 
     let request = Revocation::new(client, &lock_path()).by("bob").reason("an upgrade");
-    assert_eq!(request.ask().await?, [node.clone()]);
+    assert_eq!(request.ask().await?, std::slice::from_ref(&node));
     assert_eq!(&client.data(&node).await?.0[..], REQUEST);
     Ok(())
 }

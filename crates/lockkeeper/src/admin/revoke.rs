@@ -99,7 +99,7 @@ impl Revocation {
         self
     }
 
-    /// Asks as [`revoke`] does, with the same costs. Returns the nodes of those who were asked.
+    /// Asks as [`revoke`] does. Returns the nodes of those who were asked. Costs what [`revoke`] costs.
     ///
     /// # Errors
     /// If a request fails.
@@ -137,8 +137,8 @@ impl Revocation {
         self.see_off(holders, limit, Stayers::Stay).await
     }
 
-    /// Asks, and takes the lock from those who have not gone within `grace`, as [`revoke_within`] does,
-    /// with the same costs. Returns how each one went.
+    /// Asks, and takes the lock from those who have not gone within `grace`, as [`revoke_within`] does.
+    /// Returns how each one went. Costs what [`revoke_within`] costs.
     ///
     /// # Errors
     /// If a request fails.
