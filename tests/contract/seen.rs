@@ -293,6 +293,8 @@ async fn a_watch_tells_each_change_of_a_queue(backend: Backend) -> Result<()> {
 /// Seen to fail without the watch on the mark, which is beside the lock.
 async fn a_watch_tells_a_change_of_the_lock_delay(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    // No server reaps it, which would be a change too.
+    alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).build()?;
     let _guard = lock.acquire().await?;
     alice.client.close().await;
