@@ -128,7 +128,7 @@ pub(crate) fn how_long(entry: &Entry, observed: &Observed) -> String {
     format!("{what} {}", duration(since.elapsed().unwrap_or_default()))
 }
 
-/// What a contender waits for: `1, 2`, `1, 2 (of 1 permit free, it wants 2)`, `the lock delay`.
+/// What a contender waits for: `1-2`, `1-2: 2 wanted, 1 free` of permits, `the lock delay`.
 pub(crate) fn waits_for(queue: &Queue, index: usize) -> String {
     if queue.waits_for_delay(index) {
         return "the lock delay".to_owned();

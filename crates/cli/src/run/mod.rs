@@ -141,7 +141,7 @@ Exit codes:
   78       a configuration file, a certificate, a key or a clock is wrong;
            no servers are named (--require-servers), or the servers that
            are named are not one service
-  79       the lock was lost while the command ran, or while hold held it
+  79       the lock was lost while the command ran, or hold held it
   124      the command ran for longer than --max-run
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
