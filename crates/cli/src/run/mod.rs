@@ -386,7 +386,12 @@ async fn hold(
     }
 
     watchdog.follow(connection);
-    let turn = options.once.begin(connection, &held, &mut signals, options, events).await;
+    let words = once::Terms {
+        label: &program(options),
+        conflict: options.conflict_exit_code,
+        quiet: options.quiet,
+    };
+    let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
     let once = match turn {
         Ok(Turn::Run(once)) => once,
         over => {
@@ -432,7 +437,7 @@ async fn hold(
     }
 
     if let Some(once) = once {
-        once::record_end(connection, once, &ended, cut_off).await;
+        once::record_end(connection, once, &ended, cut_off, RELEASE_LIMIT).await;
     }
 
     if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {

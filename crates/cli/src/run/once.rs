@@ -13,7 +13,6 @@ use super::child::Ended;
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::signals::Signals;
-use super::{Options, RELEASE_LIMIT, program};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, signal_code};
 use crate::output::tell;
@@ -50,6 +49,17 @@ enum OnUnfinished {
     Rerun,
     /// The command does not run again: at most once
     Skip,
+}
+
+/// What a record and words about it need of the other options.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'a> {
+    /// What the command is called.
+    pub(super) label: &'a str,
+    /// The exit code of a run that does not run the command and never has.
+    pub(super) conflict: u8,
+    /// Whether only what nobody expects is told.
+    pub(super) quiet: bool,
 }
 
 /// Whether the command is to run.
@@ -124,12 +134,12 @@ impl Once {
         connection: &Connection,
         held: &'a Held,
         signals: &mut Signals,
-        options: &Options,
+        terms: Terms<'_>,
         events: &Events,
     ) -> Result<Turn<'a>, Failure> {
         let Some(key) = &self.due else { return Ok(Turn::Run(None)) };
-        let (conflict, quiet) = (options.conflict_exit_code, options.quiet);
-        let (guard, label) = (&held.guards()[0], &program(options));
+        let Terms { label, conflict, quiet } = terms;
+        let guard = &held.guards()[0];
         let once = records(&connection.client, guard.path(), label, self.policy())?;
         let begun = tokio::select! {
             begun = once.begin(guard, key.clone()) => begun.map_err(failure)?,
@@ -187,6 +197,7 @@ pub(super) async fn record_end(
     run: OnceRun<'_>,
     ended: &Ended,
     cut_off: Option<Exit>,
+    limit: Duration,
 ) {
     let shown = ticks::shown(run.key());
     if ended.is_by_signal() || cut_off.is_some() {
@@ -200,9 +211,7 @@ pub(super) async fn record_end(
             Err(error) => error.to_string(),
         },
         failure = connection.keep_engine() => failure.to_string(),
-        () = tokio::time::sleep(RELEASE_LIMIT) => {
-            format!("no server has confirmed it within {RELEASE_LIMIT:?}")
-        }
+        () = tokio::time::sleep(limit) => format!("no server has confirmed it within {limit:?}"),
     };
     tell(&format!(
         "the end of the run for {shown} may not be recorded, so it may run again: {why}"
