@@ -48,7 +48,8 @@ impl Tick {
 /// What something is done once for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnceKey {
-    /// Any text, such as the name of a release.
+    /// Any text, such as the name of a release. As a name of a znode, in which some letters take more bytes, it
+    /// may have 255 bytes.
     Named(String),
     /// A time. Ticks have an order: once one of them has begun, no earlier one begins.
     Tick(Tick),
@@ -61,12 +62,18 @@ const TICK: &str = "tick-";
 /// What the name of a tick ends with: a number alone would look like a contender's.
 const MS: &str = "ms";
 
+/// How long the name of a key may be, in bytes: the names of all records fit into one reply.
+const LONGEST: usize = 255;
+
 impl OnceKey {
     /// The node of its record.
     pub(super) fn node(&self, records: &ZnodePath) -> Result<ZnodePath, BuildError> {
         match self {
             Self::Named(key) => {
                 let name = node_of(records, key)?.name().to_owned();
+                if name.len() > LONGEST {
+                    return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
+                }
                 Ok(records.child(&format!("{NAMED}{name}"))?)
             }
             Self::Tick(Tick(ms)) => Ok(records.child(&format!("{TICK}{ms}{MS}"))?),
@@ -132,7 +139,8 @@ mod tests {
         for name in ["", "key", "tick-", "tick-07ms", "tick-7", "other-7ms"] {
             assert_eq!(OnceKey::of(name), None, "{name}");
         }
-        let long = OnceKey::Named("x".repeat(4_096));
+        let long = OnceKey::Named("x".repeat(LONGEST + 1));
+        assert!(OnceKey::Named("x".repeat(LONGEST)).node(&records).is_ok());
         assert!(matches!(long.node(&records), Err(BuildError::KeyTooLong { .. })));
     }
 
