@@ -40,8 +40,8 @@ struct Known {
     ended: Option<i32>,
     /// With which codes it may have ended.
     codes: Vec<i32>,
-    /// When a program said last that it begins it: it may have been applied.
-    is_tried: bool,
+    /// How many calls there were to begin it, each of which writes at most one record.
+    calls: u32,
 }
 
 /// A program that does something once.
@@ -129,7 +129,7 @@ impl Job {
                 (!is_known).then(|| format!("{key} is not done again"))
             }
             Begun::Passed(by) => {
-                let is_known = self.book.was_tried(&by.into()) && key <= by.into();
+                let is_known = self.book.calls(&by.into()) > 0 && key <= by.into();
                 (!is_known).then(|| format!("{key} is passed by {by:?}"))
             }
         };
@@ -171,11 +171,11 @@ impl Book {
     }
 
     fn tries(&self, key: &OnceKey) {
-        self.with(key, |known| known.is_tried = true);
+        self.with(key, |known| known.calls += 1);
     }
 
-    fn was_tried(&self, key: &OnceKey) -> bool {
-        self.with(key, |known| known.is_tried)
+    fn calls(&self, key: &OnceKey) -> u32 {
+        self.with(key, |known| known.calls)
     }
 
     fn may_end(&self, key: &OnceKey, code: i32) {
