@@ -74,6 +74,16 @@ async fn what_died_runs_again_or_is_skipped_as_asked_for() -> Result<()> {
     Ok(())
 }
 
+/// It was asked to end, and says that its work is done.
+#[test]
+fn what_was_asked_to_end_and_did_its_work_is_done() -> Result<()> {
+    let home = Home::new()?;
+    let script = "trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done";
+    assert_eq!(home.runs("--once-per v1 job", script)?.code, Some(0));
+    assert_eq!(home.runs("--once-per v1 job", "echo ran")?.stdout, "");
+    Ok(())
+}
+
 /// A run that waits takes over for one whose machine dies.
 #[tokio::test]
 async fn who_waits_takes_over() -> Result<()> {
@@ -92,9 +102,13 @@ async fn who_waits_takes_over() -> Result<()> {
 #[test]
 fn what_was_ended_counts_as_unfinished() -> Result<()> {
     let home = Home::new()?;
-    for (key, options, script, code) in
-        [("signal", "", "kill -TERM $$", 143), ("limit", "--max-run 100ms", "exec sleep 600", 124)]
-    {
+    for (key, options, script, code) in [
+        ("signal", "", "kill -TERM $$", 143),
+        ("limit", "--max-run 100ms", "exec sleep 600", 124),
+        ("missing", "", "exec /nonexistent/command", 127),
+        // As Java does.
+        ("asked", "", "trap 'exit 143' TERM; kill -TERM $PPID; while :; do sleep 0.05; done", 143),
+    ] {
         let ended = home.runs(&format!("--once-per {key} {options} job"), script)?;
         assert_eq!(ended.code, Some(code), "{ended:?}");
         assert!(ended.stderr.contains("counts as unfinished"), "{ended:?}");
@@ -149,6 +163,10 @@ fn what_cannot_run_once_is_refused() -> Result<()> {
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(64), ""), "{refused:?}");
         assert!(refused.stderr.contains(word), "{word:?}: {refused:?}");
     }
+    let none = home.ends("ticks job -n 0")?;
+    assert_eq!(none.code, Some(64), "{none:?}");
+    let eaten = home.runs("--once-per -q job", "echo ran")?;
+    assert_eq!(eaten.code, Some(64), "an option is no key: {eaten:?}");
     let empty = Ended::of(&mut home.command_of(&["run", "--once-per", "", "job", "--", "true"]))?;
     assert_eq!(empty.code, Some(64), "{empty:?}");
     let long = "x".repeat(256);

@@ -124,8 +124,9 @@ impl Job {
                     .then(|| format!("{key} is done with {code:?}, which nobody said"))
             }
             Begun::Unfinished(_) => {
+                // By another call than this one.
                 let is_known =
-                    self.if_unfinished == IfUnfinished::Skip && self.book.was_tried(&key);
+                    self.if_unfinished == IfUnfinished::Skip && self.book.calls(&key) > 1;
                 (!is_known).then(|| format!("{key} is not done again"))
             }
             Begun::Passed(by) => {

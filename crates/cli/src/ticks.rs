@@ -33,11 +33,11 @@ pub(crate) struct Options {
     lock: ZnodePath,
 
     /// List no more than the newest N
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = names::some_number)]
     last: usize,
 
     /// Delete the record of a key, so that the command runs again for it
-    #[arg(long, value_name = "KEY", conflicts_with = "last", allow_hyphen_values = true)]
+    #[arg(long, value_name = "KEY", conflicts_with = "last")]
     forget: Option<String>,
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn key(key: &OnceKey) -> String {
 /// A key for people: a name, or the local time of a tick.
 pub(crate) fn shown(key: &OnceKey) -> String {
     match key {
-        OnceKey::Named(name) => view::printable(name),
+        OnceKey::Named(name) => view::short(name),
         OnceKey::Tick(tick) => local(tick.time(), "%F %T%.f"),
     }
 }

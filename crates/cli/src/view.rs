@@ -212,6 +212,11 @@ fn steers_the_terminal(c: char) -> bool {
 const SHORT: usize = 40;
 const LONG: usize = 80;
 
+/// What somebody wrote, so that it fits into a line.
+pub(crate) fn short(text: &str) -> String {
+    shorten(&printable(text), LONG)
+}
+
 fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}...", &text[..end]),

@@ -28,6 +28,10 @@ pub(super) struct Events {
 
 #[derive(Debug)]
 struct Log {
+    /// What the user called it.
+    name: String,
+    /// Whether a loss was written, which is written once.
+    is_lost: bool,
     sink: Sink,
     source: Source,
 }
@@ -122,7 +126,14 @@ impl Events {
         locks.sort();
         let run = uuid::Uuid::new_v4().to_string();
         let source = Source { run, host: owner.host, pid: owner.pid, locks };
-        Ok(Self { log: RefCell::new(Some(Log { sink, source })) })
+        Ok(Self {
+            log: RefCell::new(Some(Log {
+                name: path.display().to_string(),
+                is_lost: false,
+                sink,
+                source,
+            })),
+        })
     }
 
     /// Whether there is a log.
@@ -135,9 +146,16 @@ impl Events {
     pub(super) fn write(&self, event: Event<'_>) {
         let mut log = self.log.borrow_mut();
         let Some(open) = log.as_mut() else { return };
+        let is_loss = matches!(event, Event::Lost { .. });
+        if is_loss && std::mem::replace(&mut open.is_lost, true) {
+            return;
+        }
         if let Err(error) = open.write(&event) {
+            let name = std::mem::take(&mut open.name);
             *log = None;
-            tell(&format!("--json-log: {error}; the events of this run are not written any more"));
+            tell(&format!(
+                "--json-log {name}: {error}; the events of this run are not written any more"
+            ));
         }
     }
 

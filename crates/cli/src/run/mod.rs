@@ -105,7 +105,8 @@ transaction with a check that the lock is held. --every PERIOD does so for the t
 due, by the clock of this machine as the run began; after a later one has begun, no earlier one begins. If the command has run \
 already, the exit code is that of its run, and that is not an error. If it has not run and will not, since a \
 later time has begun or with --if-unfinished skip, the code is that of -E. Do not combine with -n if another machine is to take over \
-when one dies: the run that waits does. A command that a signal or --max-run ended counts as unfinished. \
+when one dies: the run that waits does. A command that a signal or --max-run ended, that was asked to end and failed, or that cannot be executed, \
+counts as unfinished. \
 *Exactly* once is not to be had: a machine may die when the command has ended and that is not recorded. By \
 default the command then runs again (at least once). lockkeeper ticks LOCK lists the runs; 1000 keys and 1000 times are kept.
 
@@ -437,7 +438,9 @@ async fn hold(
     }
 
     if let Some(once) = once {
-        once::record_end(connection, once, &ended, cut_off, RELEASE_LIMIT).await;
+        let is_cut_off = ended.is_by_signal() || cut_off.is_some();
+        let outcome = once::Outcome { code, is_cut_off, is_called_off };
+        once::record_end(connection, once, outcome, RELEASE_LIMIT).await;
     }
 
     if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
@@ -477,8 +480,9 @@ async fn release(
     granted: Instant,
     events: &Events,
 ) {
-    if matches!(held.state(), State::Lost(_)) {
-        return;
+    if let State::Lost(reason) = held.state() {
+        let reason = format!("{} is lost: {reason}", held.lost_name());
+        return events.write(Event::Lost { reason: &reason });
     }
 
     let lock = held.name();

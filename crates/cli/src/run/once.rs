@@ -9,7 +9,6 @@ use lockkeeper::{
     Begun, Client, IfUnfinished, OnceError, OnceKey, OnceRecord, OnceRun, Tick, ZnodePath,
 };
 
-use super::child::Ended;
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::signals::Signals;
@@ -24,7 +23,7 @@ use crate::{names, ticks, view};
 pub(super) struct Once {
     /// Run the command unless a run of this lock with the same KEY has ended, on any machine: a release, the
     /// number of a migration. The exit code is then that of the run that has ended
-    #[arg(long, value_name = "KEY", conflicts_with = "every", allow_hyphen_values = true)]
+    #[arg(long, value_name = "KEY", conflicts_with = "every")]
     once_per: Option<String>,
 
     /// Run the command once in each period, on one of all machines whose timers start it: 10s, 5m, 1h, 1d. The
@@ -190,23 +189,45 @@ impl Once {
     }
 }
 
-/// Records the end of a command that has ended by itself. What a signal, `--max-run` or the loss of the lock ended
-/// counts as unfinished.
+/// How a command that runs once has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub(super) code: u8,
+    /// Whether a signal ended it, or `--max-run`, or the loss of the lock.
+    pub(super) is_cut_off: bool,
+    /// Whether it was asked to end, by a signal or a request for the lock.
+    pub(super) is_called_off: bool,
+}
+
+impl Outcome {
+    /// Why it counts as unfinished, if it does.
+    fn unfinished(self) -> Option<&'static str> {
+        let is_unstarted =
+            [Exit::CannotExecute, Exit::NotFound].iter().any(|exit| exit.code() == self.code);
+        match self {
+            Self { is_cut_off: true, .. } => Some("the command did not end by itself"),
+            Self { is_called_off: true, code: 1.., .. } => {
+                Some("the command was asked to end, and its exit code is not 0")
+            }
+            _ if is_unstarted => Some("the command could not be executed"),
+            _ => None,
+        }
+    }
+}
+
+/// Records the end of a command, unless it counts as unfinished.
 pub(super) async fn record_end(
     connection: &Connection,
     run: OnceRun<'_>,
-    ended: &Ended,
-    cut_off: Option<Exit>,
+    outcome: Outcome,
     limit: Duration,
 ) {
     let shown = ticks::shown(run.key());
-    if ended.is_by_signal() || cut_off.is_some() {
-        return tell(&format!(
-            "the run for {shown} counts as unfinished: the command did not end by itself"
-        ));
+    if let Some(why) = outcome.unfinished() {
+        return tell(&format!("the run for {shown} counts as unfinished: {why}"));
     }
     let why = tokio::select! {
-        recorded = run.end(ended.code().into()) => match recorded {
+        recorded = run.end(outcome.code.into()) => match recorded {
             Ok(()) => return,
             Err(error) => error.to_string(),
         },
