@@ -13,7 +13,7 @@
 //! | 74 | the disk failed, of an engine or of what is written elsewhere |
 //! | 75 | no server: none reachable, or none for too long |
 //! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user; `ls --exit-code` cannot look everywhere |
-//! | 78 | a configuration file, a certificate or a key is wrong; the servers that are named are not one service; or servers are required (`require-servers`), and none are named |
+//! | 78 | a configuration file, a certificate or a key is wrong; this machine's clock is far ahead of that of the servers (`run --every`); the servers that are named are not one service; or servers are required (`require-servers`), and none are named |
 //! | 79 | the lock was lost while the command ran, or while `hold` held it |
 //! | 124 | the command ran for longer than `run --max-run`, as in `timeout(1)` |
 //! | 126 | the command cannot be executed |

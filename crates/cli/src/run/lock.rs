@@ -183,13 +183,14 @@ impl Which {
             Some(Library::Curator) | None => Profile::Curator,
         };
 
+        let (user, why) = (person::user(), self.why.as_deref().unwrap_or_default());
         let [path] = paths else {
             let paths = paths.iter().map(ZnodePath::as_str);
-            let several = MultiLock::builder(client, paths).profile(profile).label(label);
+            let several =
+                MultiLock::builder(client, paths).profile(profile).label(label).user(user);
             return several.obey_lock_delay().build().map(Lock::Several);
         };
         let path = path.as_str();
-        let (user, why) = (person::user(), self.why.as_deref().unwrap_or_default());
         if let Some(of) = self.permits {
             let mut semaphore =
                 Semaphore::builder(client, path, of).label(label).user(user).why(why);

@@ -139,7 +139,7 @@ Exit codes:
   74       the disk of the local engine failed
   75       no server could be reached
   77       no permission on the servers, or this machine's engine
-  78       a configuration file, a certificate, a key or a clock is wrong;
+  78       a configuration file, certificate, key or clock is wrong;
            no servers are named (--require-servers), or the servers that
            are named are not one service
   79       the lock was lost while the command ran, or hold held it
