@@ -2,8 +2,13 @@
 
 use nix::unistd::{User, geteuid};
 
-/// The name of the user.
+/// The name of the user: as the session that started the command has it, which is that of the person also below
+/// `su`, or else that of the process.
 pub(crate) fn user() -> String {
+    // A look into the password database takes as long as a few round trips to a local engine.
+    if let Some(name) = std::env::var("USER").ok().filter(|name| !name.is_empty()) {
+        return name;
+    }
     let uid = geteuid();
     match User::from_uid(uid) {
         Ok(Some(user)) => user.name,

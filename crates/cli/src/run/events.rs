@@ -78,6 +78,8 @@ pub(super) enum Event<'a> {
     Overran { max_run_ms: u128 },
     /// The command has ended. `code`: that of the run.
     Ended { code: u8, ran_ms: u128 },
+    /// No end is recorded of a command that runs once.
+    Unfinished { key: &'a str, reason: &'a str },
     /// The lock is given back. `confirmed`: by a server.
     Released { held_ms: u128, confirmed: bool },
     /// The lock was not free.

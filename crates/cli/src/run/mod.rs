@@ -440,7 +440,7 @@ async fn hold(
     if let Some(once) = once {
         let is_cut_off = ended.is_by_signal() || cut_off.is_some();
         let outcome = once::Outcome { code, is_cut_off, is_called_off };
-        once::record_end(connection, once, outcome, RELEASE_LIMIT).await;
+        once::record_end(connection, once, outcome, RELEASE_LIMIT, events).await;
     }
 
     if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {

@@ -221,9 +221,11 @@ pub(super) async fn record_end(
     run: OnceRun<'_>,
     outcome: Outcome,
     limit: Duration,
+    events: &Events,
 ) {
-    let shown = ticks::shown(run.key());
+    let (shown, key) = (ticks::shown(run.key()), ticks::key(run.key()));
     if let Some(why) = outcome.unfinished() {
+        events.write(Event::Unfinished { key: &key, reason: why });
         return tell(&format!("the run for {shown} counts as unfinished: {why}"));
     }
     let why = tokio::select! {
@@ -234,6 +236,7 @@ pub(super) async fn record_end(
         failure = connection.keep_engine() => failure.to_string(),
         () = tokio::time::sleep(limit) => format!("no server has confirmed it within {limit:?}"),
     };
+    events.write(Event::Unfinished { key: &key, reason: &why });
     tell(&format!(
         "the end of the run for {shown} may not be recorded, so it may run again: {why}"
     ));
