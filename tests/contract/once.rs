@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
 use lockkeeper::{
-    Begun, CreateMode, IfUnfinished, Mutex, MutexGuard, Once, OnceError, OnceKey, Tick, ZnodePath,
-    inspect, revoke,
+    Begun, BuildError, CreateMode, IfUnfinished, Mutex, MutexGuard, Once, OnceError, OnceKey, Tick,
+    ZnodePath, inspect, revoke,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Loss;
@@ -305,6 +305,7 @@ async fn what_is_no_record_is_left_alone(backend: Backend) -> Result<()> {
     assert!(matches!(refused.downcast_ref(), Some(OnceError::Foreign { .. })), "{refused}");
     let (data, _) = alice.client.data(&path("/key-v1")?).await?;
     assert_eq!(data, "theirs");
+    assert_eq!(once(&alice)?.records().await?.len(), 1, "the others are listed");
     alice.client.set_data(&path("")?, "theirs", None).await?;
     let refused = begin("v2").await.expect_err("there is no floor");
     assert!(matches!(refused.downcast_ref(), Some(OnceError::Foreign { .. })), "{refused}");
@@ -313,6 +314,10 @@ async fn what_is_no_record_is_left_alone(backend: Backend) -> Result<()> {
 
 async fn records_are_no_locks(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
+    for among in [path("")?, path("/key-v1")?] {
+        let refused = Mutex::new(&alice.client, among.as_str()).map(drop);
+        assert_eq!(refused, Err(BuildError::Beside(among)));
+    }
     assert_eq!(take_turn(&alice, "v1", 0).await?, "run 1");
     assert_eq!(take_turn(&alice, Tick::at(SystemTime::now()), 0).await?, "run 1");
     let guard = hold(&alice).await?;

@@ -21,3 +21,8 @@ pub(crate) fn beside(lock: &ZnodePath, suffix: &str) -> ZnodePath {
 pub(crate) fn lock_beside<'a>(name: &'a str, suffix: &str) -> Option<&'a str> {
     name.strip_suffix(suffix).filter(|lock| !lock.is_empty())
 }
+
+/// Whether a node of this name is beside a lock.
+pub(crate) fn is_beside_a_lock(name: &str) -> bool {
+    [DELAY, ONCE].iter().any(|suffix| lock_beside(name, suffix).is_some())
+}

@@ -7,6 +7,7 @@ use lockkeeper_client::{
     TransactionError, ZnodePath,
 };
 
+use crate::beside::is_beside_a_lock;
 use crate::profile::{Profile, Usage};
 
 /// Why a lock cannot be made as it was described.
@@ -22,6 +23,11 @@ pub enum BuildError {
     /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
     #[error("{0} is the server's own; name a path outside of /zookeeper, like /locks/orders")]
     Reserved(ZnodePath),
+    /// It is, or is below, a node that keeps something for the contenders of a lock.
+    #[error(
+        "{0} is where Lockkeeper keeps what belongs to another lock; name a path like /locks/orders"
+    )]
+    Beside(ZnodePath),
     /// No path was given where at least one is needed.
     #[error("no lock was named; name at least one, like /locks/orders")]
     None,
@@ -58,6 +64,9 @@ impl BuildError {
         }
         if path.is_reserved() {
             return Err(BuildError::Reserved(path));
+        }
+        if path.as_str().split('/').any(is_beside_a_lock) {
+            return Err(BuildError::Beside(path));
         }
         Ok(path)
     }

@@ -22,7 +22,7 @@ use lockkeeper_client::{
 
 use crate::acquire::lock_delay::{lock_marked_by, mark_of, obeys};
 use crate::admin::due_delay::PendingListing;
-use crate::beside::{DELAY, ONCE, lock_beside};
+use crate::beside::is_beside_a_lock;
 use crate::contender::order::{Place, Standing, WaitQueue};
 use crate::guard::revocation::asked;
 use crate::owner_info::{OwnerInfo, RevokeRequest};
@@ -507,8 +507,7 @@ fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Sp
     let unlisted: Vec<_> = marked.iter().filter(|lock| !names.contains(lock)).cloned().collect();
     names.extend(unlisted);
 
-    let is_beside = |name: &String| [DELAY, ONCE].iter().any(|s| lock_beside(name, s).is_some());
-    let names = names.into_iter().filter(|name| !is_beside(name));
+    let names = names.into_iter().filter(|name| !is_beside_a_lock(name));
     let spot = |name: String| {
         let child = path.child(&name).ok().filter(|child| child.as_str() != "/zookeeper")?;
         Some(Spot { path: child, is_marked: marked.contains(&name) })

@@ -299,7 +299,7 @@ impl Once {
     /// 2 round trips, and 1 more for each 256 records.
     ///
     /// # Errors
-    /// If a request fails for good, or a record is none.
+    /// If a request fails for good. What other programs have put there is left out.
     ///
     /// # Session loss
     /// Goes on in the next session.
@@ -332,9 +332,9 @@ impl Once {
                     asked = self.store.client.data(node);
                 };
                 // Deleted meanwhile, otherwise.
-                if let Some((data, stat)) = found {
-                    let foreign = || OnceError::Foreign { node: node.clone() };
-                    let written = Written::read(&data).ok_or_else(foreign)?;
+                if let Some((data, stat)) = found
+                    && let Some(written) = Written::read(&data)
+                {
                     records.push(written.record(key.clone(), &stat));
                 }
             }
