@@ -74,6 +74,20 @@ async fn what_died_runs_again_or_is_skipped_as_asked_for() -> Result<()> {
     Ok(())
 }
 
+/// Symptom: of a job that takes longer than its period, each tick had a process that waited, and ran late.
+#[tokio::test]
+async fn who_waits_gives_way_to_the_next_tick() -> Result<()> {
+    let home = Home::new()?;
+    let mut holder = home.starts("holder", "--every 1d job", "echo began; exec sleep 600")?;
+    holder.prints("began", LIMIT).await?;
+    for options in ["", "-w 10m"] {
+        let late = home.runs(&format!("--every 1s {options} job"), "echo ran")?;
+        assert_eq!((late.code, late.stdout.as_str()), (Some(1), ""), "{late:?}");
+        assert!(late.stderr.contains("/job is not free, held by"), "{late:?}");
+    }
+    Ok(())
+}
+
 /// It was asked to end, and says that its work is done.
 #[test]
 fn what_was_asked_to_end_and_did_its_work_is_done() -> Result<()> {

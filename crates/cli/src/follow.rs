@@ -191,7 +191,11 @@ impl Screen {
             return print_to_reader(&format!("{now}\n{text}\n"));
         }
         let state = if self.is_connected { "" } else { OUTDATED };
-        let rows = tcgetwinsize(stdout()).map_or(u16::MAX, |size| size.ws_row.max(3));
+        // 0: the terminal does not know.
+        let rows = match tcgetwinsize(stdout()) {
+            Ok(size) if size.ws_row > 0 => size.ws_row.max(3),
+            _ => u16::MAX,
+        };
         let text = fitting(&format!("{now}  {state}\n{text}"), rows.into());
         // Home, and nothing of the picture before.
         print_to_reader(&format!("\u{1b}[H\u{1b}[2J{text}"))

@@ -97,7 +97,10 @@ async fn forget(global: &Global, lock: &ZnodePath, key: &str) -> Result<u8, Fail
     if was_there.await? {
         return Ok(Exit::Ok.code());
     }
-    output::tell(&format!("{lock} has no record of the key {}", view::printable(key)));
+    output::tell(&format!(
+        "{lock} has no record of the key {}; a tick cannot be forgotten",
+        view::short(key)
+    ));
     Ok(Exit::No.code())
 }
 

@@ -104,7 +104,8 @@ With --once-per KEY, the beginning and the end of the command are recorded on th
 transaction with a check that the lock is held. --every PERIOD does so for the time at which the command was \
 due, by the clock of this machine as the run began; after a later one has begun, no earlier one begins. If the command has run \
 already, the exit code is that of its run, and that is not an error. If it has not run and will not, since a \
-later time has begun or with --if-unfinished skip, the code is that of -E. Do not combine with -n if another machine is to take over \
+later time has begun or with --if-unfinished skip, the code is that of -E. With --every, the lock is waited for \
+until the next time is due, so that runs which wait do not become more and more. Do not combine with -n if another machine is to take over \
 when one dies: the run that waits does. A command that a signal or --max-run ended, that was asked to end and failed, or that cannot be executed, \
 counts as unfinished. \
 *Exactly* once is not to be had: a machine may die when the command has ended and that is not recorded. By \
@@ -135,8 +136,9 @@ Exit codes:
   69       something that the local engine needs is taken
   70       a bug in lockkeeper
   71       the system refuses a process
-  73       LOCKKEEPER_HOME cannot be written, or is not yours alone
-  74       the disk of the local engine failed
+  73       LOCKKEEPER_HOME cannot be written, or is not yours alone; or the
+           servers have no room
+  74       a disk failed: the local engine's, or where output goes
   75       no server could be reached
   77       no permission on the servers, or this machine's engine
   78       a configuration file, certificate, key or clock is wrong;
@@ -216,8 +218,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     json_log: Option<PathBuf>,
 
-    /// Do not say who holds the lock, how short an outage would end the command, nor that other users
-    /// have engines of their own
+    /// Do not say who holds the lock, that the command has run already (--once-per, --every), how short an
+    /// outage would end it, nor that other users have engines of their own
     #[arg(short, long)]
     quiet: bool,
 
@@ -265,6 +267,7 @@ async fn in_session(
     options: &mut Options,
     events: &Events,
 ) -> Result<u8, Failure> {
+    options.wait = options.once.limit(options.wait);
     let connection = Connection::open_within(global, &mut options.wait).await?;
     if !options.quiet {
         connection.introduce_engine();

@@ -27,7 +27,8 @@ pub(super) struct Once {
     once_per: Option<String>,
 
     /// Run the command once in each period, on one of all machines whose timers start it: 10s, 5m, 1h, 1d. The
-    /// period divides a day, and is counted from midnight, local time
+    /// period divides a day, and is counted from midnight, local time. The lock is waited for until the next
+    /// period begins, unless -n or -w says less
     #[arg(long, value_name = "PERIOD", value_parser = period, allow_hyphen_values = true)]
     every: Option<Duration>,
 
@@ -39,6 +40,10 @@ pub(super) struct Once {
     /// What it is due for, by the clock as this process began.
     #[arg(skip)]
     due: Option<OnceKey>,
+
+    /// When it is due again.
+    #[arg(skip)]
+    next: Option<SystemTime>,
 }
 
 /// What happens after a run that has no end.
@@ -102,7 +107,11 @@ impl Once {
                 return refused("the key is an empty text; a variable that is not set, perhaps?");
             }
             (Some(key), _) => Some(OnceKey::Named(key.clone())),
-            (None, Some(period)) => Some(Tick::at(due(period)).into()),
+            (None, Some(period)) => {
+                let due = due(period);
+                self.next = Some(due + period);
+                Some(Tick::at(due).into())
+            }
             (None, None) if self.if_unfinished.is_some() => {
                 return refused("--if-unfinished is for --once-per and --every");
             }
@@ -116,6 +125,14 @@ impl Once {
             1 => Ok(()),
             _ => refused("--once-per and --every are for one lock, which has the records"),
         }
+    }
+
+    /// How long the lock is waited for: not beyond the time at which another run is due, so that those which
+    /// wait do not become more and more.
+    pub(super) fn limit(&self, wanted: Option<Duration>) -> Option<Duration> {
+        let Some(next) = self.next else { return wanted };
+        let left = next.duration_since(SystemTime::now()).unwrap_or_default();
+        Some(wanted.map_or(left, |wanted| wanted.min(left)))
     }
 
     /// What the command is told of it.
