@@ -208,8 +208,8 @@ pub(crate) struct Options {
           allow_hyphen_values = true)]
     max_run: Option<Duration>,
 
-    /// Hold the lock for so long from the grant, also if the command ends before. For a short job that
-    /// several machines start at the same time by clocks that differ
+    /// Hold the lock for so long from the grant, also if the command ends before. For a job that is to run once
+    /// each time it is due, use --every
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     at_least: Option<Duration>,
