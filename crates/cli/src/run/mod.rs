@@ -382,11 +382,15 @@ async fn hold(
     events: &Events,
 ) -> Result<u8, Failure> {
     let release = async |held, limit| release(connection, held, limit, granted, events).await;
-    if !terms.leaves_time(&held) {
-        // We stood still, or the servers did, since the lock was granted.
+    // We stood still, or the servers did, since the lock was granted.
+    let too_late = || {
         let message = format!("{} was lost before the command was started", held.name());
+        Failure::new(Exit::Lost, message)
+    };
+    if !terms.leaves_time(&held) {
+        let failure = too_late();
         release(held, HOPELESS_LIMIT).await;
-        return Err(Failure::new(Exit::Lost, message));
+        return Err(failure);
     }
 
     watchdog.follow(connection);
@@ -397,9 +401,12 @@ async fn hold(
     };
     let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
     let once = match turn {
-        Ok(Turn::Run(once)) => once,
+        Ok(Turn::Run(once)) if terms.leaves_time(&held) => once,
         over => {
-            let code = over.map(|turn| turn.code());
+            let code = match over {
+                Ok(Turn::Run(_)) => Err(too_late()),
+                over => over.map(|turn| turn.code()),
+            };
             release(held, RELEASE_LIMIT).await;
             return code;
         }
