@@ -99,7 +99,10 @@ async fn tokens_sessions_and_times_are_those_of_the_nodes() -> Result<()> {
         assert!((before - since..=after - since).contains(&age), "{age} ms since {since}");
 
         let words: Vec<_> = line.split_whitespace().collect();
-        let [.., told, told_token, told_session] = words[..] else { anyhow::bail!("{text}") };
+        let [.., told_token, told_session] = words[..] else { anyhow::bail!("{text}") };
+        // "in line 4s", and for whom it waits.
+        let line_at = words.iter().rposition(|word| *word == "line").context("in line")?;
+        let told = words.get(line_at + 1).context("since when")?;
         assert_eq!((told_token, told_session), (token.as_str(), session.as_str()), "{text}");
         assert_eq!(words[0], contender["position"].to_string(), "{text}");
         fits(told, after - since..=later - since)?;

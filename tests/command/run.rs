@@ -226,9 +226,10 @@ async fn who_waits_is_told_for_whom() -> Result<()> {
     let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
     holder.prints("held", LIMIT).await?;
     let mut waiter = home.starts("waiter", "l", "echo mine")?;
-    let told = format!("waiting for /l, held by {}", gethostname()?);
-    crate::support::eventually("the notice", || Ok(waiter.stderr().contains(&told)))?;
-    assert!(waiter.stderr().contains(&format!("pid {}", holder.id())), "{}", waiter.stderr());
+    let told = "waiting for /l, held by ";
+    crate::support::eventually("the notice", || Ok(waiter.stderr().contains(told)))?;
+    let who = format!("on {} pid {}", gethostname()?, holder.id());
+    assert!(waiter.stderr().contains(&who), "{}", waiter.stderr());
     holder.signal(rustix::process::Signal::TERM)?;
     assert_eq!(holder.end(LIMIT).await?.code(), Some(143));
     assert_eq!(waiter.end(LIMIT).await?.code(), Some(0));
