@@ -275,9 +275,13 @@ impl Field {
         self.diagnosis = Some(diagnosis);
     }
 
-    /// Whether lost nodes are behind all that got stuck and all that was left.
+    /// Whether servers with different trees are behind all that got stuck and all that was left. One that says
+    /// so itself does not say what it lost.
     pub(crate) fn is_explained(&self) -> bool {
         let lost = &self.disagreements.lost;
+        if lost.is_empty() {
+            return !self.disagreements.found.is_empty();
+        }
         let history = self.recorder.history();
         history.entries().iter().all(|entry| match &entry.what {
             What::Stuck(_) => {

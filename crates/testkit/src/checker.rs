@@ -14,9 +14,19 @@ use crate::sharing;
 pub struct Invariant {
     /// What is promised.
     pub name: &'static str,
-    /// Whether it is about getting on, which servers can keep anybody from.
-    progress: bool,
+    about: About,
     check: Check,
+}
+
+/// What a promise is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// Who holds a lock.
+    Locks,
+    /// What is read of the servers' tree, which servers with different trees show as they are.
+    Data,
+    /// Getting on, which servers can keep anybody from.
+    Progress,
 }
 
 type Check = fn(&[Entry]) -> Result<(), String>;
@@ -28,13 +38,13 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("leases keep everyone out, whatever they use", leases_keep_others_out),
     safety("nobody writes who is still in line", checked_writes_in_order),
     safety("no stale write is admitted", no_stale_write),
-    safety("plain reads and writes are linearizable", register_is_linearizable),
-    safety("snapshots are states of the tree, and go forward", snapshots_exact),
-    safety("counters and shared values are exact", values_exact),
-    safety("a presence is there by its own node, and touches no other", presences_apart),
-    safety("registered instances are in every directory", instances_found),
-    safety("views of one name have the same members, and names grow", views_agree),
-    safety("what is done once begins once, and no tick after a later one", done_once),
+    data("plain reads and writes are linearizable", register_is_linearizable),
+    data("snapshots are states of the tree, and go forward", snapshots_exact),
+    data("counters and shared values are exact", values_exact),
+    data("a presence is there by its own node, and touches no other", presences_apart),
+    data("registered instances are in every directory", instances_found),
+    data("views of one name have the same members, and names grow", views_agree),
+    data("what is done once begins once, and no tick after a later one", done_once),
     safety(
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
@@ -50,11 +60,15 @@ pub const INVARIANTS: &[Invariant] = &[
 ];
 
 const fn safety(name: &'static str, check: Check) -> Invariant {
-    Invariant { name, progress: false, check }
+    Invariant { name, about: About::Locks, check }
+}
+
+const fn data(name: &'static str, check: Check) -> Invariant {
+    Invariant { name, about: About::Data, check }
 }
 
 const fn progress(name: &'static str, check: Check) -> Invariant {
-    Invariant { name, progress: true, check }
+    Invariant { name, about: About::Progress, check }
 }
 
 /// What is not true of a history that should be, with the lines that show it.
@@ -73,10 +87,10 @@ pub fn check(history: &History) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Whether everything is true of a history but, perhaps, that everybody got on.
-pub fn is_safe(history: &History) -> bool {
-    let mut safety = INVARIANTS.iter().filter(|invariant| !invariant.progress);
-    safety.all(|invariant| (invariant.check)(history.entries()).is_ok())
+/// Whether everything is true of a history that is about who holds a lock.
+pub fn are_locks_safe(history: &History) -> bool {
+    let mut locks = INVARIANTS.iter().filter(|invariant| invariant.about == About::Locks);
+    locks.all(|invariant| (invariant.check)(history.entries()).is_ok())
 }
 
 /// Whoever is granted a lock fits beside all that have been told that they still have it.
