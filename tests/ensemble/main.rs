@@ -21,6 +21,7 @@ mod report;
 mod script;
 mod sharing;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -91,9 +92,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How many runs may be void, one in five, or two: more of them would hide what is to be found.
+    /// How many runs may be void, one in five: more of them would hide what is to be found.
     fn void_at_most(&self) -> u64 {
-        (self.minutes / EPISODE / 5).max(2)
+        (self.minutes / EPISODE / 5).max(1)
     }
 
     async fn run(&self) -> Result<()> {
@@ -110,6 +111,9 @@ impl Plan {
                 Outcome::Kept => left -= minutes,
                 Outcome::Void => void += 1,
             }
+            if void > self.void_at_most() && self.minutes <= EPISODE {
+                return note_void(void);
+            }
             ensure!(
                 void <= self.void_at_most(),
                 "too often servers disagreed: {void} runs are void"
@@ -118,6 +122,16 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Notes in the list of skipped tests that no run of the short form says more than that locks were safe.
+fn note_void(runs: u64) -> Result<()> {
+    let line =
+        format!("VOID: ensemble: ZooKeeper's servers had different trees in all of {runs} runs");
+    println!("{line}");
+    let Some(log) = std::env::var_os(peers::SKIP_LOG) else { return Ok(()) };
+    let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log)?;
+    Ok(writeln!(log, "{line}")?)
 }
 
 /// What a run says of the promises.
