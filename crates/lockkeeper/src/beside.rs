@@ -10,6 +10,9 @@ pub(crate) const DELAY: &str = "-__delay__";
 /// After a lock's name, in that of the node with its records of what was done once.
 pub(crate) const ONCE: &str = "-__once__";
 
+/// After an election's name, in that of the node with the value that its leader proclaims.
+pub(crate) const LEADER: &str = "-__leader__";
+
 /// The node beside a lock whose name goes on with this.
 pub(crate) fn beside(lock: &ZnodePath, suffix: &str) -> ZnodePath {
     let name = format!("{}{suffix}", lock.name());
@@ -22,7 +25,7 @@ pub(crate) fn lock_beside<'a>(name: &'a str, suffix: &str) -> Option<&'a str> {
     name.strip_suffix(suffix).filter(|lock| !lock.is_empty())
 }
 
-/// Whether a node of this name is beside a lock.
+/// Whether a node of this name keeps a lock delay or records, so that no lock may be there.
 pub(crate) fn is_beside_a_lock(name: &str) -> bool {
     [DELAY, ONCE].iter().any(|suffix| lock_beside(name, suffix).is_some())
 }

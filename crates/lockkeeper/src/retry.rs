@@ -95,6 +95,14 @@ pub(crate) async fn retry_pause(error: Error) -> Result<(), Error> {
     Ok(())
 }
 
+/// The same for one that belongs to no session: it is made again in the next one if this one is over.
+///
+/// # Errors
+/// The error of the request, if it fails for good.
+pub(crate) async fn retry_anywhere(error: Error) -> Result<(), Error> {
+    if error.is_session_expired() { Ok(()) } else { retry_pause(error).await }
+}
+
 /// The same for a request of an acquire.
 ///
 /// # Errors

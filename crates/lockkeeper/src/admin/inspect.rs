@@ -28,7 +28,7 @@ use crate::guard::revocation::asked;
 use crate::owner_info::{OwnerInfo, RevokeRequest};
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
-use crate::retry::retry_pause;
+use crate::retry::retry_anywhere;
 use crate::token::FencingToken;
 
 pub use crate::admin::due_delay::DueDelay;
@@ -232,7 +232,7 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
             Ok(Some(queue)) => queue,
             Ok(None) => return Ok(()),
             Err(error) => {
-                retry_look(error).await?;
+                retry_anywhere(error).await?;
                 continue;
             }
         };
@@ -255,7 +255,7 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
             match client.delete(&delay.mark, Some(delay.version)).await {
                 // The next holder measures it again; nothing more can be done about that.
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => return Ok(()),
-                Err(error) if error.code().is_none() => retry_look(error).await?,
+                Err(error) if error.code().is_none() => retry_anywhere(error).await?,
                 // Deleted, by whomever; or another holder's.
                 _ => {}
             }
@@ -345,7 +345,7 @@ async fn changed(asked: WatchedReply<(Bytes, Stat)>) -> Result<(), Error> {
             Ok(())
         }
         Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(()),
-        Err(error) => retry_look(error).await,
+        Err(error) => retry_anywhere(error).await,
     }
 }
 
@@ -355,11 +355,6 @@ async fn over(left: Option<Duration>) {
         Some(left) => tokio::time::sleep(left).await,
         None => std::future::pending().await,
     }
-}
-
-/// Returns when a read that failed may be made again, in the next session if this one is over.
-async fn retry_look(error: Error) -> Result<(), Error> {
-    if error.is_session_expired() { Ok(()) } else { retry_pause(error).await }
 }
 
 /// Looks for the queues of all locks at a path and below it: nodes that have contenders, nodes that are

@@ -5,12 +5,14 @@
 //! release the leadership is written there.
 
 use bytes::Bytes;
-use lockkeeper_client::{PathError, ZnodePath};
+use lockkeeper_client::ZnodePath;
 use serde::{Deserialize, Serialize};
 
+use crate::beside::{LEADER, beside};
+
 /// Where the record of an election is.
-pub(super) fn record_path(election: &ZnodePath) -> Result<ZnodePath, PathError> {
-    ZnodePath::new(&format!("{election}-__leader__"))
+pub(super) fn record_path(election: &ZnodePath) -> ZnodePath {
+    beside(election, LEADER)
 }
 
 /// What is in that node, as JSON. Fields that a later version adds are read over.

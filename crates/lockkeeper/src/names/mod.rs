@@ -18,7 +18,7 @@ use crate::exposure::Warned;
 use crate::guard::offers_guard;
 use crate::locks::{ExclusiveGuard, ExclusiveNode, WaitsFor, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
-use crate::retry::retry_pause;
+use crate::retry::retry_anywhere;
 use crate::token::FencingToken;
 
 pub use error::ClaimError;
@@ -305,10 +305,8 @@ impl Names {
                 Err(error) => error,
             };
 
-            if !error.is_session_expired() {
-                let unseen = |source| ClaimError::Unseen { node: node.clone(), source };
-                retry_pause(error).await.map_err(unseen)?;
-            }
+            let unseen = |source| ClaimError::Unseen { node: node.clone(), source };
+            retry_anywhere(error).await.map_err(unseen)?;
         }
     }
 }

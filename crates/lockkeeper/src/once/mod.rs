@@ -18,11 +18,11 @@ use crate::beside::{ONCE, beside};
 use crate::error::BuildError;
 use crate::guard::Guard;
 use crate::owner_info::OwnerInfo;
-use crate::retry::Backoff;
+use crate::retry::{Backoff, retry_anywhere};
 
 use record::{Floor, Verdict, Written, judge};
 use run::Place;
-use store::{AT_ONCE, Options, Store, read_again, still_held};
+use store::{AT_ONCE, Options, Store, still_held};
 
 pub use error::OnceError;
 pub use key::{OnceKey, Tick};
@@ -310,7 +310,7 @@ impl Once {
         let names = loop {
             match present(self.store.client.children(&self.store.path).await) {
                 Ok(listed) => break listed.map(|(names, _)| names).unwrap_or_default(),
-                Err(error) => read_again(error).await?,
+                Err(error) => retry_anywhere(error).await?,
             }
         };
         let mut nodes = Vec::with_capacity(names.len());
@@ -327,7 +327,7 @@ impl Once {
                 let found = loop {
                     match present(asked.await) {
                         Ok(found) => break found,
-                        Err(error) => read_again(error).await?,
+                        Err(error) => retry_anywhere(error).await?,
                     }
                     asked = self.store.client.data(node);
                 };
@@ -358,7 +358,7 @@ impl Once {
             match present(self.store.client.data(&self.store.path).await) {
                 Ok(None) => return Ok(None),
                 Ok(Some((data, _))) => return Ok(self.store.read_floor(&data)?.tick()),
-                Err(error) => read_again(error).await?,
+                Err(error) => retry_anywhere(error).await?,
             }
         }
     }

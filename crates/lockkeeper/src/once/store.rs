@@ -189,8 +189,3 @@ pub(super) fn still_held(guard: &Guard) -> Result<(), OnceError> {
 fn lost(guard: &Guard, reason: LossReason) -> OnceError {
     OnceError::Lost { path: guard.path().clone(), reason }
 }
-
-/// Returns when a read that failed may be made again, in the next session if this one is over.
-pub(super) async fn read_again(error: Error) -> Result<(), Error> {
-    if error.is_session_expired() { Ok(()) } else { retry_pause(error).await }
-}

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath, present};
 
 use crate::exact::{DEFAULT_MARKERS, WriteError};
-use crate::retry::retry_pause;
+use crate::retry::retry_anywhere;
 use crate::values::codec::Codec;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::revision::{Revision, Versioned};
@@ -33,18 +33,12 @@ impl Place {
 
     /// Returns when a read may be tried again.
     pub(super) async fn again(&self, error: Error) -> Result<(), ValueError> {
-        if error.is_session_expired() {
-            return Ok(());
-        }
-        retry_pause(error).await.map_err(|error| ValueError::read(&self.path, error))
+        retry_anywhere(error).await.map_err(|error| ValueError::read(&self.path, error))
     }
 
     /// Returns when a write that was not applied, or may be applied twice, may be tried again.
     pub(super) async fn again_to_write(&self, error: Error) -> Result<(), ValueError> {
-        if error.is_session_expired() {
-            return Ok(());
-        }
-        retry_pause(error).await.map_err(|error| {
+        retry_anywhere(error).await.map_err(|error| {
             let error = TransactionError::Request(error);
             ValueError::write(&self.path, WriteError::NotApplied(error))
         })

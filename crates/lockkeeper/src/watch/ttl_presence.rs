@@ -12,7 +12,7 @@ use lockkeeper_client::{
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::retry::{Unanswered, reachable, retry_pause};
+use crate::retry::{Unanswered, reachable, retry_anywhere, retry_pause};
 use crate::watch::presence::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
@@ -496,10 +496,7 @@ impl Keeper {
 
     /// Returns when a request may be sent again.
     async fn passing(&self, error: Error) -> Result<(), PresenceError> {
-        if error.is_session_expired() {
-            return Ok(());
-        }
-        Ok(retry_pause(error).await?)
+        Ok(retry_anywhere(error).await?)
     }
 }
 
