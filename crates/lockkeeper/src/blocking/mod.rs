@@ -132,7 +132,7 @@ pub use crate::blocking::locks::{
     SemaphoreBuilder,
 };
 pub use crate::blocking::names::Names;
-pub use crate::blocking::once::{Begun, Once, OnceRun};
+pub use crate::blocking::once::{Once, OnceRun};
 pub use crate::blocking::transaction::Transaction;
 pub use crate::blocking::values::{
     Counter, Editions, IdBlocks, Notify, Publication, Shared, ValueChanges,

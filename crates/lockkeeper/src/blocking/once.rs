@@ -11,7 +11,7 @@ use crate::blocking::guard::Guard;
 use crate::blocking::runtime::Runtime;
 use crate::error::BuildError;
 use crate::guard;
-use crate::once::{self, OnceBuilder, OnceError, OnceKey, OnceRecord, Tick};
+use crate::once::{self, Begun, OnceBuilder, OnceError, OnceKey, OnceRecord, Tick};
 
 /// Something is done once for each key, as [`crate::Once`]. What it guarantees and costs is described there.
 /// Cheap to clone.
@@ -19,20 +19,6 @@ use crate::once::{self, OnceBuilder, OnceError, OnceKey, OnceRecord, Tick};
 pub struct Once {
     inner: once::Once,
     runtime: Arc<Runtime>,
-}
-
-/// What has come of an attempt to begin something, as [`crate::Begun`].
-#[derive(Debug)]
-#[must_use = "it is to be done only if it is `Run`"]
-pub enum Begun<'a> {
-    /// It is begun, and to be done now.
-    Run(OnceRun<'a>),
-    /// It was done.
-    Done(OnceRecord),
-    /// It was begun, its end is not recorded, and it is not to be done again.
-    Unfinished(OnceRecord),
-    /// This later tick has begun.
-    Passed(Tick),
 }
 
 /// Something that was begun for a key, as [`crate::OnceRun`].
@@ -78,14 +64,12 @@ impl Once {
         &self,
         guard: &'a Guard<G>,
         key: impl Into<OnceKey>,
-    ) -> Result<Begun<'a>, OnceError> {
+    ) -> Result<Begun<OnceRun<'a>>, OnceError> {
         Ok(match self.runtime.wait(self.inner.begin(&guard.inner, key))? {
-            once::Begun::Run(inner) => {
-                Begun::Run(OnceRun { inner, runtime: Arc::clone(&self.runtime) })
-            }
-            once::Begun::Done(record) => Begun::Done(record),
-            once::Begun::Unfinished(record) => Begun::Unfinished(record),
-            once::Begun::Passed(tick) => Begun::Passed(tick),
+            Begun::Run(inner) => Begun::Run(OnceRun { inner, runtime: Arc::clone(&self.runtime) }),
+            Begun::Done(record) => Begun::Done(record),
+            Begun::Unfinished(record) => Begun::Unfinished(record),
+            Begun::Passed(tick) => Begun::Passed(tick),
         })
     }
 

@@ -152,11 +152,13 @@ impl OnceBuilder {
 }
 
 /// What has come of an attempt to begin something.
+///
+/// `R` is [`OnceRun`], or that of [`blocking`](crate::blocking::OnceRun).
 #[derive(Debug)]
 #[must_use = "it is to be done only if it is `Run`"]
-pub enum Begun<'a> {
+pub enum Begun<R> {
     /// It is begun, and to be done now.
-    Run(OnceRun<'a>),
+    Run(R),
     /// It was done.
     Done(OnceRecord),
     /// It was begun, its end is not recorded, and it is not to be done again.
@@ -205,7 +207,7 @@ impl Once {
         &self,
         guard: &'a Guard,
         key: impl Into<OnceKey>,
-    ) -> Result<Begun<'a>, OnceError> {
+    ) -> Result<Begun<OnceRun<'a>>, OnceError> {
         if *guard.path() != self.store.lock {
             let (lock, guard) = (self.store.lock.clone(), guard.path().clone());
             return Err(OnceError::OtherLock { lock, guard });
@@ -242,24 +244,16 @@ impl Once {
                 (_, before) => before,
             };
 
-            if let OnceKey::Tick(tick) = key {
-                match self.store.ahead(tick, &seen) {
-                    Some(by) if has_measured => return Err(OnceError::Ahead { by }),
-                    // The servers' clock may have gone on since it was seen last: a write tells the time.
-                    Some(_) => {
-                        has_measured = true;
-                        let (floor, version) = (Floor::of(seen.floor), seen.above.version);
-                        let written = self.store.client.set_data(
-                            &self.store.path,
-                            floor.to_data(),
-                            Some(version),
-                        );
-                        let written = written.await.map(drop).map_err(TransactionError::from);
-                        self.store.outlast(guard, written, &mut backoff).await?;
-                        continue;
-                    }
-                    None => {}
+            if let OnceKey::Tick(tick) = key
+                && let Some(by) = self.store.ahead(tick, &seen)
+            {
+                if has_measured {
+                    return Err(OnceError::Ahead { by });
                 }
+                // The servers' clock may have gone on since it was seen last.
+                has_measured = true;
+                self.store.measure(guard, &seen, &mut backoff).await?;
+                continue;
             }
 
             let attempt = before.as_ref().map_or(1, |(record, _)| record.attempt.saturating_add(1));
@@ -313,17 +307,12 @@ impl Once {
                 Err(error) => retry_anywhere(error).await?,
             }
         };
-        let mut nodes = Vec::with_capacity(names.len());
-        for name in &names {
-            let Some(key) = OnceKey::of(name) else { continue };
-            nodes.push((key.node(&self.store.path)?, key));
-        }
-
+        let nodes = self.store.nodes(&names);
         let mut records = Vec::with_capacity(nodes.len());
         for nodes in nodes.chunks(AT_ONCE) {
             let asked: Vec<_> =
-                nodes.iter().map(|(node, _)| self.store.client.data(node)).collect();
-            for ((node, key), mut asked) in nodes.iter().zip(asked) {
+                nodes.iter().map(|(_, node)| self.store.client.data(node)).collect();
+            for ((key, node), mut asked) in nodes.iter().zip(asked) {
                 let found = loop {
                     match present(asked.await) {
                         Ok(found) => break found,

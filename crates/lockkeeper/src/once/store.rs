@@ -108,6 +108,18 @@ impl Store {
         (by > self.options.ahead).then_some(by)
     }
 
+    /// Has the servers tell the time, by a write that changes nothing.
+    pub(super) async fn measure(
+        &self,
+        guard: &Guard,
+        seen: &Seen,
+        backoff: &mut Backoff,
+    ) -> Result<(), OnceError> {
+        let (floor, version) = (Floor::of(seen.floor).to_data(), seen.above.version);
+        let written = self.client.set_data(&self.path, floor, Some(version)).await;
+        self.outlast(guard, written.map(drop).map_err(TransactionError::from), backoff).await
+    }
+
     /// Returns when a write that failed may be tried again, after another look.
     pub(super) async fn outlast(
         &self,
@@ -121,19 +133,21 @@ impl Store {
             TransactionError::Request(error) if error.is_session_expired() => {
                 Err(lost(guard, LossReason::SessionExpired))
             }
-            TransactionError::Request(error) if is_overtaken(error.code()) => {
+            error if is_overtaken(&error) => {
                 backoff.pause().await;
                 Ok(())
             }
             TransactionError::Request(error) => {
                 Ok(retry_pause(error).await.map_err(TransactionError::from)?)
             }
-            TransactionError::Failed { code, .. } if is_overtaken(Some(code)) => {
-                backoff.pause().await;
-                Ok(())
-            }
             error => Err(error.into()),
         }
+    }
+
+    /// The records that have these names, and their keys.
+    pub(super) fn nodes(&self, names: &[String]) -> Vec<(OnceKey, ZnodePath)> {
+        let keys = names.iter().filter_map(|name| OnceKey::of(name));
+        keys.filter_map(|key| key.node(&self.path).ok().map(|node| (key, node))).collect()
     }
 
     /// Deletes the oldest records, if there are more than are kept. What fails is left to the next run.
@@ -145,13 +159,7 @@ impl Store {
         let Some((names, _)) = present(self.client.children(&self.path).await)? else {
             return Ok(());
         };
-        let found = names.iter().filter_map(|name| {
-            let key = OnceKey::of(name)?;
-            let node = key.node(&self.path).ok()?;
-            Some((key, node))
-        });
-        let found: Vec<_> = found.collect();
-
+        let found = self.nodes(&names);
         let mut dated = Vec::with_capacity(found.len());
         for found in found.chunks(AT_ONCE) {
             let asked: Vec<_> = found.iter().map(|(_, node)| self.client.stat(node)).collect();
@@ -174,8 +182,13 @@ impl Store {
 }
 
 /// Whether this says that another client was quicker, or an earlier attempt of this one was applied.
-fn is_overtaken(code: Option<ErrorCode>) -> bool {
+fn is_overtaken(error: &TransactionError) -> bool {
     use ErrorCode::{BadVersion, NoNode, NodeExists};
+    let code = match error {
+        TransactionError::Request(error) => error.code(),
+        TransactionError::Failed { code, .. } => Some(*code),
+        _ => None,
+    };
     matches!(code, Some(BadVersion | NoNode | NodeExists))
 }
 
