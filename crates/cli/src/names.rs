@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BuildError, ZnodePath};
+use lockkeeper::{BuildError, OwnerInfo, ZnodePath};
 
 /// Reads the name of a lock: `demo/hello` is `/demo/hello`.
 pub(crate) fn lock(text: &str) -> Result<ZnodePath, BuildError> {
@@ -46,15 +46,13 @@ pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The longest text that others are to read, in bytes.
-const LONGEST_REMARK: usize = 1024;
-
 /// Reads a text that others are to read.
 pub(crate) fn remark(text: &str) -> Result<String, String> {
+    const LONGEST: usize = OwnerInfo::LONGEST_TEXT;
     match text.len() {
         0 => Err("it is empty".to_owned()),
-        1..=LONGEST_REMARK => Ok(text.to_owned()),
-        long => Err(format!("{long} bytes are more than {LONGEST_REMARK}")),
+        1..=LONGEST => Ok(text.to_owned()),
+        long => Err(format!("{long} bytes are more than {LONGEST}")),
     }
 }
 

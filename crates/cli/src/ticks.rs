@@ -140,7 +140,7 @@ fn row(record: &OnceRecord) -> Vec<String> {
     };
     vec![
         shown(&record.key),
-        local(record.began, SECONDS),
+        view::local(record.began, SECONDS),
         took,
         code,
         record.attempt.to_string(),
@@ -160,13 +160,13 @@ pub(crate) fn key(key: &OnceKey) -> String {
 pub(crate) fn shown(key: &OnceKey) -> String {
     match key {
         OnceKey::Named(name) => view::short(name),
-        OnceKey::Tick(tick) => local(tick.time(), "%F %T%.f"),
+        OnceKey::Tick(tick) => view::local(tick.time(), "%F %T%.f"),
     }
 }
 
 /// What is known of a run: "web1 pid 123 (backup.sh) began at ..., and ended after 4s with exit code 0".
 pub(crate) fn story(record: &OnceRecord) -> String {
-    let (who, began) = (view::program(&record.owner), local(record.began, SECONDS));
+    let (who, began) = (view::program(&record.owner), view::local(record.began, SECONDS));
     let again = match record.attempt {
         1 => String::new(),
         attempt => format!(" (attempt {attempt})"),
@@ -182,12 +182,6 @@ pub(crate) fn story(record: &OnceRecord) -> String {
 
 fn utc(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).map_or_else(|_| "?".to_owned(), |time| time.to_string())
-}
-
-/// A time for people, by the local clock.
-fn local(time: SystemTime, format: &str) -> String {
-    let zoned = jiff::Timestamp::try_from(time).map(|at| at.to_zoned(jiff::tz::TimeZone::system()));
-    zoned.map_or_else(|_| "?".to_owned(), |at| at.strftime(format).to_string())
 }
 
 /// What is told if the records cannot be read or written.

@@ -155,11 +155,14 @@ fn ranges(numbers: &[usize]) -> String {
 
 /// A point in time: `12:03:07 (4s ago)`, by the local clock.
 pub(crate) fn when(time: SystemTime) -> String {
-    let since = jiff::Timestamp::try_from(time).map_or_else(
-        |_| "?".to_owned(),
-        |since| since.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string(),
-    );
-    format!("{since} ({} ago)", duration(time.elapsed().unwrap_or_default()))
+    let ago = duration(time.elapsed().unwrap_or_default());
+    format!("{} ({ago} ago)", local(time, "%H:%M:%S"))
+}
+
+/// A time by the local clock, in a format of strftime(3).
+pub(crate) fn local(time: SystemTime, format: &str) -> String {
+    let zoned = jiff::Timestamp::try_from(time).map(|at| at.to_zoned(jiff::tz::TimeZone::system()));
+    zoned.map_or_else(|_| "?".to_owned(), |at| at.strftime(format).to_string())
 }
 
 /// A duration in at most two units: `250ms`, `4s`, `3m 20s`, `2d 5h`.

@@ -6,10 +6,6 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The longest text that a contender says of itself, and the longest reason of a request to release a lock,
-/// in bytes. Longer ones are cut.
-pub(crate) const LONGEST_TEXT: usize = 1024;
-
 /// Who a contender is: the data of its node, as JSON.
 ///
 /// Nothing is decided by it. With [`Profile::Kazoo`](crate::Profile::Kazoo) a node that has a label
@@ -62,11 +58,15 @@ pub struct RevokeRequest {
 /// A text that a person wrote, cut if it is too long; `None` if it is empty.
 pub(crate) fn bounded(text: impl Into<String>) -> Option<String> {
     let mut text = text.into();
-    text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    text.truncate(text.floor_char_boundary(OwnerInfo::LONGEST_TEXT));
     (!text.is_empty()).then_some(text)
 }
 
 impl OwnerInfo {
+    /// The longest text that a contender says of itself, and the longest reason of a request to release a
+    /// lock, in bytes. Longer ones are cut.
+    pub const LONGEST_TEXT: usize = 1024;
+
     /// This process.
     pub fn current(label: Option<String>) -> Self {
         let program = std::env::args_os().next().unwrap_or_default();
@@ -127,8 +127,8 @@ mod tests {
     fn long_texts_are_cut_between_characters() {
         assert_eq!(bounded(""), None);
         assert_eq!(bounded("a"), Some("a".to_owned()));
-        let cut = bounded("漢".repeat(LONGEST_TEXT)).unwrap();
-        assert!(cut.len() <= LONGEST_TEXT && cut.chars().all(|c| c == '漢'), "{cut}");
+        let cut = bounded("漢".repeat(OwnerInfo::LONGEST_TEXT)).unwrap();
+        assert!(cut.len() <= OwnerInfo::LONGEST_TEXT && cut.chars().all(|c| c == '漢'), "{cut}");
     }
 
     #[test]

@@ -20,12 +20,12 @@ use super::lock::{Held, Which};
 use super::signals::Signals;
 use super::wait::{self, Outcome, Wait};
 use super::watchdog::Watchdog;
-use super::{RELEASE_LIMIT, above, release};
+use super::{RELEASE_LIMIT, release};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, signal_code};
 use crate::global::Global;
 use crate::output::{print, print_to_reader, tell};
-use crate::{names, nested, output, view};
+use crate::{names, output, view};
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at again and
 /// again.
@@ -165,18 +165,9 @@ async fn with_session(
     let client = &connection.client;
     let mut signals = Signals::listen()?;
     let lock = options.which.lock(client, slice::from_ref(&options.lock), LABEL)?;
-    if limit.is_none() {
-        nested::check(connection, &options.lock, |outer| lock.goes_together_with(outer)).await?;
-    }
-    let checks = async {
-        above::check(client, &options.lock).await?;
-        lock.check_layout(client).await?;
-        lock.check_delay(client).await
-    };
-
     let wait = Wait { limit, quiet: options.quiet };
     let events = &Events::open(None, &[])?;
-    match wait::acquire(connection, &lock, wait, checks, &mut signals, watchdog, events).await? {
+    match wait::acquire(connection, &lock, wait, &mut signals, watchdog, events).await? {
         Outcome::Held(held) => {
             watchdog.follow(connection);
             keep(global, connection, options, *held, signals, events).await

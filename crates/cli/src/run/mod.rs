@@ -29,8 +29,8 @@ use tokio::task::spawn_blocking;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
+use crate::names;
 use crate::output::{report, tell};
-use crate::{names, nested};
 
 use attend::{Attendance, Attended, OnRevoke, Rules};
 use child::Child;
@@ -321,24 +321,10 @@ async fn with_session(
     let mut signals = Signals::listen()?;
     let lock = options.which.lock(client, &options.locks, &program(options))?;
 
-    let wait = options.how_to_wait();
-    if wait.limit.is_none() {
-        for path in lock.paths() {
-            nested::check(connection, path, |outer| lock.goes_together_with(outer)).await?;
-        }
-    }
-    let checks = async {
-        for path in lock.paths() {
-            above::check(client, path).await?;
-        }
-        lock.check_layout(client).await?;
-        lock.check_delay(client).await
-    };
-
     let began = Clock.now();
     let waited_ms = || Clock.now().since(began).as_millis();
-    let outcome =
-        wait::acquire(connection, &lock, wait, checks, &mut signals, watchdog, events).await?;
+    let wait = options.how_to_wait();
+    let outcome = wait::acquire(connection, &lock, wait, &mut signals, watchdog, events).await?;
     match outcome {
         Outcome::Held(held) => {
             let granted = Clock.now();
@@ -405,7 +391,8 @@ async fn hold(
         over => {
             let code = match over {
                 Ok(Turn::Run(_)) => Err(too_late()),
-                over => over.map(|turn| turn.code()),
+                Ok(Turn::Over(code)) => Ok(code),
+                Err(failure) => Err(failure),
             };
             release(held, RELEASE_LIMIT).await;
             return code;

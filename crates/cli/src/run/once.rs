@@ -5,9 +5,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use lockkeeper::{
-    Begun, Client, IfUnfinished, OnceError, OnceKey, OnceRecord, OnceRun, Tick, ZnodePath,
-};
+use lockkeeper::{Begun, IfUnfinished, OnceError, OnceKey, OnceRecord, OnceRun, Tick, ZnodePath};
 
 use super::events::{Event, Events};
 use super::lock::Held;
@@ -72,16 +70,6 @@ pub(super) enum Turn<'a> {
     Run(Option<OnceRun<'a>>),
     /// It is not; this is the exit code.
     Over(u8),
-}
-
-impl Turn<'_> {
-    /// The exit code of a run that is over.
-    pub(super) fn code(&self) -> u8 {
-        match self {
-            Self::Run(_) => Exit::Ok.code(),
-            Self::Over(code) => *code,
-        }
-    }
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -156,7 +144,8 @@ impl Once {
         let Some(key) = &self.due else { return Ok(Turn::Run(None)) };
         let Terms { label, conflict, quiet } = terms;
         let guard = &held.guards()[0];
-        let once = records(&connection.client, guard.path(), label, self.policy())?;
+        let once = lockkeeper::Once::builder(&connection.client, guard.path().as_str());
+        let once = once.label(label).if_unfinished(self.policy()).build()?;
         let begun = tokio::select! {
             begun = once.begin(guard, key.clone()) => begun.map_err(failure)?,
             failure = connection.keep_engine() => return Err(failure),
@@ -259,17 +248,6 @@ pub(super) async fn record_end(
     ));
 }
 
-/// The records of a lock, as `run` writes them.
-fn records(
-    client: &Client,
-    lock: &ZnodePath,
-    label: &str,
-    if_unfinished: IfUnfinished,
-) -> Result<lockkeeper::Once, Failure> {
-    let records = lockkeeper::Once::builder(client, lock.as_str()).label(label);
-    Ok(records.if_unfinished(if_unfinished).build()?)
-}
-
 fn again(what: &str, earlier: &OnceRecord) -> String {
     format!(
         "{what} runs again: {}; for commands that must not run twice, use --if-unfinished skip",
@@ -278,10 +256,10 @@ fn again(what: &str, earlier: &OnceRecord) -> String {
 }
 
 fn failure(error: OnceError) -> Failure {
-    let exit = match &error {
+    match &error {
         OnceError::Lost { path, reason } => {
             let message = format!("{path} was lost before the command was started: {reason}");
-            return Failure::new(Exit::Lost, message);
+            Failure::new(Exit::Lost, message)
         }
         OnceError::Ahead { by } => {
             let message = format!(
@@ -289,13 +267,10 @@ fn failure(error: OnceError) -> Failure {
                  and keep other machines from running it",
                 view::duration(*by)
             );
-            return Failure::new(Exit::Config, message).advise("set the clock that is wrong");
+            Failure::new(Exit::Config, message).advise("set the clock that is wrong")
         }
-        OnceError::Key(_) => Exit::Usage,
-        OnceError::Foreign { .. } | OnceError::Replaced { .. } => Exit::Data,
-        _ => return ticks::failure(error),
-    };
-    Failure::new(exit, error.to_string())
+        _ => ticks::failure(error),
+    }
 }
 
 /// When the command was due last, by this machine's clock.

@@ -8,6 +8,7 @@ use lockkeeper::{AcquireError, Client, LossReason, ZnodePath};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
+use super::above;
 use super::events::{Event, Events};
 use super::lock::{Held, Lock};
 use super::signals::Signals;
@@ -15,7 +16,7 @@ use super::watchdog::Watchdog;
 use crate::connect::Connection;
 use crate::exit::Failure;
 use crate::output::tell;
-use crate::{view, waiting};
+use crate::{nested, view, waiting};
 
 /// How the user wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +35,29 @@ pub(super) enum Outcome {
     Signal(Signal),
 }
 
-/// Waits for the lock, after the `checks`. Whatever but a guard comes of it, no place in line is
+/// Waits for the lock, unless it could never be had. Whatever but a guard comes of it, no place in line is
 /// left: dropping the attempt gives it up, and closing the session makes sure of it.
 pub(super) async fn acquire(
     connection: &Connection,
     lock: &Lock,
     wait: Wait,
-    checks: impl Future<Output = Result<(), Failure>>,
     signals: &mut Signals,
     watchdog: &mut Watchdog,
     events: &Events,
 ) -> Result<Outcome, Failure> {
     let client = &connection.client;
+    if wait.limit.is_none() {
+        for path in lock.paths() {
+            nested::check(connection, path, |outer| lock.goes_together_with(outer)).await?;
+        }
+    }
+    let checks = async {
+        for path in lock.paths() {
+            above::check(client, path).await?;
+        }
+        lock.check_layout(client).await?;
+        lock.check_delay(client).await
+    };
     let attempt = async {
         match wait.limit {
             Some(Duration::ZERO) => {
