@@ -140,7 +140,7 @@ pub fn ready(suite: &str, needed: &[Peer]) -> bool {
 
 /// libtest captures what the print macros write, so a line goes to the stream itself, and to the
 /// file in which `cargo xtask test` collects such lines.
-fn report(line: &str) {
+pub fn report(line: &str) {
     // Nobody can be told that telling failed.
     let _ = writeln!(io::stderr(), "{line}");
     if let Some(log) = env::var_os(SKIP_LOG) {
