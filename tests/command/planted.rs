@@ -160,3 +160,101 @@ fn a_data_directory_of_others_is_refused() -> Result<()> {
     assert_eq!(fs::read_dir(&data)?.count(), 0);
     Ok(())
 }
+
+/// Runs `serve` as root on this directory, and expects that it refuses it within the patience of tests.
+#[track_caller]
+fn root_does_not_serve(
+    machine: &Machine,
+    data: &Path,
+    options: &str,
+    parts: &[&str],
+) -> Result<()> {
+    let line = format!("serve --listen 127.0.0.1:0 --data-dir {} {options}", data.display());
+    Ended::of(&mut machine.command(Who::Root, &line))?.complains(73, parts);
+    Ok(())
+}
+
+/// C1: root's engine wrote over a file of root's through a link in the place of the floor, waited for a pipe,
+/// read a device without an end, and gave tokens just below the largest number.
+#[test]
+fn what_another_user_puts_beside_a_data_directory_is_not_used() -> Result<()> {
+    let Some(machine) = Machine::new("a planted floor")? else { return Ok(()) };
+    let open = machine.folder().join("open");
+    fs::create_dir(&open)?;
+    set_mode(&open, 0o1777)?;
+    let precious = machine.folder().join("precious");
+    fs::write(&precious, "as it was")?;
+
+    let refused = |name: &str, word: &str| -> Result<()> {
+        let floor = open.join(format!("{name}.floor"));
+        for options in ["", "--durability memory"] {
+            root_does_not_serve(&machine, &open.join(name), options, &[name, word])?;
+        }
+        assert_eq!(fs::read_to_string(&precious)?, "as it was", "{}", floor.display());
+        Ok(())
+    };
+
+    symlink(&precious, open.join("link.floor"))?;
+    refused("link", "is a symbolic link")?;
+    symlink(machine.folder().join("new"), open.join("dangling.floor"))?;
+    refused("dangling", "is a symbolic link")?;
+    assert!(!machine.folder().join("new").exists(), "a file was made elsewhere");
+    symlink("/dev/zero", open.join("endless.floor"))?;
+    refused("endless", "is a symbolic link")?;
+    fs::hard_link(&precious, open.join("second.floor"))?;
+    refused("second", "hard link")?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, open.join("pipe.floor"), 0o666.into())?;
+    refused("pipe", "no regular file")?;
+    fs::write(open.join("given.floor"), "")?;
+    give(&open.join("given.floor"))?;
+    refused("given", "belongs to user")
+}
+
+/// C1: root's engine made files in a directory of another user, through links that this user had put there.
+#[test]
+fn root_serves_no_data_directory_of_another_user() -> Result<()> {
+    let Some(machine) = Machine::new("a data directory of another user")? else { return Ok(()) };
+    let precious = machine.folder().join("precious");
+    fs::write(&precious, "as it was")?;
+
+    let theirs = machine.folder().join("theirs");
+    fs::create_dir(&theirs)?;
+    symlink(&precious, theirs.join("acknowledged"))?;
+    give(&theirs)?;
+    root_does_not_serve(&machine, &theirs, "", &["theirs", "belongs to user"])?;
+    assert_eq!(fs::read_dir(&theirs)?.count(), 1);
+    let within = theirs.join("within");
+    fs::create_dir(&within)?;
+    root_does_not_serve(&machine, &within, "", &["belongs to user"])?;
+    root_does_not_serve(&machine, &theirs.join("new"), "", &["belongs to user"])?;
+    assert_eq!(fs::read_dir(&theirs)?.count(), 2);
+
+    // One that others may write to, as a volume of a container.
+    for name in ["LOCK", "FORMAT.new", "commits.a", "acknowledged"] {
+        let shared = machine.folder().join(format!("with-{name}"));
+        fs::create_dir(&shared)?;
+        set_mode(&shared, 0o777)?;
+        symlink(&precious, shared.join(name))?;
+        root_does_not_serve(&machine, &shared, "", &[name])?;
+        assert_eq!(fs::read_to_string(&precious)?, "as it was", "{name}");
+    }
+    Ok(())
+}
+
+/// Root looks after the data of another user: it checks, copies and restores it, and everything stays theirs.
+#[test]
+fn root_restores_the_data_of_another_user() -> Result<()> {
+    let Some(machine) = Machine::new("a restore for another user")? else { return Ok(()) };
+    let home = machine.home(Who::Nobody);
+    let run = |who, line: &str| Ended::of(machine.command(who, line).current_dir(&home));
+    assert_eq!(run(Who::Nobody, "run job -- true")?.code, Some(0));
+    run(Who::Nobody, "local stop")?.is_fine();
+    let data = home.join(".local/state/lockkeeper/data");
+    let data = data.display();
+
+    run(Who::Root, &format!("engine check {data}"))?.is_fine();
+    run(Who::Root, &format!("engine backup {data} copy"))?.is_fine();
+    run(Who::Root, &format!("engine restore --replace --quiet-time 0s copy {data}"))?.is_fine();
+    assert_eq!(run(Who::Nobody, "run job -- true")?.code, Some(0));
+    Ok(())
+}

@@ -296,9 +296,9 @@ async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
 async fn it_can_be_stopped_while_it_starts() -> Result<()> {
     let home = Home::new()?;
     fs::create_dir(home.folder().join("data"))?;
-    // To read it takes as long as nobody writes to it.
-    let format = home.folder().join("data/FORMAT");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &format, 0o600.into())?;
+    // An engine that binds a socket in a directory waits for another one that is about to.
+    let turn = fs::File::open(home.folder().join("data"))?;
+    turn.lock()?;
     let command = home.command("serve --listen 127.0.0.1:0 --data-dir data");
     let mut server = Process::spawn("server", &command, home.folder())?;
     let lock = home.folder().join("data/LOCK");
@@ -337,8 +337,11 @@ async fn data_is_checked_and_backed_up() -> Result<()> {
     server.signal(Signal::TERM)?;
     assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());
     home.ends("engine check data")?.is_fine();
+    let serve = "serve --listen 127.0.0.1:0 --data-dir copy";
+    home.ends(serve)?.complains(73, &["copy is a backup", "engine restore"]);
+    home.ends("engine restore --quiet-time 0s copy restored")?;
     let (_restored, address) =
-        served(&home, "restored", "--listen 127.0.0.1:0 --data-dir copy").await?;
+        served(&home, "restored", "--listen 127.0.0.1:0 --data-dir restored").await?;
     home.runs(&format!("--connect {address} a/b"), "true")?.is_fine();
     fs::write(home.folder().join("data/FORMAT"), "something else\n")?;
     home.ends("engine check data")?.complains(65, &["damaged"]);

@@ -322,6 +322,7 @@ impl Access {
 }
 
 /// Reads credentials from a file that only its owner can read or write.
+#[expect(clippy::disallowed_methods, reason = "the user names the file")]
 fn read_digest(file: &Path) -> Result<Digest, Failure> {
     let about = |error: Failure| error.about(&file.display().to_string());
     let failed = |error: io::Error| about(unusable(error));

@@ -229,6 +229,9 @@ fn exit_of_storage(error: &StorageError) -> Exit {
         | StorageError::Exists { .. }
         | StorageError::NoParent { .. }
         | StorageError::Within { .. }
+        | StorageError::Foreign { .. }
+        | StorageError::Backup { .. }
+        | StorageError::Untrusted { .. }
         | StorageError::ZooKeeper { .. } => Exit::CannotCreate,
         _ => Exit::Disk,
     }

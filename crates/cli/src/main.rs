@@ -54,6 +54,9 @@
 //! long as this process or its watchdog gets to run; and if this process is killed, so is the
 //! command, and the session ends after it.
 
+// Tests make their own files, in directories of their own.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod allocator;
 mod args;
 mod bench;

@@ -4,12 +4,12 @@
 //! each file in it. Root could thus be led to another user's socket or made to write to any file.
 //! So a path is followed one step at a time, and each step must belong to root or to this user.
 
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
+use lockkeeper_engine::files::{self, Step, is_unmapped};
 use nix::unistd::{Uid, User};
 use rustix::process::{getegid, geteuid};
 
@@ -17,9 +17,6 @@ use crate::exit::{Exit, Failure};
 
 /// The user who may do everything.
 pub(crate) const ROOT: u32 = 0;
-
-/// As many symbolic links as the system follows.
-const MAX_LINKS: u32 = 40;
 
 /// The permissions of a group, and of everyone else, to write.
 const GROUP_WRITES: u32 = 0o020;
@@ -42,36 +39,15 @@ pub(crate) enum Missing {
 /// # Errors
 /// If another user could replace a part of the path.
 pub(crate) fn follow(path: &Path, missing: Missing) -> Result<Option<PathBuf>, Failure> {
-    let mut real = PathBuf::from("/");
-    let mut ahead = steps(path);
-    let mut links = 0;
-    while let Some(step) = ahead.pop() {
-        if step == ".." {
-            real.pop();
-            continue;
-        }
-        let next = real.join(&step);
-        let Some(meta) = look_or_make(&next, missing)? else { return Ok(None) };
-        if !meta.is_symlink() {
-            if !ahead.is_empty() {
-                check_passage(&next, &meta)?;
-            }
-            real = next;
-            continue;
-        }
-
-        check_owner(&next, &meta)?;
-        links += 1;
-        if links > MAX_LINKS {
-            return Err(cannot_use(path, &rustix::io::Errno::LOOP.into()));
-        }
-        let target = fs::read_link(&next).map_err(|error| cannot_use(&next, &error))?;
-        if target.is_absolute() {
-            real = PathBuf::from("/");
-        }
-        ahead.extend(steps(&target));
-    }
-    Ok(Some(real))
+    let make = match missing {
+        Missing::Make(mode) => Some(mode),
+        Missing::Report => None,
+    };
+    let judge = |path: &Path, meta: &Metadata, step: Step| match step {
+        Step::Passage => check_passage(path, meta),
+        Step::Link => check_owner(path, meta),
+    };
+    files::follow(path, make, judge, |path, error| cannot_use(path, &error))
 }
 
 /// Follows a path to a file that only root and this user could have written, and returns it without symbolic
@@ -83,26 +59,6 @@ pub(crate) fn check_file(path: &Path) -> Result<PathBuf, Failure> {
     check_owner(&real, &meta)?;
     check_closed(&real, &meta)?;
     Ok(real)
-}
-
-/// The components of a path, the first one last.
-fn steps(path: &Path) -> Vec<OsString> {
-    let is_step =
-        |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
-    path.components().rev().filter(is_step).map(|part| part.as_os_str().to_owned()).collect()
-}
-
-fn look_or_make(path: &Path, missing: Missing) -> Result<Option<Metadata>, Failure> {
-    if let (None, Missing::Make(mode)) = (look(path)?, missing) {
-        match DirBuilder::new().mode(mode).create(path) {
-            // Whoever was faster is judged below.
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(cannot_use(path, &error));
-            }
-            _ => {}
-        }
-    }
-    look(path)
 }
 
 /// Metadata of the file itself, also if it is a symbolic link; `None` if it is missing.
@@ -145,20 +101,6 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Failure> {
     if uid == ROOT || is_unmapped(uid) { Ok(()) } else { check_owned_by(me(), path, meta) }
 }
 
-/// Whether this may be root, seen from within a user namespace that does not know all users: a
-/// sandbox, where all that the system has installed looks like this.
-fn is_unmapped(uid: u32) -> bool {
-    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    overflow.trim().parse() == Ok(uid) && !map.is_empty() && !knows_all(&map)
-}
-
-/// Whether a table of user ids, in the format of `/proc/self/uid_map`, has all of them.
-fn knows_all(map: &str) -> bool {
-    let counts = map.lines().filter_map(|row| row.split_whitespace().nth(2)?.parse::<u64>().ok());
-    counts.sum::<u64>() >= u64::from(u32::MAX)
-}
-
 /// Refuses what belongs to another user than this one.
 pub(crate) fn check_owned_by(owner: u32, path: &Path, meta: &Metadata) -> Result<(), Failure> {
     if meta.uid() == owner {
@@ -195,13 +137,6 @@ pub(crate) fn cannot_use(path: &Path, error: &io::Error) -> Failure {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_a_namespace_without_all_users_has_unknown_ones() {
-        assert!(knows_all("         0          0 4294967295\n"));
-        assert!(!knows_all("0 1000 1\n"));
-        assert!(!knows_all("0 1000 1\n1 100000 65536\n"));
-    }
-
     /// Symptom: "belongs to nobody; you are nobody", of what had to be root's.
     #[test]
     fn whose_a_file_has_to_be_is_told() {
@@ -211,11 +146,5 @@ mod tests {
         assert!(check_owned_by(me(), file.path(), &meta).is_ok());
         let failure = check_owned_by(another, file.path(), &meta).unwrap_err().to_string();
         assert!(failure.ends_with(&format!("it has to belong to {}", user(another))), "{failure}");
-    }
-
-    #[test]
-    fn a_path_is_taken_apart_from_its_end() {
-        let taken = steps(Path::new("/a/./b/../c/"));
-        assert_eq!(taken, ["c", "..", "b", "a"]);
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use lockkeeper_engine::{Builder, ClientCertificates, read_regular_file};
+use lockkeeper_engine::files::read_regular_file;
+use lockkeeper_engine::{Builder, ClientCertificates};
 
 use crate::exit::{Exit, Failure};
 use crate::with::With;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command};
-use lockkeeper_engine::read_regular_file;
+use lockkeeper_engine::files::read_regular_file;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

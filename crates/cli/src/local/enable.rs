@@ -61,7 +61,7 @@ fn mark(home: &Home) -> Result<(), Failure> {
 
     // If it is not to be, everyone must be able to see that.
     admit(home, Users::Everyone)?;
-    fs::File::create_new(&path).map_err(failed)?;
+    home.make_enabled()?;
 
     let others = neighbours::of(home.directory());
     if others.is_empty() {

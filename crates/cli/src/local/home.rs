@@ -12,13 +12,13 @@
 //! All of it belongs to the user who owns the directory, and nothing is a symbolic link.
 
 use std::env;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use lockkeeper_engine::files::{Access, Directory, Owners};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -44,7 +44,7 @@ const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// The permissions of what is for one user alone.
 const PRIVATE_DIRECTORY: u32 = 0o700;
-const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_SOCKET: u32 = 0o600;
 
 /// Those of the sockets of the machine's engine, whose directory says who gets at them.
 const SHARED_SOCKET: u32 = 0o666;
@@ -109,7 +109,7 @@ impl Home {
     /// The permissions of the sockets.
     pub(super) fn socket_mode(&self) -> u32 {
         match self.scope {
-            Scope::User => PRIVATE_FILE,
+            Scope::User => PRIVATE_SOCKET,
             Scope::System => SHARED_SOCKET,
         }
     }
@@ -149,17 +149,36 @@ impl Home {
 
     /// The file that is locked while a command connects, or an engine starts or ends.
     pub(super) fn start_lock(&self) -> Result<File, Failure> {
-        open(&self.start_lock_path(), OpenOptions::new().read(true).write(true).truncate(false))
+        self.open(START_LOCK, Access::Create)
     }
 
     /// The log, ready to be written to.
     pub(super) fn open_log(&self) -> Result<File, Failure> {
-        let path = self.log();
-        if path.symlink_metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
+        if self.log().symlink_metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
             // If that fails, the old log goes on.
-            let _ = std::fs::rename(&path, self.directory.join(OLD_LOG));
+            let _ = self.files().and_then(|files| {
+                files.rename(LOG, OLD_LOG).map_err(|error| trust::cannot_use(&self.log(), &error))
+            });
         }
-        open(&path, OpenOptions::new().append(true))
+        self.open(LOG, Access::Append)
+    }
+
+    /// Makes the file that says that the machine's engine is in use.
+    pub(super) fn make_enabled(&self) -> Result<(), Failure> {
+        self.open(ENABLED, Access::Create).map(drop)
+    }
+
+    fn open(&self, name: &str, access: Access) -> Result<File, Failure> {
+        let opened = self.files()?.open_file(name, access);
+        opened.map_err(|error| trust::cannot_use(&self.directory.join(name), &error))
+    }
+
+    fn files(&self) -> Result<Directory, Failure> {
+        // The machine's engine belongs to root, whoever connects to it.
+        let opened = Directory::open(&self.directory, Owners::own());
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let opened = opened.and_then(|found| found.ok_or_else(missing));
+        opened.map_err(|error| trust::cannot_use(&self.directory, &error))
     }
 
     /// Refuses a directory that another user can write to, or could once. Since only its owner can
@@ -205,12 +224,6 @@ fn check_entry(
     let fault = if meta.is_symlink() { "a symbolic link" } else { "something else" };
     let message = format!("{} is {fault} where {kind} belongs", path.display());
     Err(Failure::new(Exit::CannotCreate, message).advise("remove it"))
-}
-
-/// Opens a file that is made if missing, for its owner alone. A symbolic link is not followed.
-fn open(path: &Path, options: &mut OpenOptions) -> Result<File, Failure> {
-    options.create(true).mode(PRIVATE_FILE).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    options.open(path).map_err(|error| trust::cannot_use(path, &error))
 }
 
 /// `LOCKKEEPER_HOME`, or the XDG state directory.

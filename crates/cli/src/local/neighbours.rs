@@ -4,10 +4,12 @@
 //! It is of one network namespace: engines in containers are not in it.
 
 use std::collections::HashSet;
-use std::fs;
+
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use lockkeeper_engine::files::read_kernel_file;
 
 use super::home::{ADMIN_SOCKET, SOCKET, START_LOCK};
 use crate::trust;
@@ -34,8 +36,8 @@ impl std::fmt::Display for Neighbour {
 
 /// The engines in other directories than this one. Where the system has no such table, none.
 pub(super) fn of(directory: &Path) -> Vec<Neighbour> {
-    let table = fs::read(TABLE).unwrap_or_default();
-    let engines = engines(&String::from_utf8_lossy(&table));
+    let table = read_kernel_file(TABLE).unwrap_or_default();
+    let engines = engines(&table);
     let others = engines.into_iter().filter(|found| found != directory);
     others
         .filter_map(|directory| Some(Neighbour { owner: owner(&directory)?, directory }))

@@ -205,6 +205,7 @@ fn stderr() -> Sink {
 }
 
 /// Opens a file for additions, which never wait: a pipe may be full, or have no reader.
+#[expect(clippy::disallowed_methods, reason = "the user names the file, or the kernel does")]
 fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)

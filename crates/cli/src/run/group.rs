@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lockkeeper::Clock;
+use lockkeeper_engine::files::read_kernel_file;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
@@ -84,8 +85,7 @@ struct Stat {
 
 /// Reads `/proc/<pid>/stat`: `PID (NAME) STATE PARENT GROUP ...`.
 fn stat(folder: &Path) -> Option<Stat> {
-    let text = fs::read(folder.join("stat")).ok()?;
-    let text = String::from_utf8_lossy(&text);
+    let text = read_kernel_file(folder.join("stat")).ok()?;
     // A name may have blanks and brackets in it.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();

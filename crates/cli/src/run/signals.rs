@@ -1,10 +1,10 @@
 //! The signals that lockkeeper acts on.
 
-use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
+use lockkeeper_engine::files::read_kernel_file;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -78,7 +78,7 @@ fn stream(signal: Signal) -> io::Result<unix::Signal> {
 
 /// The signals that this process ignores, as the kernel's bit mask; none where it does not tell.
 fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_kernel_file("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }

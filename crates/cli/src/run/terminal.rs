@@ -25,6 +25,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// The terminal, if there is one.
+    #[expect(clippy::disallowed_methods, reason = "the kernel's name for the terminal")]
     pub(super) fn find() -> Option<Self> {
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         Some(Self { tty, settings: None, lent: false })

@@ -206,6 +206,7 @@ enum Sink {
 }
 
 impl Sink {
+    #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     fn open(name: Option<&Path>) -> Result<Self, Failure> {
         let Some(name) = name else { return Ok(Self::Stdout(BufWriter::new(io::stdout()))) };
         let failed = |error: io::Error| {

@@ -26,6 +26,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens a file, or standard input (`-`), and reads it to its end.
+    #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     pub(super) fn open(name: &Path) -> Result<Self, Failure> {
         let is_stdin = name.as_os_str() == "-";
         let (name, file) = match is_stdin {

@@ -20,10 +20,9 @@ use crate::data_dir::backup::{Backup, BackupError};
 use crate::error::StartError;
 use crate::sockets::listen::BACKLOG;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
-use crate::storage::{IoResultExt, Snapshots, Storage, StorageError};
+use crate::storage::{CONTROL, IoResultExt, Snapshots, Storage, StorageError};
 use crate::thread;
 
-const NAME: &str = "CONTROL";
 /// The longest line, in bytes: a path, as long as the operating system takes one, and its end.
 const MAX_LINE: u64 = 4_200;
 /// How long a question may take to arrive.
@@ -31,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Listens in a data directory. Without it the engine works all the same.
 pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
-    let opened = listen_at(&data_dir.join(NAME), PRIVATE, BACKLOG);
+    let opened = listen_at(&data_dir.join(CONTROL), PRIVATE, BACKLOG);
     opened.inspect_err(|e| tracing::warn!("no other process can ask for a backup: {e}")).ok()
 }
 
@@ -108,7 +107,7 @@ pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Ba
     if path.as_os_str().as_bytes().contains(&b'\n') {
         return Err(BackupError::Refused("a backup's path cannot have a line break".to_owned()));
     }
-    let records = match BlockingStream::connect(data_dir.join(NAME)) {
+    let records = match BlockingStream::connect(data_dir.join(CONTROL)) {
         Ok(stream) => ask(stream, &path)?,
         // Nobody listens: either there is no engine, or opening tells which process it is.
         Err(_) => copy_unused(data_dir, &path)?,

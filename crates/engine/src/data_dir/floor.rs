@@ -10,20 +10,23 @@
 //! It has two lines of the same length, which are written in turn. Each says everything twice, so that
 //! a line that was written in part is not taken for a whole one; the other is whole then.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lockkeeper_wire::Zxid;
 
-use crate::storage::{
-    IoResultExt, LockedFile, StorageError, create_private, open_or_create, sync_parent,
-};
+use crate::files::{Access, Directory, Owners};
+use crate::storage::{IoResultExt, LockedFile, StorageError, make_directory};
 
 /// The length of a line, with its end.
 const LINE: usize = 160;
+
+/// How much of the file is read, in bytes: more than the two lines that it has.
+const LONGEST: u64 = 4096;
 
 /// How many transactions an engine in memory may make before it writes again.
 const AHEAD: i64 = 1 << 20;
@@ -41,6 +44,8 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct Floor {
     path: PathBuf,
+    /// Where it is.
+    above: Directory,
     file: LockedFile,
     record: Option<Record>,
     writes: u64,
@@ -50,26 +55,46 @@ pub(crate) struct Floor {
 
 impl Floor {
     /// Takes the floor of a directory, which is made if it is missing.
-    pub(crate) fn claim(directory: &Path) -> Result<Self, StorageError> {
-        let path = path_of(directory)?;
-        if let Some(parent) = path.parent() {
-            create_private(parent)?;
-        }
-        let file = open_or_create(&path).at(&path)?;
-        Self::lock(directory, path, file)
+    pub(crate) fn claim(directory: &Path, owners: Owners) -> Result<Self, StorageError> {
+        let found = Self::find(directory, owners, Access::Create)?;
+        found.ok_or_else(|| StorageError::io(directory, ErrorKind::NotFound.into()))
     }
 
     /// The same; `None` if there is none.
-    pub(crate) fn claim_existing(directory: &Path) -> Result<Option<Self>, StorageError> {
-        let path = path_of(directory)?;
-        let file = OpenOptions::new().read(true).write(true).open(&path).if_exists().at(&path)?;
-        file.map(|file| Self::lock(directory, path, file)).transpose()
+    pub(crate) fn claim_existing(
+        directory: &Path,
+        owners: Owners,
+    ) -> Result<Option<Self>, StorageError> {
+        Self::find(directory, owners, Access::Write)
     }
 
-    fn lock(directory: &Path, path: PathBuf, file: File) -> Result<Self, StorageError> {
+    fn find(
+        directory: &Path,
+        owners: Owners,
+        access: Access,
+    ) -> Result<Option<Self>, StorageError> {
+        let (parent, name) = place_of(directory)?;
+        let path = parent.join(&name);
+        let above = match access {
+            Access::Create => Some(make_directory(&parent, owners)?),
+            _ => Directory::open(&parent, owners).at(&parent)?,
+        };
+        let Some(above) = above else { return Ok(None) };
+        let Some(file) = above.open_file(&name, access).if_exists().at(&path)? else {
+            return Ok(None);
+        };
+        Self::lock(directory, path, above, file).map(Some)
+    }
+
+    fn lock(
+        directory: &Path,
+        path: PathBuf,
+        above: Directory,
+        file: File,
+    ) -> Result<Self, StorageError> {
         let file = LockedFile::lock(file, &path, directory, File::try_lock)?;
         let mut text = Vec::new();
-        (&*file).read_to_end(&mut text).at(&path)?;
+        (&*file).take(LONGEST).read_to_end(&mut text).at(&path)?;
         let newest = text.chunks(LINE).filter_map(parse).max_by_key(|(writes, _)| *writes);
         if newest.is_none() && text.len() >= LINE {
             return Err(StorageError::damaged(&path, "no line of it can be read"));
@@ -77,11 +102,15 @@ impl Floor {
 
         let writes = newest.map_or(0, |(writes, _)| writes);
         let record = newest.map(|(_, record)| record);
-        Ok(Self { path, file, record, writes, failed: false })
+        Ok(Self { path, above, file, record, writes, failed: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     /// What it says; `None` if nothing was ever written.
@@ -137,7 +166,7 @@ impl Floor {
 
         let written = self.file.write_all_at(line(self.writes, record).as_bytes(), at);
         // The first time, the name of the file has to be durable too.
-        let named = |()| if self.record.is_none() { sync_parent(&self.path) } else { Ok(()) };
+        let named = |()| if self.record.is_none() { self.above.sync() } else { Ok(()) };
         written.and_then(|()| self.file.sync_all()).and_then(named).at(&self.path)?;
 
         self.record = Some(record);
@@ -161,12 +190,13 @@ fn ahead_of(zxid: Zxid) -> Zxid {
     Zxid(zxid.0.saturating_add(AHEAD).min(epoch_end))
 }
 
-/// Where the floor of a directory is: beside what its name leads to.
-fn path_of(directory: &Path) -> Result<PathBuf, StorageError> {
+/// Where the floor of a directory is, beside what its name leads to, and what it is called.
+fn place_of(directory: &Path) -> Result<(PathBuf, OsString), StorageError> {
     let real = real_path(directory)?;
-    match real.file_name() {
-        Some(_) => Ok(real.with_added_extension("floor")),
-        None => Err(StorageError::NotADirectory { path: directory.to_path_buf() }),
+    let path = real.with_added_extension("floor");
+    match (real.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok((parent.to_owned(), name.to_owned())),
+        _ => Err(StorageError::NotADirectory { path: directory.to_path_buf() }),
     }
 }
 
@@ -210,16 +240,16 @@ mod tests {
     const LONG: Duration = Duration::from_secs(40);
 
     fn found(directory: &Path) -> Option<Record> {
-        Floor::claim(directory).unwrap().record()
+        Floor::claim(directory, Owners::own()).unwrap().record()
     }
 
     #[test]
     fn it_outlives_its_directory_and_covers_more_than_was_asked() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("data");
-        assert!(Floor::claim_existing(&directory).unwrap().is_none());
+        assert!(Floor::claim_existing(&directory, Owners::own()).unwrap().is_none());
         fs::create_dir(&directory).unwrap();
-        let mut floor = Floor::claim(&directory).unwrap();
+        let mut floor = Floor::claim(&directory, Owners::own()).unwrap();
         assert_eq!(floor.record(), None);
         floor.cover(Zxid(5), LONG, LONG).unwrap();
         let covered = floor.record().unwrap();
@@ -234,7 +264,7 @@ mod tests {
     #[test]
     fn it_never_goes_back_but_at_an_orderly_end() {
         let home = tempfile::tempdir().unwrap();
-        let mut floor = Floor::claim(&home.path().join("data")).unwrap();
+        let mut floor = Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
         floor.cover(Zxid(5), LONG, LONG).unwrap();
         floor.cover(Zxid(3), LONG * 2, LONG).unwrap();
         let record = Record { zxid: Zxid(5 + AHEAD), longest_timeout: LONG * 2 };
@@ -250,7 +280,7 @@ mod tests {
     #[test]
     fn e38_timeouts_that_grow_little_by_little_are_written_seldom() {
         let home = tempfile::tempdir().unwrap();
-        let mut floor = Floor::claim(&home.path().join("data")).unwrap();
+        let mut floor = Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
         for ms in 4_000..=40_000 {
             let timeout = Duration::from_millis(ms);
             floor.cover(Zxid(5), timeout, LONG).unwrap();
@@ -283,19 +313,20 @@ mod tests {
         std::os::unix::fs::symlink(&directory, home.path().join("link")).unwrap();
         let expected = home.path().canonicalize().unwrap().join("data.floor");
         for way in ["data", "data/", "link", "./data", "data/../data"] {
-            assert_eq!(path_of(&home.path().join(way)).unwrap(), expected, "{way}");
+            let (parent, name) = place_of(&home.path().join(way)).unwrap();
+            assert_eq!(parent.join(name), expected, "{way}");
         }
-        assert!(path_of(Path::new("/")).is_err());
+        assert!(place_of(Path::new("/")).is_err());
     }
 
     #[test]
     fn one_process_has_it_at_a_time() {
         let home = tempfile::tempdir().unwrap();
-        let floor = Floor::claim(&home.path().join("data")).unwrap();
-        let error = Floor::claim(&home.path().join("data")).unwrap_err();
+        let floor = Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
+        let error = Floor::claim(&home.path().join("data"), Owners::own()).unwrap_err();
         assert!(matches!(error, StorageError::InUse { .. }), "{error}");
         drop(floor);
-        Floor::claim(&home.path().join("data")).unwrap();
+        Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
     }
 
     /// A write that was cut short anywhere leaves the one before it.
@@ -305,9 +336,10 @@ mod tests {
         let directory = home.path().join("data");
         for writes in 0..5 {
             let before = found(&directory);
-            let path = path_of(&directory).unwrap();
+            let (parent, name) = place_of(&directory).unwrap();
+            let path = parent.join(name);
             let old = fs::read(&path).unwrap();
-            let mut floor = Floor::claim(&directory).unwrap();
+            let mut floor = Floor::claim(&directory, Owners::own()).unwrap();
             floor.rest(Record { zxid: Zxid(writes), longest_timeout: LONG }).unwrap();
             let after = floor.record();
             drop(floor);
@@ -331,7 +363,7 @@ mod tests {
     fn what_is_no_floor_is_refused() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("data.floor"), [b'x'; 200]).unwrap();
-        let error = Floor::claim(&home.path().join("data")).unwrap_err().to_string();
+        let error = Floor::claim(&home.path().join("data"), Owners::own()).unwrap_err().to_string();
         assert!(error.contains("data.floor is damaged"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Putting a backup in the place of a data directory.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use crate::data_dir::check;
 use crate::data_dir::floor::{Floor, Record, real_path};
 use crate::data_dir::succession::start_above;
 use crate::error::StartError;
+use crate::files::{Access, Owners};
 use crate::storage::{
-    Batch, DATABASE, Draft, Durability, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs,
-    Storage, StorageError, mark_restored,
+    Batch, DATABASE, Draft, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs, Storage,
+    StorageError, mark_restored,
 };
 
 /// What is to become of a data directory that is there.
@@ -123,7 +124,8 @@ pub fn restore(
     let (source, mut server) = read(backup, Storage::inspect)?;
     let old = Old::claim(&target, existing)?;
     // One restore at a time.
-    let mut floor = Floor::claim(&target)?;
+    let owners = Owners::of(&target);
+    let mut floor = Floor::claim(&target, owners)?;
 
     let (of_old, of_floor) = (old.record(), floor.record().unwrap_or_default());
     let found = server.stats();
@@ -135,13 +137,13 @@ pub fn restore(
 
     let draft = Draft::beside(&target)?;
     source.fill(&draft)?;
-    write_changes(&mut server, draft.path())?;
+    write_changes(&mut server, &draft)?;
     let quiet = match quiet_time {
         Some(time) => QuietTime::Exactly(time),
         None => QuietTime::AtLeast(longest_timeout),
     };
-    mark_restored(draft.path(), quiet)?;
-    let replaced = old.give_way(draft, &target, floor.path())?;
+    mark_restored(&draft.open()?, quiet)?;
+    let replaced = old.give_way(draft, &target, &floor)?;
 
     let last_zxid = server.stats().last_zxid;
     let longest_timeout = quiet.of(Duration::ZERO);
@@ -178,7 +180,7 @@ pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, 
         false if !is_data(&target) => return Err(RestoreFailure::Foreign { path: target }),
         false => Some(OwnedDirectory::claim(&target)?),
     };
-    let mut floor = Floor::claim(&target)?;
+    let mut floor = Floor::claim(&target, Owners::of(&target))?;
     let known = floor.record().unwrap_or_default();
     floor.rest(Record { zxid: known.zxid.max(above), ..known })?;
     Ok(floor.path().to_owned())
@@ -203,8 +205,8 @@ fn base_above(known: Zxid) -> Result<Zxid, RestoreFailure> {
     Ok(start_above(epoch))
 }
 
-fn write_changes(server: &mut Server, draft: &Path) -> Result<(), StorageError> {
-    let mut storage = Storage::open(Some(draft), Durability::Sync)?;
+fn write_changes(server: &mut Server, draft: &Draft) -> Result<(), StorageError> {
+    let mut storage = Storage::open_draft(draft)?;
     let mut batch = Batch::default();
     batch.add_all(&server.take_changes());
     storage.commit(&mut batch)?;
@@ -271,9 +273,9 @@ impl Old {
         &self,
         draft: Draft,
         target: &Path,
-        floor: &Path,
+        floor: &Floor,
     ) -> Result<Option<PathBuf>, StorageError> {
-        keep_owner(target, draft.path(), floor)?;
+        keep_owner(target, &draft, floor)?;
         if matches!(self, Self::None) {
             draft.put_in_place(target)?;
             return Ok(None);
@@ -308,18 +310,20 @@ fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
 
 /// The engine may run as another user than the one who restores, and the directory may be shared on
 /// purpose.
-fn keep_owner(target: &Path, draft: &Path, floor: &Path) -> Result<(), StorageError> {
-    let Some(wanted) = fs::metadata(target).if_exists().at(draft)? else {
+fn keep_owner(target: &Path, draft: &Draft, floor: &Floor) -> Result<(), StorageError> {
+    let path = draft.path();
+    let Some(wanted) = fs::metadata(target).if_exists().at(path)? else {
         return Ok(());
     };
-    let made = fs::metadata(draft).at(draft)?;
+    let files = draft.open()?;
+    let made = files.handle().metadata().at(path)?;
     if (wanted.uid(), wanted.gid()) != (made.uid(), made.gid()) {
-        let give = |path: &Path| chown(path, Some(wanted.uid()), Some(wanted.gid())).at(path);
-        for entry in fs::read_dir(draft).at(draft)? {
-            give(&entry.at(draft)?.path())?;
+        let give = |file: &File| fchown(file, Some(wanted.uid()), Some(wanted.gid())).at(path);
+        for name in files.names().at(path)? {
+            give(&files.open_file(name, Access::Write).at(path)?)?;
         }
-        give(draft)?;
-        give(floor)?;
+        give(files.handle())?;
+        give(floor.file())?;
     }
-    fs::set_permissions(draft, wanted.permissions()).at(draft)
+    files.handle().set_permissions(wanted.permissions()).at(path)
 }

@@ -13,7 +13,7 @@
 //! A quiet time that the builder was told replaces the one in the table, except for a directory that
 //! is as its engine left it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use lockkeeper_tree::{Config, Server};
@@ -24,9 +24,11 @@ use crate::clock;
 use crate::data_dir::check::restore;
 use crate::data_dir::floor::{Floor, Record};
 use crate::error::StartError;
+use crate::files::{Directory, Owners};
 use crate::settings::plan::Plan;
 use crate::storage::{
-    Durability, FORMAT, QuietTime, Storage, StorageError, mark_restored, remove_mark, restored_mark,
+    Durability, FORMAT, QuietTime, Storage, StorageError, mark_restored, open_directory,
+    remove_mark, restored_mark,
 };
 
 /// How often a wait looks at the clock: timers stand still while the machine sleeps.
@@ -40,7 +42,7 @@ pub(crate) struct Succession {
     before: Duration,
     quiet_until: Option<Duration>,
     /// Where a mark is to be removed after the quiet time.
-    marked: Option<PathBuf>,
+    marked: Option<Directory>,
     /// The longest timeout that a session can get.
     max_timeout: Duration,
 }
@@ -61,7 +63,7 @@ impl Succession {
     }
 
     fn in_memory(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
-        let floor = Floor::claim(dir)?;
+        let floor = Floor::claim(dir, Owners::own())?;
         let record = match floor.record() {
             Some(record) => record,
             None => kept_in(dir, plan.config.max_session_timeout)?,
@@ -73,7 +75,7 @@ impl Succession {
     }
 
     fn on_disk(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
-        let floor = Floor::claim_existing(dir)?;
+        let floor = Floor::claim_existing(dir, Owners::own())?;
         let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
         let is_new = server.stats().last_zxid == Zxid(0);
         if is_new {
@@ -95,7 +97,8 @@ impl Succession {
                 ),
             }
             // First: after a crash in between, the next start must not be taken for an ordinary one.
-            mark_restored(dir, QuietTime::AtLeast(record.longest_timeout))?;
+            let files = open_directory(dir, Owners::own())?;
+            mark_restored(&files, QuietTime::AtLeast(record.longest_timeout))?;
             server.begin_after(start_above(record.zxid.epoch()));
             server.end_sessions(clock::now());
         }
@@ -108,12 +111,13 @@ impl Succession {
             floor => floor,
         };
         let succession = Self { floor, ..Self::default() };
-        let Some(marked) = restored_mark(dir)? else {
+        let files = open_directory(dir, Owners::own())?;
+        let Some(marked) = restored_mark(&files)? else {
             return Ok(succession);
         };
         let quiet = marked.of(plan.config.max_session_timeout);
         let quiet = plan.quiet_time.unwrap_or(quiet);
-        let succession = Self { marked: Some(dir.to_owned()), before: quiet, ..succession };
+        let succession = Self { marked: Some(files), before: quiet, ..succession };
         Ok(succession.quiet_for(quiet, server))
     }
 
@@ -143,7 +147,7 @@ impl Succession {
             while let Some(left) = until.and_then(clock::left_until) {
                 sleep(left.min(LOOK_AGAIN)).await;
             }
-            if let Some(Err(e)) = marked.as_deref().map(remove_mark) {
+            if let Some(Err(e)) = marked.as_ref().map(remove_mark) {
                 tracing::warn!("the next start will have a quiet time again: {e}");
             }
             if until.is_some() {
@@ -179,7 +183,7 @@ pub(crate) fn start_above(epoch: u32) -> Zxid {
 
 /// An engine whose data is on disk can do without a floor as long as the directory is there.
 fn make_floor(dir: &Path) -> Option<Floor> {
-    let claimed = Floor::claim(dir);
+    let claimed = Floor::claim(dir, Owners::own());
     claimed
         .inspect_err(|e| {
             tracing::warn!(

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection, crypto};
 
-use crate::regular_file::read_regular_file;
+use crate::files::read_regular_file;
 use crate::sockets::x509;
 
 /// How much is encrypted before the socket has taken it, in bytes: two records of full length.

@@ -59,8 +59,8 @@ impl OpenDisk {
     pub(super) fn read_logs(&self, logs: &LogDir, state: State) -> Result<Tail, StorageError> {
         match state {
             State::New => Ok(Tail::default()),
-            State::Existing if self.has_empty_logs()? => logs.read_nothing(self.applied()?),
-            State::Existing => logs.read(self.applied()?),
+            _ if self.has_empty_logs()? => logs.read_nothing(self.applied()?),
+            _ => logs.read(self.applied()?),
         }
     }
 

@@ -1,23 +1,28 @@
 //! The data directory: one owner at a time, in a format that this release knows.
 
 use std::cmp::Ordering;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::error::{IoResultExt, StorageError};
-use super::files::{self, DATABASE, LOCK, LockedFile, create_private, in_use, open_or_create};
+use super::files::{
+    self, DATABASE, LOCK, LockedFile, in_use, is_known, make_directory, open_directory, read_text,
+};
+use crate::files::{Access, Directory, Owners};
 
 /// The format that this release reads and writes.
 const FORMAT: u32 = 3;
 const FORMAT_PREFIX: &str = "lockkeeper-engine ";
 /// Marks a directory whose database is still being made: nothing was ever acknowledged from it.
 const CREATING: &str = " creating";
+/// Marks a backup: an engine that ran on it would give tokens again that its original has given since.
+const BACKUP: &str = " backup";
 
 /// A data directory that belongs to this process until the value is dropped.
 #[derive(Debug)]
 pub(super) struct DataDir {
-    path: PathBuf,
+    files: Directory,
     /// `None` if the directory is only looked at and no engine has been on it: a backup.
     lock: Option<LockedFile>,
 }
@@ -29,6 +34,8 @@ pub(super) enum State {
     New,
     /// A database and logs that must be there.
     Existing,
+    /// The same, to be restored and not to be served.
+    Backup,
 }
 
 /// A directory of which nothing is known but that no engine runs on it.
@@ -40,61 +47,77 @@ pub(crate) struct OwnedDirectory {
 impl OwnedDirectory {
     /// Locks a directory that exists, whatever is in it.
     pub(crate) fn claim(path: &Path) -> Result<Self, StorageError> {
-        Ok(Self { _dir: DataDir { path: path.to_path_buf(), lock: Some(lock(path)?) } })
+        Ok(Self { _dir: DataDir::lock(open_directory(path, Owners::of(path))?)? })
     }
 }
 
 impl DataDir {
     /// Creates the directory if need be, locks it and checks its format.
-    pub(super) fn claim(path: &Path) -> Result<(DataDir, State), StorageError> {
-        create_private(path)?;
-        let dir = DataDir { path: path.to_path_buf(), lock: Some(lock(path)?) };
+    pub(super) fn claim(path: &Path, owners: Owners) -> Result<(DataDir, State), StorageError> {
+        let files = make_directory(path, owners)?;
+        // Before a file is made in it.
+        check_unused(&files)?;
+        let dir = Self::lock(files)?;
         let state = dir.check_format()?;
         Ok((dir, state))
     }
 
     /// Keeps engines out of a directory that exists, and checks its format. Writes nothing, so that
     /// it works on a medium that cannot be written.
-    pub(super) fn look_at(path: &Path) -> Result<(DataDir, State), StorageError> {
-        let dir = DataDir { path: path.to_path_buf(), lock: lock_for_reading(path)? };
+    pub(super) fn look_at(path: &Path, owners: Owners) -> Result<(DataDir, State), StorageError> {
+        let files = open_directory(path, owners)?;
+        let dir = DataDir { lock: lock_for_reading(&files)?, files };
         let state = dir.check_format()?;
         Ok((dir, state))
+    }
+
+    /// Takes the exclusive lock and leaves this process's number for whoever is refused.
+    fn lock(files: Directory) -> Result<Self, StorageError> {
+        let path = files.path_of(LOCK);
+        let file = files.open_file(LOCK, Access::Create).at(&path)?;
+        let lock = LockedFile::lock(file, &path, files.path(), File::try_lock)?;
+        lock.set_len(0).and_then(|()| writeln!(&*lock, "{}", std::process::id())).at(&path)?;
+        Ok(DataDir { files, lock: Some(lock) })
     }
 
     /// Refuses what was read while an engine came to a directory that had no lock.
     pub(super) fn check_undisturbed(&self) -> Result<(), StorageError> {
         if self.lock.is_none()
-            && let Some(lock) = open_lock(&self.path)?
+            && let Some(lock) = open_lock(&self.files)?
         {
-            return Err(in_use(&self.path, &lock));
+            return Err(in_use(self.path(), &lock));
         }
         Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.files.path()
+    }
+
+    pub(super) fn files(&self) -> &Directory {
+        &self.files
     }
 
     /// Where the database is.
     pub(super) fn database(&self) -> PathBuf {
-        self.path.join(DATABASE)
-    }
-
-    fn format(&self) -> PathBuf {
-        self.path.join(files::FORMAT)
+        self.files.path_of(DATABASE)
     }
 
     /// Opens the database file, emptied first if it was never finished.
     pub(super) fn open_database(&self, state: State) -> Result<File, StorageError> {
         let path = self.database();
-        match state {
-            State::Existing => open_existing(&path),
-            State::New => {
-                self.write_format(CREATING)?;
-                let file = open_or_create(&path);
-                file.and_then(|file| file.set_len(0).map(|()| file)).at(&path)
-            }
+        if state != State::New {
+            let file = self.files.open_file(DATABASE, Access::Write).must_exist(&path)?;
+            return not_empty(file, &path);
         }
+        self.write_format(CREATING)?;
+        let file = self.files.open_file(DATABASE, Access::Create);
+        file.and_then(|file| file.set_len(0).map(|()| file)).at(&path)
+    }
+
+    /// Opens the database file to look at it.
+    pub(super) fn read_database(&self) -> Result<File, StorageError> {
+        self.files.open_file(DATABASE, Access::Read).must_exist(&self.database())
     }
 
     /// Declares the database and the logs complete: from here on they must be there.
@@ -102,17 +125,26 @@ impl DataDir {
         self.write_format("")
     }
 
+    /// Declares it a backup.
+    pub(super) fn mark_backup(&self) -> Result<(), StorageError> {
+        self.write_format(BACKUP)
+    }
+
     /// Reads `FORMAT` before anything else is opened, so that a newer database is left alone.
     fn check_format(&self) -> Result<State, StorageError> {
-        let path = self.format();
-        let Some(bytes) = std::fs::read(&path).if_exists().at(&path)? else {
-            return self.check_unused(&path);
+        let path = self.files.path_of(files::FORMAT);
+        let Some(text) = read_text(&self.files, files::FORMAT)? else {
+            // Without it there must be no database either.
+            return match self.files.has(DATABASE).at(self.path())? {
+                true => Err(StorageError::damaged(&path, "it is missing beside a database")),
+                false => Ok(State::New),
+            };
         };
 
-        let (found, state) = parse_format(&String::from_utf8_lossy(&bytes))
+        let (found, state) = parse_format(&text)
             .ok_or_else(|| StorageError::damaged(&path, "it does not name a format"))?;
 
-        let (path, known) = (self.path.clone(), FORMAT);
+        let (path, known) = (self.path().to_owned(), FORMAT);
         match found.cmp(&known) {
             Ordering::Greater => Err(StorageError::Newer { path, found, known }),
             Ordering::Less => Err(StorageError::Older { path, found, known }),
@@ -120,25 +152,30 @@ impl DataDir {
         }
     }
 
-    /// Without `FORMAT` there must be no database either.
-    fn check_unused(&self, format: &Path) -> Result<State, StorageError> {
-        if self.database().try_exists().at(&self.path)? {
-            return Err(StorageError::damaged(format, "it is missing beside a database"));
-        }
-        match self.path.join("version-2").exists() {
-            true => Err(StorageError::ZooKeeper { path: self.path.clone() }),
-            false => Ok(State::New),
-        }
-    }
-
     fn write_format(&self, suffix: &str) -> Result<(), StorageError> {
-        files::replace(&self.path, files::FORMAT, &format!("{FORMAT_PREFIX}{FORMAT}{suffix}\n"))
+        let text = format!("{FORMAT_PREFIX}{FORMAT}{suffix}\n");
+        self.files.replace(files::FORMAT, text.as_bytes()).at(&self.files.path_of(files::FORMAT))
     }
 }
 
-/// A missing or empty file is damage: the library below would fill it in silently.
-fn open_existing(path: &Path) -> Result<File, StorageError> {
-    let file = OpenOptions::new().read(true).write(true).open(path).must_exist(path)?;
+/// Refuses a directory that has other files and is no engine's: it was given by mistake.
+fn check_unused(files: &Directory) -> Result<(), StorageError> {
+    let path = files.path();
+    if files.has(files::FORMAT).at(path)? {
+        return Ok(());
+    }
+    if files.has("version-2").at(path)? {
+        return Err(StorageError::ZooKeeper { path: path.to_owned() });
+    }
+    let names = files.names().at(path)?;
+    match names.into_iter().find(|name| !name.to_str().is_some_and(is_known)) {
+        Some(entry) => Err(StorageError::Foreign { path: path.to_owned(), entry: entry.into() }),
+        None => Ok(()),
+    }
+}
+
+/// An empty file is damage: the library would fill it in silently.
+fn not_empty(file: File, path: &Path) -> Result<File, StorageError> {
     match file.metadata().at(path)?.len() {
         0 => Err(StorageError::damaged(path, "the file is empty")),
         _ => Ok(file),
@@ -148,32 +185,26 @@ fn open_existing(path: &Path) -> Result<File, StorageError> {
 /// "lockkeeper-engine 3" to (3, Existing).
 fn parse_format(text: &str) -> Option<(u32, State)> {
     let version = text.strip_prefix(FORMAT_PREFIX)?.trim_end();
-    match version.strip_suffix(CREATING) {
-        Some(version) => Some((version.parse().ok()?, State::New)),
-        // A newer release may say more on the line; its number alone decides.
-        None => Some((version.split(' ').next()?.parse().ok()?, State::Existing)),
-    }
-}
-
-/// Takes the exclusive lock and leaves this process's number for whoever is refused.
-fn lock(dir: &Path) -> Result<LockedFile, StorageError> {
-    let path = dir.join(LOCK);
-    let file = open_or_create(&path).at(&path)?;
-    let lock = LockedFile::lock(file, &path, dir, File::try_lock)?;
-    lock.set_len(0).and_then(|()| writeln!(&*lock, "{}", std::process::id())).at(&path)?;
-    Ok(lock)
+    // A newer release may say more on the line; its number alone decides.
+    let (version, state) = match (version.strip_suffix(CREATING), version.strip_suffix(BACKUP)) {
+        (Some(version), _) => (version, State::New),
+        (_, Some(version)) => (version, State::Backup),
+        _ => (version.split(' ').next()?, State::Existing),
+    };
+    Some((version.parse().ok()?, state))
 }
 
 /// Shares the lock with others who only read; `None` if no engine has ever been here.
-fn lock_for_reading(dir: &Path) -> Result<Option<LockedFile>, StorageError> {
-    let file = open_lock(dir)?;
-    file.map(|file| LockedFile::lock(file, &dir.join(LOCK), dir, File::try_lock_shared)).transpose()
+fn lock_for_reading(files: &Directory) -> Result<Option<LockedFile>, StorageError> {
+    let file = open_lock(files)?;
+    let lock =
+        |file| LockedFile::lock(file, &files.path_of(LOCK), files.path(), File::try_lock_shared);
+    file.map(lock).transpose()
 }
 
 /// The lock file as it is, to be read only.
-fn open_lock(dir: &Path) -> Result<Option<File>, StorageError> {
-    let path = dir.join(LOCK);
-    File::open(&path).if_exists().at(&path)
+fn open_lock(files: &Directory) -> Result<Option<File>, StorageError> {
+    files.open_file(LOCK, Access::Read).if_exists().at(&files.path_of(LOCK))
 }
 
 #[cfg(test)]
@@ -183,10 +214,26 @@ mod tests {
     #[test]
     fn a_shared_descriptor_does_not_keep_the_directory_locked() {
         let path = tempfile::TempDir::new().unwrap();
-        let (dir, _) = DataDir::claim(path.path()).unwrap();
+        let (dir, _) = DataDir::claim(path.path(), Owners::own()).unwrap();
         let inherited_by_a_child = dir.lock.as_ref().unwrap().try_clone().unwrap();
         drop(dir);
-        DataDir::claim(path.path()).unwrap();
+        DataDir::claim(path.path(), Owners::own()).unwrap();
         drop(inherited_by_a_child);
+    }
+
+    /// Symptom: `serve --data-dir /etc` made six files among those of the system.
+    #[test]
+    fn a_directory_with_other_files_is_not_taken() {
+        let dir = tempfile::TempDir::new().unwrap();
+        std::fs::write(dir.path().join("passwd"), "").unwrap();
+        let refused = DataDir::claim(dir.path(), Owners::own()).unwrap_err().to_string();
+        assert!(refused.contains("(passwd, for instance)"), "{refused}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no file was made in it");
+
+        std::fs::remove_file(dir.path().join("passwd")).unwrap();
+        std::fs::create_dir(dir.path().join("lost+found")).unwrap();
+        drop(DataDir::claim(dir.path(), Owners::own()).unwrap());
+        let (_, state) = DataDir::claim(dir.path(), Owners::own()).unwrap();
+        assert_eq!(state, State::New, "what an engine has left that was killed early is its own");
     }
 }

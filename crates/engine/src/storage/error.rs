@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::durability::Durability;
+use crate::files::Distrust;
 
 /// Why the engine could not open its data directory or write to it.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,45 @@ pub enum StorageError {
     ZooKeeper {
         /// The directory.
         path: PathBuf,
+    },
+
+    /// The directory has other files, and is no engine's.
+    #[error(
+        "{} is not empty ({}, for instance), and is no data directory of an engine: choose an empty \
+         directory, or one that does not exist yet",
+        path.display(),
+        entry.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// A file in it.
+        entry: PathBuf,
+    },
+
+    /// The directory is a backup. An engine on it would give fencing tokens again that its original has
+    /// given since.
+    #[error(
+        "{} is a backup: make a data directory of it by `lockkeeper engine restore`, which keeps \
+         fencing tokens growing",
+        .path.display()
+    )]
+    Backup {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// Another user may have put the file or the directory there: it belongs to one, or is a link or something
+    /// else where a file belongs.
+    #[error(
+        "{} is not used ({source}): run as its owner, remove it, or choose another directory",
+        .path.display()
+    )]
+    Untrusted {
+        /// The file or directory concerned.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
     },
 
     /// There is nothing of an engine in the directory, or nothing that was ever finished.
@@ -176,6 +216,9 @@ impl StorageError {
                 StorageError::NotADirectory { path }
             }
             _ if is_full(&source) => StorageError::Full { path, source },
+            _ if source.get_ref().is_some_and(|source| source.is::<Distrust>()) => {
+                StorageError::Untrusted { path, source }
+            }
             _ => StorageError::Io { path, source },
         }
     }

@@ -1,21 +1,22 @@
-//! The files of a data directory: their names, and how they are opened, locked and replaced.
+//! The files of a data directory: their names, and how they are locked.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `LOCK` | locked while an engine runs; the process number of the owner, as text |
-//! | `FORMAT` | `lockkeeper-engine 3`, followed by ` creating` until the database is there |
+//! | `FORMAT` | `lockkeeper-engine 3`, followed by ` creating` until the database is there, and by ` backup` in a backup |
 //! | `lockkeeper.redb` | the database |
 //! | `commits.a`, `commits.b` | commits that the database does not have yet, and older ones |
 //! | `acknowledged` | the number of the last commit |
 //! | `RESTORED` | after a restore, the quiet time that is due |
+//! | `CONTROL` | while an engine runs, the socket on which another process asks for a backup |
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read};
 use std::ops::Deref;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::{IoResultExt, StorageError};
+use crate::files::{Directory, Owners};
 
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const FORMAT: &str = "FORMAT";
@@ -24,6 +25,8 @@ pub(crate) const DATABASE: &str = "lockkeeper.redb";
 pub(super) const LOGS: [&str; 2] = ["commits.a", "commits.b"];
 pub(super) const ACKNOWLEDGED: &str = "acknowledged";
 pub(super) const RESTORED: &str = "RESTORED";
+/// The socket on which another process asks for a backup.
+pub(crate) const CONTROL: &str = "CONTROL";
 
 /// Whether a file of this name is needed at the next start, and is there for as long as an engine
 /// runs.
@@ -31,10 +34,31 @@ pub(crate) fn is_data(name: &str) -> bool {
     [FORMAT, DATABASE, ACKNOWLEDGED].contains(&name) || LOGS.contains(&name)
 }
 
-/// Opens a file for reading and writing. If it is missing it is made, for this user alone.
-pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+/// The longest file that is read as text, in bytes: a line or two.
+pub(super) const LONGEST_TEXT: u64 = 4096;
+
+/// Whether an engine makes files of this name in its directory, or a file system has it when it is new.
+pub(super) fn is_known(name: &str) -> bool {
+    let drafted = name.strip_suffix(".new").unwrap_or(name);
+    is_data(name) || [LOCK, FORMAT, RESTORED, CONTROL, "lost+found"].contains(&drafted)
+}
+
+/// Opens a directory that has to be there.
+pub(crate) fn open_directory(path: &Path, owners: Owners) -> Result<Directory, StorageError> {
+    let missing = || StorageError::io(path, io::ErrorKind::NotFound.into());
+    Directory::open(path, owners).at(path)?.ok_or_else(missing)
+}
+
+/// Makes a directory, if need be, for this user alone. One that exists keeps its permissions (it may be
+/// shared on purpose); the files in it are private either way, as they hold session passwords.
+pub(crate) fn make_directory(path: &Path, owners: Owners) -> Result<Directory, StorageError> {
+    Directory::open_or_make(path, owners).map_err(|e| StorageError::not_created(path, e))
+}
+
+/// Reads a file of a line or two; `None` if it is missing.
+pub(super) fn read_text(dir: &Directory, name: &str) -> Result<Option<String>, StorageError> {
+    let bytes = dir.read(name, LONGEST_TEXT).if_exists().at(&dir.path_of(name))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// A file that this process has locked until the value is dropped. The lock is the operating system's,
@@ -82,43 +106,9 @@ impl Drop for LockedFile {
 }
 
 /// The error for a data directory whose lock file another process holds.
-pub(super) fn in_use(data_dir: &Path, mut lock: &File) -> StorageError {
+pub(super) fn in_use(data_dir: &Path, lock: &File) -> StorageError {
     let mut text = String::new();
-    let read = lock.read_to_string(&mut text).ok();
+    let read = lock.take(LONGEST_TEXT).read_to_string(&mut text).ok();
     let pid = read.and_then(|_| text.trim().parse().ok());
     StorageError::InUse { path: data_dir.to_path_buf(), pid }
-}
-
-/// Replaces a file in a directory durably: after a crash there is the old one or the new one.
-pub(super) fn replace(dir: &Path, name: &str, contents: &str) -> Result<(), StorageError> {
-    let (path, draft) = (dir.join(name), dir.join(format!("{name}.new")));
-    let write = || {
-        let mut file = open_or_create(&draft)?;
-        file.set_len(0)?;
-        file.write_all(contents.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&draft, &path)?;
-        File::open(dir)?.sync_all()
-    };
-    write().at(&path)
-}
-
-/// Makes the directory for this user alone. One that exists keeps its permissions (it may be
-/// shared on purpose); the files in it are private either way, as they hold session passwords.
-pub(crate) fn create_private(path: &Path) -> Result<(), StorageError> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder.create(path).map_err(|e| StorageError::not_created(path, e))?;
-    sync_parent(path).at(path)
-}
-
-/// Makes the directory's own name durable.
-pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
 }

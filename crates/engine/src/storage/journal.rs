@@ -32,7 +32,8 @@ use super::database::{Logs, OpenDisk};
 use super::error::{IoResultExt, StorageError};
 use super::log::file::{CHUNK, LogFile};
 use super::log::record::{self, Place};
-use super::log::{Access, Applied, LogDir, acknowledged, strict};
+use super::log::{Applied, LogDir, acknowledged, strict};
+use crate::files::Access;
 use crate::thread;
 
 /// How many times as long it may get while the checkpoint before is not over.
@@ -76,13 +77,13 @@ impl Journal {
     ) -> Result<Self, StorageError> {
         let generation = applied.generation;
         let open = |generation| {
-            let path = dir.log(generation);
-            LogFile::unused(dir.open(&path, Access::Write)?).at(&path)
+            let file = dir.open_log(generation, Access::Write)?;
+            LogFile::unused(file).at(&dir.log(generation))
         };
         let (file, next) = (open(generation)?, open(generation + 1)?);
 
         let log = start(&dir, generation, &file)?;
-        let acknowledged = dir.open(&dir.acknowledged(), Access::Write)?;
+        let acknowledged = dir.open_acknowledged(Access::Write)?;
         *disk.lock_live() = vec![(generation, file.clone())];
         let long = dir.long();
 
@@ -271,7 +272,7 @@ impl Journal {
         work: impl FnOnce() -> Result<LogFile, StorageError> + Send + 'static,
     ) -> Result<(), StorageError> {
         let running = thread::spawn(name, move || work().inspect_err(|e| tracing::error!("{e}")));
-        self.background = Some(running.at(&self.dir.path)?);
+        self.background = Some(running.at(self.dir.path())?);
         Ok(())
     }
 
@@ -291,7 +292,7 @@ impl Journal {
         let applied = Applied { generation: self.generation, sequence: self.sequence };
         self.disk.end(self.disk.begin()?, applied, Logs::Empty)?;
         for file in [Some(&self.file), self.next.as_ref()].into_iter().flatten() {
-            file.shorten(self.kept).at(&self.dir.path)?;
+            file.shorten(self.kept).at(self.dir.path())?;
         }
         Ok(())
     }

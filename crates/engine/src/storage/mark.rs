@@ -1,11 +1,10 @@
 //! The mark of a restored directory: which quiet time is due before its engine begins.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::{IoResultExt, StorageError};
-use super::files::{RESTORED, replace};
+use super::files::{RESTORED, read_text};
+use crate::files::Directory;
 
 const EXACT: &str = "quiet-time-ms";
 const AT_LEAST: &str = "quiet-time-at-least-ms";
@@ -40,50 +39,52 @@ impl QuietTime {
 }
 
 /// Marks a data directory, durably.
-pub(crate) fn mark_restored(directory: &Path, quiet: QuietTime) -> Result<(), StorageError> {
+pub(crate) fn mark_restored(dir: &Directory, quiet: QuietTime) -> Result<(), StorageError> {
     let (word, time) = match quiet {
         QuietTime::Exactly(time) => (EXACT, time),
         QuietTime::AtLeast(time) => (AT_LEAST, time),
     };
-    replace(directory, RESTORED, &format!("{word} {}\n", time.as_millis()))
+    let text = format!("{word} {}\n", time.as_millis());
+    dir.replace(RESTORED, text.as_bytes()).at(&dir.path_of(RESTORED))
 }
 
 /// The quiet time that is due in a data directory.
-pub(crate) fn restored_mark(directory: &Path) -> Result<Option<QuietTime>, StorageError> {
-    let path = path_in(directory);
-    let Some(bytes) = fs::read(&path).if_exists().at(&path)? else {
-        return Ok(None);
-    };
-    let quiet = QuietTime::parse(&String::from_utf8_lossy(&bytes));
-    quiet.ok_or_else(|| StorageError::damaged(&path, "it names no quiet time")).map(Some)
+pub(crate) fn restored_mark(dir: &Directory) -> Result<Option<QuietTime>, StorageError> {
+    let Some(text) = read_text(dir, RESTORED)? else { return Ok(None) };
+    let unknown = || StorageError::damaged(&dir.path_of(RESTORED), "it names no quiet time");
+    QuietTime::parse(&text).ok_or_else(unknown).map(Some)
 }
 
 /// Takes the mark away: the quiet time is over.
-pub(crate) fn remove_mark(directory: &Path) -> Result<(), StorageError> {
-    let path = path_in(directory);
-    fs::remove_file(&path).if_exists().at(&path).map(drop)
-}
-
-fn path_in(directory: &Path) -> PathBuf {
-    directory.join(RESTORED)
+pub(crate) fn remove_mark(dir: &Directory) -> Result<(), StorageError> {
+    dir.remove(RESTORED).if_exists().at(&dir.path_of(RESTORED)).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::files::Owners;
+
+    fn directory() -> (tempfile::TempDir, Directory) {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Directory::open(folder.path(), Owners::own()).unwrap().unwrap();
+        (folder, opened)
+    }
 
     #[test]
     fn a_mark_stays_until_it_is_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        assert_eq!(restored_mark(directory.path()).unwrap(), None);
+        let (_folder, directory) = directory();
+        assert_eq!(restored_mark(&directory).unwrap(), None);
         let time = Duration::from_millis(1_500);
         for quiet in [QuietTime::Exactly(time), QuietTime::AtLeast(time)] {
-            mark_restored(directory.path(), quiet).unwrap();
-            assert_eq!(restored_mark(directory.path()).unwrap(), Some(quiet));
+            mark_restored(&directory, quiet).unwrap();
+            assert_eq!(restored_mark(&directory).unwrap(), Some(quiet));
         }
-        remove_mark(directory.path()).unwrap();
-        assert_eq!(restored_mark(directory.path()).unwrap(), None);
-        remove_mark(directory.path()).unwrap();
+        remove_mark(&directory).unwrap();
+        assert_eq!(restored_mark(&directory).unwrap(), None);
+        remove_mark(&directory).unwrap();
     }
 
     #[test]
@@ -96,9 +97,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_damage() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(path_in(directory.path()), "quiet").unwrap();
-        let error = restored_mark(directory.path()).unwrap_err().to_string();
+        let (_folder, directory) = directory();
+        fs::write(directory.path_of(RESTORED), "quiet").unwrap();
+        let error = restored_mark(&directory).unwrap_err().to_string();
         assert!(error.contains("RESTORED is damaged"), "{error}");
     }
 }

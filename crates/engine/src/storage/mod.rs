@@ -35,7 +35,7 @@ pub use self::durability::{Durability, UnknownDurability};
 pub(crate) use self::error::IoResultExt;
 pub use self::error::StorageError;
 pub(crate) use self::files::{
-    DATABASE, FORMAT, LOCK, LockedFile, create_private, is_data, open_or_create, sync_parent,
+    CONTROL, DATABASE, FORMAT, LOCK, LockedFile, is_data, make_directory, open_directory,
 };
 pub(crate) use self::mark::{QuietTime, mark_restored, remove_mark, restored_mark};
 pub(crate) use self::snapshot::Draft;

@@ -1,6 +1,6 @@
 //! Looking at a data directory, and copying one, without changing it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::copies::Snapshots;
 use super::database::{OpenDisk, Repairs};
 use super::dir::{DataDir, State};
 use super::disk::plain;
-use super::durability::Durability;
 use super::error::{IoResultExt, StorageError};
-use super::files::{LOCK, sync_parent};
+use super::files::{LOCK, open_directory};
 use super::log::LogDir;
 use super::overlay::Overlay;
 use super::store::{Disk, Storage};
+use crate::files::{Directory, Owners};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
@@ -40,7 +40,7 @@ impl Storage {
 
     fn inspect_by(
         dir: &Path,
-        open: fn(&Path) -> Result<(DataDir, State), StorageError>,
+        open: fn(&Path, Owners) -> Result<(DataDir, State), StorageError>,
     ) -> Result<Option<(Self, Repairs)>, StorageError> {
         if !dir.is_dir() {
             // Claiming it would make it.
@@ -48,14 +48,13 @@ impl Storage {
             return Err(StorageError::io(dir, missing));
         }
 
-        let logs = LogDir::new(dir, plain())?;
-        let (dir, state) = open(dir)?;
+        let (dir, state) = open(dir, Owners::of(dir))?;
         if state == State::New {
             return Ok(None);
         }
 
-        let file = dir.database();
-        let overlay = File::open(&file).and_then(Overlay::over).must_exist(&file)?;
+        let logs = LogDir::new(dir.files().clone(), plain());
+        let overlay = Overlay::over(dir.read_database()?).at(&dir.database())?;
 
         let (open, mut repairs) = OpenDisk::open(dir, Box::new(overlay))?;
         let applied = open.applied()?;
@@ -72,7 +71,7 @@ impl Storage {
     /// Copies all records into a new directory, which is complete in itself but not in its place.
     pub(crate) fn fill(&self, draft: &Draft) -> Result<u64, StorageError> {
         match &self.disk {
-            Some(disk) => fill(&disk.open, draft.path(), &AtomicBool::new(false)),
+            Some(disk) => fill(&disk.open, draft, &AtomicBool::new(false)),
             None => Err(StorageError::GivenUp),
         }
     }
@@ -99,7 +98,8 @@ impl Snapshots {
 fn copy(open: &OpenDisk, target: &Path, is_over: &AtomicBool) -> Result<u64, StorageError> {
     check_place(open.dir.path(), target)?;
     let draft = Draft::beside(target)?;
-    let records = fill(open, draft.path(), is_over)?;
+    let records = fill(open, &draft, is_over)?;
+    DataDir::claim(draft.path(), draft.owners())?.0.mark_backup()?;
     draft.put_in_place(target)?;
     Ok(records)
 }
@@ -127,18 +127,31 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
 
 /// A directory that is being made beside its place; removed on drop, unless it was put there.
 #[derive(Debug)]
-pub(crate) struct Draft(Option<PathBuf>);
+pub(crate) struct Draft {
+    path: Option<PathBuf>,
+    owners: Owners,
+}
 
 impl Draft {
     /// What an earlier one has left that was cut short is removed.
     pub(crate) fn beside(target: &Path) -> Result<Self, StorageError> {
         let path = target.with_added_extension("partial");
         fs::remove_dir_all(&path).if_exists().at(target)?;
-        Ok(Self(Some(path)))
+        Ok(Self { owners: Owners::of(&path), path: Some(path) })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.as_deref().unwrap_or(Path::new(""))
+        self.path.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Whose files it is made among.
+    pub(super) fn owners(&self) -> Owners {
+        self.owners.clone()
+    }
+
+    /// The directory itself, once it is filled.
+    pub(crate) fn open(&self) -> Result<Directory, StorageError> {
+        open_directory(self.path(), self.owners())
     }
 
     /// Gives it the name of the target, where nothing is, or an empty directory.
@@ -165,15 +178,16 @@ impl Draft {
     ) -> Result<(), StorageError> {
         // A lock belongs to a process; what is moved has none.
         let _ = fs::remove_file(self.path().join(LOCK));
-        rename(self.path()).and_then(|()| sync_parent(target)).at(target)?;
-        self.0 = None;
+        rename(self.path()).at(target)?;
+        open_directory(&target.join(".."), self.owners())?.sync().at(target)?;
+        self.path = None;
         Ok(())
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        if let Some(path) = &self.path {
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -183,8 +197,8 @@ impl Drop for Draft {
 ///
 /// # Errors
 /// [`StorageError::GivenUp`] when it is over.
-fn fill(open: &OpenDisk, dir: &Path, is_over: &AtomicBool) -> Result<u64, StorageError> {
-    let mut copy = Storage::open(Some(dir), Durability::Sync)?;
+fn fill(open: &OpenDisk, draft: &Draft, is_over: &AtomicBool) -> Result<u64, StorageError> {
+    let mut copy = Storage::open_draft(draft)?;
     copy.keep_no_logs();
     let (transaction, mut newer) = open.snapshot()?;
 

@@ -16,6 +16,8 @@ use super::durability::Durability;
 use super::error::{IoResultExt, StorageError};
 use super::journal::Journal;
 use super::log::{Applied, LogDir};
+use super::snapshot::Draft;
+use crate::files::Owners;
 
 /// The durable copy of the engine's state.
 pub(crate) struct Storage {
@@ -41,7 +43,14 @@ impl Storage {
             return Ok(Storage { disk: None });
         }
         let dir = dir.ok_or(StorageError::NoDirectory { durability })?;
-        let disk = Disk::open(dir, durability, wrap)?;
+        let disk = Disk::open(dir, Owners::own(), durability, wrap)?;
+        Ok(Storage { disk: Some(disk) })
+    }
+
+    /// Opens a directory that is being made, to become a backup or a data directory, possibly in another
+    /// user's.
+    pub(crate) fn open_draft(draft: &Draft) -> Result<Self, StorageError> {
+        let disk = Disk::open(draft.path(), draft.owners(), Durability::Sync, plain())?;
         Ok(Storage { disk: Some(disk) })
     }
 
@@ -110,19 +119,27 @@ impl Disk {
         Self { journal, snapshots: Snapshots::of(open.clone()), open, failed: false }
     }
 
-    fn open(path: &Path, durability: Durability, wrap: Wrap) -> Result<Disk, StorageError> {
-        let (dir, state) = DataDir::claim(path)?;
-        let logs = LogDir::new(path, wrap.clone())?;
+    fn open(
+        path: &Path,
+        owners: Owners,
+        durability: Durability,
+        wrap: Wrap,
+    ) -> Result<Disk, StorageError> {
+        let (dir, state) = DataDir::claim(path, owners)?;
+        if state == State::Backup {
+            return Err(StorageError::Backup { path: path.to_owned() });
+        }
+        let logs = LogDir::new(dir.files().clone(), wrap.clone());
         let file = dir.database();
         let on_disk = wrap(dir.open_database(state)?).at(&file)?;
         let (open, _) = OpenDisk::open(dir, on_disk)?;
         let tail = open.read_logs(&logs, state)?;
         let applied = match state {
-            State::Existing => open.applied()?.next(tail.sequence),
             State::New => {
                 logs.prepare()?;
                 Applied::first().at(path)?
             }
+            _ => open.applied()?.next(tail.sequence),
         };
 
         // Even if it changes nothing: it replaces the record of an orderly end, after which the

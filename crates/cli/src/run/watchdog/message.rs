@@ -99,6 +99,7 @@ impl Message {
 
 /// Tells the watchdog of the process group that this process is in, over a descriptor of its pipe
 /// that was inherited, and closes that: the pipe has to end with lockkeeper.
+#[expect(clippy::disallowed_methods, reason = "the kernel's name for a descriptor")]
 pub(crate) fn announce(pipe: RawFd) -> io::Result<()> {
     // Only files that have a name are opened without unsafe code. Not to wait for room in the pipe:
     // a watchdog may be stopped.

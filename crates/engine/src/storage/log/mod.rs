@@ -5,11 +5,8 @@ pub(super) mod file;
 mod present;
 pub(super) mod record;
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use redb::StorageBackend;
 use rustix::fs::{StatVfs, fstatvfs};
@@ -22,6 +19,7 @@ use super::batch::Outcome;
 use super::disk::Wrap;
 use super::error::{IoResultExt, StorageError};
 use super::files::{ACKNOWLEDGED, LOGS};
+use crate::files::{Access, Directory};
 
 /// From where on generations are numbered: far from the zeros of a file that was never written.
 const FIRST: u64 = 1 << 60;
@@ -35,6 +33,10 @@ const ROOM: u64 = 4;
 const LONG: u64 = 16 * 1024 * 1024;
 const SHARE: u64 = 64;
 
+/// The longest file that is read as a log, in bytes: several times as long as a log gets, with the largest
+/// commit and the room that is made ahead.
+const LONGEST: u64 = 512 * 1024 * 1024;
+
 /// Up to where the history is in the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Applied {
@@ -44,19 +46,10 @@ pub(super) struct Applied {
     pub(super) sequence: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-    Create,
-}
-
 /// The files of a data directory that hold commits.
 #[derive(Clone)]
 pub(super) struct LogDir {
-    pub(super) path: PathBuf,
-    /// The directory itself: its path may come to lead to another engine's.
-    handle: Arc<File>,
+    files: Directory,
     wrap: Wrap,
 }
 
@@ -82,29 +75,43 @@ impl Applied {
 }
 
 impl LogDir {
-    pub(super) fn new(path: &Path, wrap: Wrap) -> Result<Self, StorageError> {
-        let handle = File::open(path).at(path)?;
-        Ok(Self { path: path.to_path_buf(), handle: Arc::new(handle), wrap })
+    pub(super) fn new(files: Directory, wrap: Wrap) -> Self {
+        Self { files, wrap }
     }
 
-    /// The file of a generation.
+    pub(super) fn path(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// The path of the file of a generation.
     pub(super) fn log(&self, generation: u64) -> PathBuf {
-        log_in(&self.path, generation)
+        log_in(self.path(), generation)
     }
 
     pub(super) fn acknowledged(&self) -> PathBuf {
-        self.path.join(ACKNOWLEDGED)
+        self.files.path_of(ACKNOWLEDGED)
     }
 
-    pub(super) fn open(
+    /// Opens the file of a generation.
+    pub(super) fn open_log(
         &self,
-        path: &Path,
+        generation: u64,
         access: Access,
     ) -> Result<Box<dyn StorageBackend>, StorageError> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(access != Access::Read).create(access == Access::Create);
-        options.truncate(false).mode(0o600);
-        options.open(path).and_then(|file| (self.wrap)(file)).must_exist(path)
+        self.open(name_of(generation), access)
+    }
+
+    /// Opens the file for the numbers of commits.
+    pub(super) fn open_acknowledged(
+        &self,
+        access: Access,
+    ) -> Result<Box<dyn StorageBackend>, StorageError> {
+        self.open(ACKNOWLEDGED, access)
+    }
+
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn StorageBackend>, StorageError> {
+        let file = self.files.open_file(name, access);
+        file.and_then(|file| (self.wrap)(file)).must_exist(&self.files.path_of(name))
     }
 
     /// Makes the files of the logs and the one for the numbers of commits, in a directory that has
@@ -113,9 +120,9 @@ impl LogDir {
     /// Before `FORMAT` says that they are there: a missing one is damage.
     pub(super) fn prepare(&self) -> Result<(), StorageError> {
         for name in LOGS.into_iter().chain([ACKNOWLEDGED]) {
-            self.open(&self.path.join(name), Access::Create)?;
+            self.open(name, Access::Create)?;
         }
-        self.handle.sync_all().at(&self.path)
+        self.files.sync().at(self.path())
     }
 
     /// Writes down the number of the last commit of all, durably.
@@ -123,9 +130,8 @@ impl LogDir {
     /// After the database has it for good: one that was read from a log may never have been synced,
     /// and would be missed if a power cut took it away but left the number.
     pub(super) fn acknowledge(&self, number: u64) -> Result<(), StorageError> {
-        let path = self.acknowledged();
-        let file = self.open(&path, Access::Write)?;
-        acknowledged::write_twice(&*file, number).at(&path)
+        let file = self.open_acknowledged(Access::Write)?;
+        acknowledged::write_twice(&*file, number).at(&self.acknowledged())
     }
 
     /// Reads what the logs hold beyond the database, and changes nothing.
@@ -134,7 +140,7 @@ impl LogDir {
         let mut end = self.log(applied.generation);
         for generation in [applied.generation, applied.generation + 1] {
             let path = self.log(generation);
-            let mut bytes = self.contents(&path)?;
+            let mut bytes = self.contents(generation)?;
             let present = present::length(&bytes, generation).map_err(|fault| match fault {
                 Fault::Library(e) => sort_error(&path, e),
                 Fault::Damage(detail) => StorageError::damaged(&path, detail),
@@ -153,14 +159,18 @@ impl LogDir {
     /// The same after an orderly end: the logs hold nothing.
     pub(super) fn read_nothing(&self, applied: Applied) -> Result<Tail, StorageError> {
         for name in LOGS {
-            self.open(&self.path.join(name), Access::Read)?;
+            self.open(name, Access::Read)?;
         }
         self.end_of(History::after(applied), &self.log(applied.generation))
     }
 
-    fn contents(&self, path: &Path) -> Result<Vec<u8>, StorageError> {
-        let file = self.open(path, Access::Read)?;
-        file::read(&*file).at(path)
+    fn contents(&self, generation: u64) -> Result<Vec<u8>, StorageError> {
+        let path = self.log(generation);
+        let file = self.open_log(generation, Access::Read)?;
+        if file.len().at(&path)? > LONGEST {
+            return Err(StorageError::damaged(&path, "it is longer than a log gets"));
+        }
+        file::read(&*file).at(&path)
     }
 
     /// What was read, if it goes as far as it should.
@@ -172,7 +182,7 @@ impl LogDir {
     /// The number of the last commit that was acknowledged, as far as the disk knows.
     fn last_acknowledged(&self) -> Result<u64, StorageError> {
         let path = self.acknowledged();
-        let file = self.open(&path, Access::Read)?;
+        let file = self.open_acknowledged(Access::Read)?;
         let newest = acknowledged::read(&*file).at(&path)?;
         newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
     }
@@ -180,14 +190,14 @@ impl LogDir {
     /// Whether the disk has so much room that files may grow before they have to.
     pub(super) fn has_room(&self, length: u64) -> bool {
         let free = |found: StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
-        fstatvfs(&*self.handle).is_ok_and(|found| free(found) >= ROOM * length)
+        fstatvfs(self.files.handle()).is_ok_and(|found| free(found) >= ROOM * length)
     }
 
     /// From which length on a log gives way to the next: less on a small file system, so that both logs
     /// and the checkpoint that they wait for leave most of it to the database.
     pub(super) fn long(&self) -> u64 {
         let whole = |found: StatVfs| found.f_blocks.saturating_mul(found.f_frsize);
-        let whole = fstatvfs(&*self.handle).map_or(u64::MAX, whole);
+        let whole = fstatvfs(self.files.handle()).map_or(u64::MAX, whole);
         LONG.min(whole / SHARE).max(CHUNK)
     }
 
@@ -198,7 +208,11 @@ impl LogDir {
 }
 
 fn log_in(directory: &Path, generation: u64) -> PathBuf {
-    directory.join(LOGS[(generation % 2) as usize])
+    directory.join(name_of(generation))
+}
+
+fn name_of(generation: u64) -> &'static str {
+    LOGS[(generation % 2) as usize]
 }
 
 fn sort_error(path: &Path, error: WalError) -> StorageError {

@@ -1,0 +1,289 @@
+//! A directory that is open, and the files in it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::owners::{Distrust, Owners};
+use super::read_at_most;
+use super::way::follow;
+
+/// Permissions of what is for one user alone.
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading a file that exists.
+    Read,
+    /// Reading and writing a file that exists.
+    Write,
+    /// Reading and writing. A missing file is made, for this user alone.
+    Create,
+    /// Writing at its end. A missing file is made, for this user alone.
+    Append,
+}
+
+/// An open directory. What it is asked for is looked up in the directory itself, so that it does not
+/// matter what its path leads to later.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+    handle: Arc<File>,
+    owners: Owners,
+}
+
+impl Directory {
+    /// Opens a directory; `None` if it is missing. All steps of the path and the directory itself have to
+    /// belong to these owners.
+    ///
+    /// Others may have the permission to write to it or to a step, as in the volumes of containers: what they
+    /// put there has another owner, and is refused.
+    ///
+    /// # Errors
+    /// If it is something else than a directory, or belongs to another user.
+    pub fn open(path: &Path, owners: Owners) -> io::Result<Option<Self>> {
+        Self::find(path, owners, None)
+    }
+
+    /// The same. What is missing is made, for this user alone; a directory that exists keeps its permissions.
+    ///
+    /// # Errors
+    /// As [`Directory::open`], and if it cannot be made.
+    pub fn open_or_make(path: &Path, owners: Owners) -> io::Result<Self> {
+        if let Some(found) = Self::find(path, owners.clone(), None)? {
+            return Ok(found);
+        }
+        let made = Self::find(path, owners.clone(), Some(PRIVATE_DIRECTORY))?;
+        let made = made.ok_or(io::ErrorKind::NotFound)?;
+        // Its own name is durable, too.
+        if let Some(above) = Self::find(&made.path.join(".."), owners, None)? {
+            above.sync()?;
+        }
+        Ok(made)
+    }
+
+    fn find(path: &Path, owners: Owners, make: Option<u32>) -> io::Result<Option<Self>> {
+        let full = std::path::absolute(path)?;
+        let judge = |_: &Path, meta: &std::fs::Metadata, _| owners.check(meta.uid());
+        let Some(real) = follow(&full, make, judge, |_, error| error)? else { return Ok(None) };
+
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = match openat(CWD, &real, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => File::from(opened?),
+        };
+        owners.check(handle.metadata()?.uid())?;
+        Ok(Some(Self { path: path.to_path_buf(), handle: Arc::new(handle), owners }))
+    }
+
+    /// The path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn handle(&self) -> &File {
+        &self.handle
+    }
+
+    /// The path of a file in it, for messages.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a regular file in it, and no symbolic link. Never waits.
+    ///
+    /// # Errors
+    /// If it is something else or belongs to another user; and, if it is to be written, if it has another
+    /// name too (a hard link), under which somebody else may rely on it.
+    pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
+        let wanted = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+            Access::Create => OFlags::RDWR | OFlags::CREATE,
+            Access::Append => OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
+        };
+        // Otherwise, opening a pipe waits for its other end.
+        let flags = wanted | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(&*self.handle, name.as_ref(), flags, Mode::from_raw_mode(PRIVATE_FILE));
+        let file = match opened {
+            Err(Errno::LOOP) => return Err(Distrust::Link.into()),
+            // A pipe without a reader, a socket, a directory.
+            Err(Errno::NXIO | Errno::ISDIR) => return Err(Distrust::NoFile.into()),
+            opened => File::from(opened?),
+        };
+
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(Distrust::NoFile.into());
+        }
+        self.owners.check(meta.uid())?;
+        if access != Access::Read && meta.nlink() > 1 {
+            return Err(Distrust::TwoNames.into());
+        }
+        Ok(file)
+    }
+
+    /// Reads a file of at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Directory::open_file`], and if it is longer.
+    pub fn read(&self, name: &str, longest: u64) -> io::Result<Vec<u8>> {
+        read_at_most(self.open_file(name, Access::Read)?, longest)
+    }
+
+    /// Replaces a file durably: after a crash there is the old one or the new one.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let draft = format!("{name}.new");
+        let mut file = self.open_file(&draft, Access::Create)?;
+        file.set_len(0)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        self.rename(&draft, name)?;
+        self.sync()
+    }
+
+    /// Gives a file another name in the directory.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(renameat(&*self.handle, from, &*self.handle, to)?)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// If the system refuses it, or it is missing.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&*self.handle, name, AtFlags::empty())?)
+    }
+
+    /// Whether something has this name, be it a link that leads nowhere.
+    ///
+    /// # Errors
+    /// If the system refuses to say.
+    pub fn has(&self, name: &str) -> io::Result<bool> {
+        match statat(&*self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
+    }
+
+    /// The names of all that is in it.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&*self.handle)? {
+            let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes the names in it durable.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn sync(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn directory() -> (tempfile::TempDir, Directory) {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Directory::open(folder.path(), Owners::own()).unwrap().unwrap();
+        (folder, opened)
+    }
+
+    /// Attack: root is led to write elsewhere, or to wait, by what another user has put there.
+    #[test]
+    fn nothing_but_a_regular_file_with_one_name_is_opened() {
+        let (folder, directory) = directory();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "mine").unwrap();
+        symlink(&victim, folder.path().join("link")).unwrap();
+        symlink(folder.path().join("new"), folder.path().join("dangling")).unwrap();
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        fs::hard_link(&victim, folder.path().join("second")).unwrap();
+        rustix::fs::mkfifoat(CWD, folder.path().join("pipe"), 0o600.into()).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+
+        for name in ["link", "dangling", "folder", "pipe", "socket"] {
+            for access in [Access::Read, Access::Write, Access::Create, Access::Append] {
+                let opened = directory.open_file(name, access);
+                assert!(opened.is_err(), "{name} is opened for {access:?}");
+            }
+        }
+        for access in [Access::Write, Access::Create, Access::Append] {
+            let error = directory.open_file("second", access).unwrap_err().to_string();
+            assert!(error.contains("hard link"), "{error}");
+        }
+        assert_eq!(directory.read("second", 4).unwrap(), b"mine");
+        assert!(directory.read("second", 3).is_err(), "it is longer");
+        assert!(!folder.path().join("new").exists(), "a file was made elsewhere");
+    }
+
+    #[test]
+    fn a_file_is_made_for_its_user_alone_and_found_again() {
+        let (folder, directory) = directory();
+        assert!(!directory.has("file").unwrap());
+        directory.replace("file", b"one").unwrap();
+        directory.replace("file", b"two").unwrap();
+        assert!(directory.has("file").unwrap());
+        assert_eq!(directory.read("file", 3).unwrap(), b"two");
+        let mode = fs::metadata(folder.path().join("file")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(directory.names().unwrap(), ["file"]);
+        directory.remove("file").unwrap();
+        assert!(directory.names().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_is_moved_stays_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, moved) = (home.path().join("data"), home.path().join("moved"));
+        let directory = Directory::open_or_make(&path, Owners::own()).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::create_dir(&path).unwrap();
+        directory.replace("file", b"one").unwrap();
+        assert!(moved.join("file").exists() && !path.join("file").exists());
+    }
+
+    #[test]
+    fn what_is_missing_is_none() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(Directory::open(&home.path().join("data"), Owners::own()).unwrap().is_none());
+        let made = Directory::open_or_make(&home.path().join("a/b"), Owners::own()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(made.path()), mode(&home.path().join("a"))), (0o700, 0o700));
+        fs::write(home.path().join("file"), "").unwrap();
+        assert!(Directory::open(&home.path().join("file"), Owners::own()).is_err());
+    }
+}
