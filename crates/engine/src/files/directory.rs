@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, statat, unli
 use rustix::io::Errno;
 
 use super::owners::{Distrust, Owners};
-use super::read_at_most;
+use super::read::read_at_most;
 use super::way::follow;
 
 /// Permissions of what is for one user alone.

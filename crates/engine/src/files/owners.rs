@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use super::read_kernel_file;
+use super::read::read_kernel_file;
 
 const ROOT: u32 = 0;
 

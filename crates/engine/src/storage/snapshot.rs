@@ -14,6 +14,7 @@ use super::copies::Snapshots;
 use super::database::{OpenDisk, Repairs};
 use super::dir::{DataDir, State};
 use super::disk::plain;
+use super::durability::Durability;
 use super::error::{IoResultExt, StorageError};
 use super::files::{LOCK, open_directory};
 use super::log::LogDir;
@@ -23,6 +24,9 @@ use crate::files::{Directory, Owners};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
+
+/// How a directory is taken that is looked at.
+type Open = fn(&Path, Owners) -> Result<(DataDir, State), StorageError>;
 
 impl Storage {
     /// Opens what is in `dir` and checks every page of it, but changes nothing: what opening
@@ -40,7 +44,7 @@ impl Storage {
 
     fn inspect_by(
         dir: &Path,
-        open: fn(&Path, Owners) -> Result<(DataDir, State), StorageError>,
+        open: Open,
     ) -> Result<Option<(Self, Repairs)>, StorageError> {
         if !dir.is_dir() {
             // Claiming it would make it.
@@ -66,6 +70,13 @@ impl Storage {
 
         let disk = Disk::new(None, Arc::new(open));
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
+    }
+
+    /// Opens a directory that is being made, to become a backup or a data directory, possibly in another
+    /// user's.
+    pub(crate) fn open_draft(draft: &Draft) -> Result<Self, StorageError> {
+        let disk = Disk::open(draft.path(), draft.owners(), Durability::Sync, plain())?;
+        Ok(Storage { disk: Some(disk) })
     }
 
     /// Copies all records into a new directory, which is complete in itself but not in its place.

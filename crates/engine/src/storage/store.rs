@@ -16,7 +16,6 @@ use super::durability::Durability;
 use super::error::{IoResultExt, StorageError};
 use super::journal::Journal;
 use super::log::{Applied, LogDir};
-use super::snapshot::Draft;
 use crate::files::Owners;
 
 /// The durable copy of the engine's state.
@@ -44,13 +43,6 @@ impl Storage {
         }
         let dir = dir.ok_or(StorageError::NoDirectory { durability })?;
         let disk = Disk::open(dir, Owners::own(), durability, wrap)?;
-        Ok(Storage { disk: Some(disk) })
-    }
-
-    /// Opens a directory that is being made, to become a backup or a data directory, possibly in another
-    /// user's.
-    pub(crate) fn open_draft(draft: &Draft) -> Result<Self, StorageError> {
-        let disk = Disk::open(draft.path(), draft.owners(), Durability::Sync, plain())?;
         Ok(Storage { disk: Some(disk) })
     }
 
@@ -119,7 +111,7 @@ impl Disk {
         Self { journal, snapshots: Snapshots::of(open.clone()), open, failed: false }
     }
 
-    fn open(
+    pub(super) fn open(
         path: &Path,
         owners: Owners,
         durability: Durability,
