@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use lockkeeper_testkit::process::Process;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
 use crate::serve::served;
@@ -51,6 +52,85 @@ pub(crate) async fn killed_holder_keeps_nobody_waiting(home: &Home, options: &st
     let [granted, last, later] = times[..] else { anyhow::bail!("{}", next.tail()) };
     assert!(last < granted && later == last, "the command went on: {}", next.tail());
     assert_eq!(holder.stderr(), "", "it is nobody's mistake");
+    Ok(())
+}
+
+/// C6: what the command had started in a process group of its own ran beside the next holder.
+///
+/// Seen to fail with a watchdog that kills the group alone.
+#[tokio::test]
+async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
+    let home = Home::new()?;
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    // One has a session of its own, one is a group of a shell's, one belongs to a run within the run.
+    let script = format!(
+        "setsid sh -c 'echo $$ >a; exec sleep 600' & \
+         setsid sh -c 'sleep 600 & echo $! >b; wait' & \
+         {} run -q inner -- setsid sh -c 'echo $$ >c; exec sleep 600' & \
+         while [ ! -s a ] || [ ! -s b ] || [ ! -s c ]; do sleep 0.05; done; echo ready; wait",
+        program.display()
+    );
+    let mut holder = home.starts("holder", &format!("{SESSION} outer"), &script)?;
+    holder.prints("ready", LIMIT).await?;
+    // A process that nobody waits for is still there, as a zombie.
+    let look =
+        "for name in a b c; do grep -v ') [ZX] ' /proc/$(cat $name)/stat 2>/dev/null; done; true";
+    let mut next = home.starts("next", &format!("{SESSION} outer"), look)?;
+    home.in_line_at(SESSION, "outer", 2)?;
+
+    holder.kill();
+    assert_eq!(next.end(LIMIT).await?.code(), Some(0), "{}", next.tail());
+    assert_eq!(next.stdout(), "", "{}", next.tail());
+    // The run within had a watchdog of its own, which gives its lock back.
+    home.runs("-w 30s inner", "true")?.is_fine();
+    Ok(())
+}
+
+/// What a command leaves behind when it ends by itself goes on, and an engine that it has started belongs to
+/// no run: it outlives each.
+#[test]
+fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine() -> Result<()> {
+    let home = Home::new()?;
+    let runs = |name: &str| -> Result<bool> {
+        let id = fs::read_to_string(home.folder().join(name))?;
+        Ok(fs::read_to_string(format!("/proc/{}/stat", id.trim()))
+            .is_ok_and(|stat| !stat.contains(") Z ")))
+    };
+    let start =
+        |name: &str| format!("setsid sh -c 'echo $$ >{name}; exec sleep 600' >/dev/null 2>&1 &");
+    let wait = |name: &str| format!("while [ ! -s {name} ]; do sleep 0.05; done;");
+
+    home.runs("l", &format!("{} {}", start("kept"), wait("kept")))?.is_fine();
+    let script = format!("{} {} exec sleep 600", start("ended"), wait("ended"));
+    let overrun = home.runs("--max-run 2s l", &script)?;
+    assert_eq!(overrun.code, Some(124), "{overrun:?}");
+    assert!(!runs("ended")?, "it has outlived the lock");
+    assert!(runs("kept")?, "a process of another run was ended");
+    assert_eq!(home.json("local status")?["running"], true);
+
+    let kept = fs::read_to_string(home.folder().join("kept"))?;
+    let kept = Pid::from_raw(kept.trim().parse()?).context("no process id")?;
+    Ok(kill_process(kept, Signal::KILL)?)
+}
+
+/// C7: the watchdog had the credentials in its environment for as long as the command ran.
+#[tokio::test]
+async fn the_watchdog_shows_no_credentials() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo ready; exec sleep 600";
+    let mut command = home.command_of(&["run", "l", "--", "sh", "-c", script]);
+    command.env("LOCKKEEPER_DIGEST", "me:secret");
+    let mut process = Process::spawn("holder", &command, home.folder())?;
+    process.prints("ready", LIMIT).await?;
+    let mut found = None;
+    eventually("a watchdog", || {
+        found = watchdog(process.id()).ok();
+        Ok(found.is_some())
+    })?;
+    let id = found.context("no watchdog")?.as_raw_nonzero();
+    let environment = fs::read_to_string(format!("/proc/{id}/environ"))?;
+    assert!(!environment.contains("secret"), "{environment:?}");
+    process.kill();
     Ok(())
 }
 

@@ -34,6 +34,31 @@ async fn a_command_shows_its_certificate_and_trusts_the_servers() -> Result<()> 
     Ok(())
 }
 
+/// B1: a run within a run was given the servers, and not the certificates that they ask for.
+#[tokio::test]
+async fn a_run_within_a_run_reaches_the_same_servers() -> Result<()> {
+    let home = Home::new()?;
+    let (_server, connect) = served(&home)?;
+    let secret = home.folder().join("secret");
+    fs::write(&secret, "me:secret")?;
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
+    fs::create_dir(home.folder().join("elsewhere"))?;
+
+    let known = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key --digest-file secret";
+    let known = format!("{connect} {known}");
+    let own = lockkeeper_testkit::command::lockkeeper()?;
+    let own = own.display();
+    let script = format!("cd elsewhere && {own} run inner -- {own} settings");
+    let ended = home.runs(&format!("{known} outer"), &script)?;
+    ended.is_fine();
+    let file = fs::canonicalize(&secret)?;
+    assert!(ended.stdout.contains(&file.display().to_string()), "{ended:?}");
+    // Other credentials than the outer ones.
+    let script = format!("{own} --digest you:secret run mine -- true");
+    home.runs(&format!("{known} outer"), &script)?.is_fine();
+    Ok(())
+}
+
 /// Where no roots are given, those of the system count; for a run within a run and for the watchdog, too.
 #[tokio::test]
 async fn servers_that_the_system_trusts_need_no_option() -> Result<()> {

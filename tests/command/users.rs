@@ -3,6 +3,8 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use lockkeeper_testkit::process::{self, Process};
@@ -38,6 +40,30 @@ async fn whoever_comes_second_is_warned_each_time() -> Result<()> {
         machine.does(first, "local stop")?;
         machine.ends(second, "run deploy -- true")?.is_fine();
     }
+    Ok(())
+}
+
+/// B2, B7: without HOME, as in a service, the command ended with wrong usage; and a home directory that is not
+/// meant to exist was made.
+#[test]
+fn a_home_directory_is_looked_up_and_not_made() -> Result<()> {
+    let Some(machine) = Machine::new("a home that does not exist")? else { return Ok(()) };
+    let entry = Command::new("getent").args(["passwd", "nobody"]).output()?;
+    let entry = String::from_utf8(entry.stdout)?;
+    let home = entry.split(':').nth(5).context("nobody is unknown")?;
+    if Path::new(home).exists() {
+        eprintln!("SKIPPED: a home that does not exist: that of nobody does");
+        return Ok(());
+    }
+    let parts = [home, "does not exist", "LOCKKEEPER_HOME"];
+    for line in ["run l -- true", "local status"] {
+        let mut command = machine.command(Who::Nobody, line);
+        Ended::of(command.env_remove("HOME"))?.complains(73, &parts);
+    }
+    let missing = machine.folder().join("missing");
+    let mut command = machine.command(Who::Root, "run l -- true");
+    Ended::of(command.env("HOME", &missing))?.complains(73, &["missing", "does not exist"]);
+    assert!(!missing.exists() && !Path::new(home).exists());
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! From the options to a session.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt;
@@ -219,6 +220,7 @@ async fn patiently(
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Access {
     digest: Option<Digest>,
+    digest_file: Option<PathBuf>,
     #[serde(skip)]
     acl: Option<DefaultAcl>,
     tls_ca: Option<PathBuf>,
@@ -231,7 +233,8 @@ pub(crate) struct Access {
 
 impl Access {
     fn of(global: &Global) -> Result<Self, Failure> {
-        let digest = match &global.digest_file {
+        let digest_file = global.credentials_file()?;
+        let digest = match digest_file {
             Some(file) => Some(read_digest(file)?),
             None => global.digest.clone(),
         };
@@ -239,6 +242,7 @@ impl Access {
         let speak_tls = servers.is_some_and(|servers| servers.tls);
         Ok(Self {
             digest,
+            digest_file: digest_file.map(Path::to_owned),
             acl: global.acl.clone(),
             tls_ca: global.tls_ca.clone(),
             system_roots: speak_tls && global.tls_ca.is_none(),
@@ -246,6 +250,23 @@ impl Access {
             tls_key: global.tls_key.clone(),
             tls_name: global.tls_name.clone(),
         })
+    }
+
+    /// By which a run within this one reaches the same servers: the files, wherever it runs. Credentials of the
+    /// command line and the environment are not handed on.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        let file = |name, path: &Option<PathBuf>| {
+            let path = path.as_ref().and_then(|path| std::path::absolute(path).ok());
+            path.map(|path| (name, path.into_os_string()))
+        };
+        let name = self.tls_name.as_ref().map(|name| ("LOCKKEEPER_TLS_NAME", name.into()));
+        let files = [
+            file("LOCKKEEPER_DIGEST_FILE", &self.digest_file),
+            file("LOCKKEEPER_TLS_CA", &self.tls_ca),
+            file("LOCKKEEPER_TLS_CERT", &self.tls_cert),
+            file("LOCKKEEPER_TLS_KEY", &self.tls_key),
+        ];
+        files.into_iter().flatten().chain(name)
     }
 
     /// Whether there is anything by which the servers know who this is.

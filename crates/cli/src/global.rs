@@ -1,6 +1,6 @@
 //! The options that every subcommand takes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use clap::{Args, Command, ValueEnum};
 use lockkeeper::{ConnectString, DefaultAcl, LeaseMode};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Settings;
+use crate::config::{Settings, Source};
 use crate::exit::{Exit, Failure};
 use crate::names;
 
@@ -76,13 +76,8 @@ pub(crate) struct Global {
 
     /// A file with the credentials; they then appear neither in a process list nor in the
     /// environment of the command
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "LOCKKEEPER_DIGEST_FILE",
-        conflicts_with = "digest"
-    )]
+    // Not in conflict with the above by clap, to which a variable is the same as an option.
+    #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_DIGEST_FILE")]
     pub(crate) digest_file: Option<PathBuf>,
 
     /// Who may do what with the znodes of a lock: open (everyone), creator (others only read), or
@@ -126,6 +121,21 @@ impl Global {
     /// user who meant other servers would hold a lock that no other program looks at.
     pub(crate) fn connect(&self) -> Option<&str> {
         self.connect.as_deref()
+    }
+
+    /// The file with the credentials, unless they are given otherwise. An option goes over a variable, as that
+    /// may be one for a run around this command.
+    pub(crate) fn credentials_file(&self) -> Result<Option<&Path>, Failure> {
+        let is_option = |name| matches!(self.settings.source(name), Source::Option(_));
+        let Some(file) = self.digest_file.as_deref() else { return Ok(None) };
+        match (&self.digest, is_option("digest"), is_option("digest-file")) {
+            (None, ..) | (_, false, true) => Ok(Some(file)),
+            (_, true, false) => Ok(None),
+            _ => {
+                let message = "--digest and --digest-file both give credentials: leave one out";
+                Err(Failure::new(Exit::Usage, message))
+            }
+        }
     }
 
     /// Whether a command without servers fails.

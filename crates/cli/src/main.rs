@@ -12,7 +12,7 @@
 //!     signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!     watchdog/    ends the command when lockkeeper itself is stopped or killed
 //!     above        a name below a lock in use
-//!     group        the end of a process group
+//!     group        the end of a process group      processes  what has left it
 //!     hold         holds a lock without a command
 //!   wait         until a lock is free      revoke  asks its holders to give it back
 //!   permits      how many permits a lock has

@@ -5,11 +5,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use clap::Command;
-use nix::unistd::{User, geteuid};
-
 use super::file::File;
 use crate::exit::{Exit, Failure};
+use crate::person;
+use clap::Command;
 
 /// The variable that names a file, as `--config` does.
 const VARIABLE: &str = "LOCKKEEPER_CONFIG";
@@ -104,7 +103,7 @@ fn system() -> Result<Option<PathBuf>, Failure> {
 /// A relative directory is ignored, as the XDG specification says.
 fn own() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || set("HOME").or_else(|| Some(User::from_uid(geteuid()).ok()??.dir));
+    let home = || person::home().filter(|path| path.is_absolute());
     let directory = set("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")))?;
     Some(directory.join(OWN))
 }

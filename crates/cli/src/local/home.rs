@@ -22,10 +22,14 @@ use lockkeeper_engine::files::{Access, Directory, Owners};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
+use crate::person;
 use crate::trust::{self, Missing};
 
 /// The variable that says where.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";
+
+/// The directory for such files in a home directory, as the XDG specification has it.
+const STATE: &str = ".local/state";
 
 /// The names of the files.
 pub(super) const SOCKET: &str = "engine.sock";
@@ -74,6 +78,7 @@ impl Home {
     pub(super) fn own() -> Result<Self, Failure> {
         let named = named()?;
         check_length(&named, VARIABLE)?;
+        check_home(&named)?;
         let ours = |failure: Failure| {
             failure.advise(&format!("set {VARIABLE} to a directory of yours (after sudo: sudo -H)"))
         };
@@ -226,21 +231,33 @@ fn check_entry(
     Err(Failure::new(Exit::CannotCreate, message).advise("remove it"))
 }
 
+/// Refuses to make a home directory, such as that of `nobody`, which is not meant to exist.
+fn check_home(named: &Path) -> Result<(), Failure> {
+    let home = person::home().filter(|home| named.starts_with(home) && !home.exists());
+    match home.filter(|_| env::var_os(VARIABLE).is_none_or(|value| value.is_empty())) {
+        None => Ok(()),
+        Some(home) => {
+            let message = format!("the home directory {} does not exist", home.display());
+            let advice = format!("set {VARIABLE} to a directory of yours");
+            Err(Failure::new(Exit::CannotCreate, message).advise(&advice))
+        }
+    }
+}
+
 /// `LOCKKEEPER_HOME`, or the XDG state directory.
 pub(super) fn named() -> Result<PathBuf, Failure> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // A relative XDG directory is to be ignored, says its specification.
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    let home = || set("HOME").map(|home| home.join(".local/state"));
+    let in_home = || Some(person::home()?.join(STATE));
 
     let own = set(VARIABLE);
     let variable = if own.is_some() { VARIABLE } else { "HOME" };
-    let path = own.or_else(|| Some(state().or_else(home)?.join("lockkeeper")));
+    let path = own.or_else(|| Some(state().or_else(in_home)?.join("lockkeeper")));
     let path = path.ok_or_else(|| {
-        Failure::new(
-            Exit::Usage,
-            format!("neither {VARIABLE} nor HOME is set; set {VARIABLE} to a directory of yours"),
-        )
+        let message = "this user has no home directory";
+        Failure::new(Exit::Usage, message)
+            .advise(&format!("set {VARIABLE} to a directory of yours"))
     })?;
 
     // From each working directory it would be another engine, with other locks.

@@ -9,8 +9,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use lockkeeper::{Client, ClientBuilder, Clock, Contact};
@@ -25,7 +24,7 @@ use super::{daemon, neighbours, system};
 use crate::exit::{Exit, Failure};
 use crate::names;
 use crate::output::tell;
-use crate::program::this_program;
+use crate::program::helper_process;
 use crate::trust;
 
 /// The variable that says what an engine promises, for whoever starts it.
@@ -286,8 +285,8 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
     let idle = from_environment(IDLE, names::some_time)?;
     let idle = idle.map(|idle| format!("--idle={}", humantime::format_duration(idle)));
 
-    let mut engine = Command::new(this_program().map_err(refused)?)
-        .arg0("lockkeeper")
+    let mut engine = helper_process()
+        .map_err(refused)?
         .arg(daemon::WORD)
         .arg("--home")
         .arg(home.directory())

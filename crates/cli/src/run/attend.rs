@@ -137,7 +137,8 @@ impl<'a, 'l> Attendance<'a, 'l> {
         match self.loss.is_paused() {
             // It gets to it when it goes on.
             true => self.child.signal(Signal::TERM),
-            false => self.child.take(Step::Term),
+            // What it has started besides may go on, as after any end of it.
+            false => self.child.ask_to_end(),
         }
     }
 

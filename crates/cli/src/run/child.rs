@@ -13,13 +13,14 @@ use rustix::process::{
 
 use super::exec;
 use super::lock::Held;
+use super::processes::{Processes, RunName};
 use super::terminal::{Terminal, is_on_its_own};
 use super::watchdog::Watchdog;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, no_process, signal_code};
 use crate::global::Digest;
 use crate::nested::{OUTER_LOCKS, outer_locks};
-use crate::program::this_program;
+use crate::program::{RUN, this_program};
 
 /// A running command, the first process of its group.
 ///
@@ -27,6 +28,7 @@ use crate::program::this_program;
 #[derive(Debug)]
 pub(super) struct Child {
     group: Pid,
+    run: RunName,
     terminal: Option<Terminal>,
     /// Whether it was stopped by somebody else, and not continued since.
     is_stopped: bool,
@@ -96,6 +98,7 @@ impl Child {
         let mut wrapped = Command::new(this_program().map_err(no_process)?);
         wrapped.arg0("lockkeeper").arg(exec::WORD).arg(getpid().as_raw_nonzero().to_string());
         wrapped.envs(environment.variables()).process_group(0);
+        wrapped.env(RUN, watchdog.run().value());
         // Whoever sees the command's environment is not to act in our name.
         wrapped.env_remove(Digest::VARIABLE);
 
@@ -106,7 +109,8 @@ impl Child {
         let group = group.ok_or_else(|| {
             Failure::new(Exit::Bug, format!("{} is not a process id", child.id()))
         })?;
-        let mut child = Self { group, terminal: Terminal::find(), is_stopped: false };
+        let run = watchdog.run().clone();
+        let mut child = Self { group, run, terminal: Terminal::find(), is_stopped: false };
         child.offer_terminal();
         Ok(child)
     }
@@ -114,6 +118,11 @@ impl Child {
     /// Its process group.
     pub(super) fn group(&self) -> Pid {
         self.group
+    }
+
+    /// Its process group, and what it has started that has left it.
+    pub(super) fn processes(&self) -> Processes {
+        Processes { group: self.group, run: self.run.clone() }
     }
 
     /// What has happened since this was asked last; `None`: nothing more.
@@ -136,6 +145,13 @@ impl Child {
         let _ = kill_process_group(self.group, signal);
     }
 
+    /// Asks the group to end.
+    pub(super) fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+        // A stopped process does not notice.
+        self.signal(Signal::CONT);
+    }
+
     /// Does what the lock demands.
     pub(super) fn take(&mut self, step: Step) {
         match step {
@@ -144,11 +160,11 @@ impl Child {
             // What somebody else has stopped before stays stopped.
             Step::GoOn if self.is_stopped => {}
             Step::GoOn => self.resume(),
-            Step::Kill => self.signal(Signal::KILL),
+            Step::Kill => self.processes().signal(Signal::KILL),
             Step::Term => {
-                self.signal(Signal::TERM);
+                self.processes().signal(Signal::TERM);
                 // A stopped process does not notice.
-                self.signal(Signal::CONT);
+                self.processes().signal(Signal::CONT);
             }
         }
     }
@@ -235,6 +251,7 @@ impl Environment<'_> {
             (OUTER_LOCKS, own(&outer_locks(self.connection, guards))),
             ("LOCKKEEPER_DEADLINE_UNIX_MS", own(&self.deadline_unix_ms().to_string())),
         ];
+        variables.extend(self.connection.access.variables());
         variables.extend(self.once.iter().map(|(name, value)| (*name, own(value))));
         variables
     }

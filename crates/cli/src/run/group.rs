@@ -13,11 +13,6 @@ use rustix::process::{Pid, test_kill_process_group};
 /// How often a group that was killed is looked at. The kernel takes milliseconds to end one.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Waits until nothing of a group can run any more; `false` if that takes longer than the limit.
-pub(super) fn ends_within(group: Pid, limit: Duration) -> bool {
-    within(limit, || has_ended(group))
-}
-
 /// Waits until all of a group that was stopped stands still; `false` if that takes longer than the
 /// limit.
 pub(super) fn stops_within(group: Pid, limit: Duration) -> bool {
@@ -36,7 +31,7 @@ fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
 }
 
 /// Whether nothing of a group can run any more. In doubt it can.
-fn has_ended(group: Pid) -> bool {
+pub(super) fn has_ended(group: Pid) -> bool {
     // A process that nobody has waited for still counts as a member, and where process 1 waits for
     // nobody it does so for ever.
     test_kill_process_group(group) == Err(Errno::SRCH) || has_only_zombies(group)
@@ -119,15 +114,15 @@ mod tests {
     #[test]
     fn a_group_has_ended_when_all_of_it_are_zombies() {
         let (mut child, group) = start();
-        assert!(!ends_within(group, Duration::from_millis(50)), "it runs");
+        assert!(!within(Duration::from_millis(50), || has_ended(group)), "it runs");
         kill_process_group(group, Signal::STOP).unwrap();
         assert!(!has_ended(group), "it is stopped, and can be continued");
         assert!(stops_within(group, LONG));
         kill_process_group(group, Signal::CONT).unwrap();
         assert!(within(LONG, || !stands_still(group)), "it runs");
         kill_process_group(group, Signal::KILL).unwrap();
-        assert!(ends_within(group, LONG), "it is killed, and nobody has waited for it");
+        assert!(within(LONG, || has_ended(group)), "it is killed, and nobody has waited for it");
         child.wait().unwrap();
-        assert!(ends_within(group, LONG));
+        assert!(has_ended(group));
     }
 }

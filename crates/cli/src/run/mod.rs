@@ -11,6 +11,7 @@ mod lock;
 mod loss;
 mod once;
 mod pause;
+mod processes;
 mod rest;
 mod signals;
 mod terminal;
@@ -63,8 +64,9 @@ const NOTES: &str = "\
 The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
 holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
 LOCKKEEPER_CONNECT, the servers, \
-which go over those of configuration files; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
-wait for this one; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
+which go over those of configuration files; the files of --tls-ca, --tls-cert, --tls-key and --digest-file, \
+and --tls-name, under the names of their variables; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
+wait for this one; LOCKKEEPER_RUN, by which all that it has started is found; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
 the command began (it is renewed while servers answer). With several locks, the first three have a \
 line for each lock, in the order of their paths. With --once-per and --every, LOCKKEEPER_KEY is the key, or the \
 time at which the command was due (UTC), and LOCKKEEPER_ATTEMPT is 1, or more if earlier runs for it have no \
@@ -73,9 +75,9 @@ lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
 The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
 when lockkeeper does. The lock is released when the command ends, even if processes that it has \
-started live on. If lockkeeper is killed, the command is too (on Linux; not a set-user-ID \
-program, nor what has left the command's process group), and then a watchdog process releases the \
-lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watchdog kills the \
+started live on. If lockkeeper is killed, the command and all that it has started are too (on Linux; not a \
+set-user-ID program, nor what has left the process group and has another environment), and then a watchdog \
+process releases the lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watchdog kills the \
 command.
 
 A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
@@ -92,7 +94,7 @@ With -c, /bin/sh runs the line. All parts of it are in the process group that is
 
 The time of --max-run counts from the start of the command, also while the machine is suspended or the \
 command stands still (Ctrl-Z, --on-outage pause). Then the command gets TERM and, after --kill-after, \
-KILL; one that an outage has stopped is killed at once. What it has left in its process group is killed \
+KILL; one that an outage has stopped is killed at once. What it has started is killed \
 too, and the code is 124, as that of timeout(1).
 
 With --at-least, the lock stays held for so long from the grant, also if the command ends before. INT, \
@@ -423,7 +425,7 @@ async fn hold(
     };
     // Without us, nobody else ends it.
     let Attended { ended, overran, is_called_off } =
-        attended.inspect_err(|_| child.signal(Signal::KILL))?;
+        attended.inspect_err(|_| child.processes().signal(Signal::KILL))?;
     child.finish(&ended);
 
     let lost = loss.conclude(&ended);
@@ -457,9 +459,8 @@ async fn hold(
 /// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
 /// moment once another program may have the lock.
 async fn end_leftovers(child: &Child) {
-    child.signal(Signal::KILL);
-    let group = child.group();
-    let _ = spawn_blocking(move || group::ends_within(group, HOPELESS_LIMIT)).await;
+    let processes = child.processes();
+    let _ = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT)).await;
 }
 
 /// Starts this machine's engine again whenever it dies. If that fails, the user is told; the

@@ -2,7 +2,7 @@
 //! lease, or was killed.
 //!
 //! The watchdog is a process of its own: this program again, as `lockkeeper __watchdog`. Its
-//! standard input is a pipe of messages: the session, the process group of the command, the times
+//! standard input is a pipe of messages: the session, the name of the run, the process group of the command, the times
 //! until which the command may run, and that it has ended. It kills the group when the last time
 //! that it was told has come, and when the pipe ends before the command has. In the latter case
 //! lockkeeper was killed: as soon as nothing of the group can run any more, the watchdog closes the
@@ -17,7 +17,7 @@
 //!
 //! A watchdog that is killed itself is replaced, at the latest when the command is started.
 //!
-//! What the command has put into other process groups is out of its reach.
+//! What the command has put into other process groups is found by its environment ([`processes`](super::processes)).
 
 mod message;
 mod process;
@@ -25,7 +25,7 @@ mod process;
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use lockkeeper::{Clock, Instant};
@@ -33,9 +33,10 @@ use rustix::io::{FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::process::Pid;
 
 use self::message::{Message, Session};
+use super::processes::RunName;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, no_process};
-use crate::program::this_program;
+use crate::program::helper_process;
 
 pub(super) use self::message::announce;
 pub(crate) use self::process::run;
@@ -55,6 +56,8 @@ pub(super) struct Watchdog {
     process: Child,
     pipe: PipeWriter,
     session: Session,
+    /// By which it finds what has left the group.
+    run: RunName,
     group: Option<Pid>,
     /// Until when the command may run.
     until: Option<Instant>,
@@ -73,14 +76,20 @@ impl Watchdog {
         let session = Session::of(connection).ok_or_else(|| {
             Failure::new(Exit::NoServer, "the session was lost before the lock was asked for")
         })?;
-        let (process, pipe) = spawn(&[Message::session(&session)])?;
-        Ok(Self::of(process, pipe, session))
+        let run = RunName::new(session.id);
+        let (process, pipe) = spawn(&[Message::session(&session), Message::Run(run.clone())])?;
+        Ok(Self::of(process, pipe, session, run))
     }
 
-    fn of(process: Child, pipe: PipeWriter, session: Session) -> Self {
+    fn of(process: Child, pipe: PipeWriter, session: Session, run: RunName) -> Self {
         let started = Clock.now();
         let (group, until, told, grace, killed) = (None, None, None, None, 0);
-        Self { process, pipe, session, group, until, told, grace, started, killed }
+        Self { process, pipe, session, run, group, until, told, grace, started, killed }
+    }
+
+    /// The name of the run, for the command.
+    pub(super) fn run(&self) -> &RunName {
+        &self.run
     }
 
     /// Tells it the present session if that is another one than before.
@@ -160,7 +169,8 @@ impl Watchdog {
         let group = self.group.map(Message::group);
         let until = self.until.map(Message::until);
         let grace = self.grace.map(Message::grace);
-        let known = [Some(Message::session(&self.session)), grace, group, until];
+        let run = Some(Message::Run(self.run.clone()));
+        let known = [Some(Message::session(&self.session)), run, grace, group, until];
         (self.process, self.pipe) = spawn(&known.into_iter().flatten().collect::<Vec<_>>())?;
         (self.told, self.started) = (self.until, now);
         Ok(())
@@ -201,8 +211,8 @@ fn spawn(messages: &[Message]) -> Result<(Child, PipeWriter), Failure> {
         message.send(&mut pipe).map_err(no_process)?;
     }
 
-    let process = Command::new(this_program().map_err(no_process)?)
-        .arg0("lockkeeper")
+    let process = helper_process()
+        .map_err(no_process)?
         .arg(WORD)
         .stdin(reader)
         .stdout(Stdio::null())
@@ -220,6 +230,8 @@ pub(crate) fn is_asked_for() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     /// Symptom: a renewal that was passed on just as the watchdog stopped the command was taken to be
@@ -228,7 +240,9 @@ mod tests {
     fn a_renewal_that_the_watchdog_hears_too_late_is_told() {
         let (reader, pipe) = io::pipe().unwrap();
         let process = Command::new("true").spawn().unwrap();
-        let mut watchdog = Watchdog::of(process, pipe, self::message::tests::session());
+        let session = self::message::tests::session();
+        let run = RunName::new(session.id);
+        let mut watchdog = Watchdog::of(process, pipe, session, run);
         let (soon, later) = (Duration::from_millis(20), Duration::from_secs(600));
         let now = Clock.now();
         assert!(watchdog.allow(now + later), "it was told no time before");

@@ -14,6 +14,7 @@ use rustix::stdio::stdin;
 use serde::{Deserialize, Serialize};
 
 use crate::connect::{Access, Connection};
+use crate::run::processes::RunName;
 
 /// How much is read at once, in bytes.
 const READ_SIZE: usize = 4096;
@@ -23,6 +24,8 @@ const READ_SIZE: usize = 4096;
 pub(super) enum Message {
     /// The session that holds the lock, or will. It comes first, and again if it is another one.
     Session(Box<Session>),
+    /// What the environment of all processes of the command has.
+    Run(RunName),
     /// The command is about to run in this process group.
     Group(i32),
     /// The command may run until so long after the start of the lease clock. To the nanosecond, as

@@ -13,7 +13,8 @@ use super::message::{Inbox, Message, Session};
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
 use crate::program::close_inherited;
-use crate::run::{group, pause};
+use crate::run::pause;
+use crate::run::processes::{Processes, RunName};
 use crate::runtime::block_on;
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at
@@ -24,6 +25,7 @@ const SLICE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Watched {
     session: Session,
+    run: RunName,
     group: Option<Pid>,
     /// Until when the command may run.
     limit: Option<Instant>,
@@ -45,17 +47,17 @@ pub(crate) fn run() -> ExitCode {
     close_inherited();
     let mut inbox = Inbox::default();
     let Some(Message::Session(session)) = inbox.next() else { return ExitCode::SUCCESS };
-    let mut watched = Watched::of(*session);
+    let Some(Message::Run(run)) = inbox.next() else { return ExitCode::SUCCESS };
+    let mut watched = Watched::of(*session, run);
 
     match watched.watch(&mut inbox) {
         Verdict::Late(group) => {
-            kill(group);
+            watched.end(group);
             tell("lockkeeper was stopped until the lease had nearly run out: killed the command");
         }
         Verdict::Orphaned(group) => {
-            kill(group);
             // Others get the lock with the end of the session, so the command must be gone.
-            if group::ends_within(group, watched.session.identity().timeout) {
+            if watched.end(group) {
                 close(watched.session);
             }
         }
@@ -76,10 +78,10 @@ enum Verdict {
 }
 
 impl Watched {
-    fn of(session: Session) -> Self {
+    fn of(session: Session, run: RunName) -> Self {
         let (group, limit, grace) = (None, None, Duration::ZERO);
         let (is_stopped, is_to_go_on, has_ended) = (false, false, false);
-        Self { session, group, limit, grace, is_stopped, is_to_go_on, has_ended }
+        Self { session, run, group, limit, grace, is_stopped, is_to_go_on, has_ended }
     }
 
     fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
@@ -121,6 +123,7 @@ impl Watched {
     fn note(&mut self, message: Message) {
         match message {
             Message::Session(session) => self.session = *session,
+            Message::Run(run) => self.run = run,
             Message::Group(group) => self.group = Pid::from_raw(group),
             Message::Until(since_start) => self.limit = Some(Instant::from_start(since_start)),
             Message::Grace(ms) => self.grace = Duration::from_millis(ms),
@@ -132,6 +135,12 @@ impl Watched {
         if self.is_to_go_on && self.limit.is_none_or(|limit| limit > Clock.now()) {
             self.go_on();
         }
+    }
+
+    /// Kills the command and what it has started. Returns whether nothing of it runs any more.
+    fn end(&self, group: Pid) -> bool {
+        let processes = Processes { group, run: self.run.clone() };
+        processes.end_within(self.session.identity().timeout)
     }
 
     fn go_on(&mut self) {
@@ -148,10 +157,6 @@ fn is_readable(within: Duration) -> bool {
     // Rounded up: a time of nothing would be a loop without a pause.
     let ms = u16::try_from(within.as_millis() + 1).unwrap_or(u16::MAX);
     poll(&mut input, PollTimeout::from(ms)).is_ok_and(|ready| ready > 0)
-}
-
-fn kill(group: Pid) {
-    signal(group, Signal::KILL);
 }
 
 fn signal(group: Pid, signal: Signal) {
@@ -182,6 +187,13 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::run::group;
+
+    fn watched() -> Watched {
+        let session = super::super::message::tests::session();
+        let run = RunName::new(session.id);
+        Watched::of(session, run)
+    }
 
     /// Longer than anything takes on a busy machine.
     const LONG: Duration = Duration::from_secs(30);
@@ -193,7 +205,7 @@ mod tests {
         let until = Instant::from_start(Duration::new(7, 123_456_789));
         let mut line = Vec::new();
         Message::until(until).send(&mut line).unwrap();
-        let mut watched = Watched::of(super::super::message::tests::session());
+        let mut watched = watched();
         watched.note(serde_json::from_slice(&line).unwrap());
         assert_eq!(watched.limit, Some(until));
     }
@@ -204,7 +216,7 @@ mod tests {
     fn nothing_goes_on_after_its_time() {
         let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let group = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
-        let mut watched = Watched::of(super::super::message::tests::session());
+        let mut watched = watched();
         watched.note(Message::group(group));
         watched.stop(group);
         assert!(group::stops_within(group, LONG));

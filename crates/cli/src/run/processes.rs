@@ -1,0 +1,155 @@
+//! The processes of a run: those in the process group of its command, and those that have left it.
+//!
+//! A process leaves the group by `setsid`, by the job control of a shell, or by `timeout`, and no signal for
+//! the group reaches it any more. What it keeps is its environment. So the command gets a variable with a
+//! name of this run that no other run has, and whatever has it is a process of this run. One that starts
+//! with an environment of its own is not found (`env -i`, `sudo`), nor one that has changed its user.
+
+use std::env;
+use std::fs::read_dir;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use lockkeeper::Clock;
+use lockkeeper_engine::files::read_kernel_file;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+
+use super::group;
+use crate::program::RUN;
+
+/// How often processes that were killed are looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A name that only this run has on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RunName(String);
+
+/// All processes of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Processes {
+    pub(super) group: Pid,
+    pub(super) run: RunName,
+}
+
+impl RunName {
+    /// The name of a run of this process; no other run has this session first.
+    pub(super) fn new(session: i64) -> Self {
+        Self(format!("{session:x}-{}", std::process::id()))
+    }
+
+    /// The value of the variable, for the command.
+    pub(super) fn value(&self) -> String {
+        match env::var(RUN) {
+            Ok(outer) if !outer.is_empty() => format!("{outer} {}", self.0),
+            _ => self.0.clone(),
+        }
+    }
+
+    /// Whether a process with this environment, as in `/proc/<pid>/environ`, belongs to the run.
+    fn is_in(&self, environment: &str) -> bool {
+        let variables = environment.split('\0').filter_map(|text| text.split_once('='));
+        let mut values = variables.filter(|(name, _)| *name == RUN).map(|(_, value)| value);
+        values.any(|value| value.split(' ').any(|run| run == self.0))
+    }
+}
+
+impl Processes {
+    /// Sends a signal to all of them.
+    pub(super) fn signal(&self, signal: Signal) {
+        // Fails if all of the group has ended.
+        let _ = kill_process_group(self.group, signal);
+        self.signal_others(signal);
+    }
+
+    /// Kills all of them, and waits until none can run any more; `false` if that takes longer than the limit.
+    pub(super) fn end_within(&self, limit: Duration) -> bool {
+        let end = Clock.now() + limit;
+        let mut was_none = false;
+        loop {
+            let _ = kill_process_group(self.group, Signal::KILL);
+            let is_none = self.signal_others(Signal::KILL) == 0 && group::has_ended(self.group);
+            // Twice: a process shows no environment in the moment in which it becomes another program.
+            if is_none && was_none {
+                return true;
+            }
+            if Clock.now() >= end {
+                return false;
+            }
+            was_none = is_none;
+            sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Sends a signal to those that can be told by their environment; their number.
+    fn signal_others(&self, signal: Signal) -> usize {
+        let found = self.find();
+        for process in &found {
+            let _ = rustix::process::pidfd_send_signal(process, signal);
+        }
+        found.len()
+    }
+
+    fn find(&self) -> Vec<OwnedFd> {
+        let entries = read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter_map(Pid::from_raw).filter_map(|id| self.handle(id)).collect()
+    }
+
+    /// A handle of this process, if it belongs to the run.
+    fn handle(&self, id: Pid) -> Option<OwnedFd> {
+        let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
+        let belongs = || {
+            let environment = read_kernel_file(folder.join("environ")).ok()?;
+            self.run.is_in(&environment).then_some(())
+        };
+        belongs()?;
+        let handle = rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).ok()?;
+        // The id may have become that of another process before there was a handle.
+        belongs().map(|()| handle)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_belongs_to_its_run_and_to_those_around_it() {
+        let run = RunName("1f-20".to_owned());
+        assert!(run.is_in("PATH=/bin\0LOCKKEEPER_RUN=1f-20\0"));
+        assert!(run.is_in("LOCKKEEPER_RUN=aa-1 1f-20 bb-2"));
+        assert!(!run.is_in("LOCKKEEPER_RUN=1f-200\0X=1f-20"));
+        assert!(!run.is_in("OLD_LOCKKEEPER_RUN=1f-20"));
+        assert!(!run.is_in(""));
+    }
+
+    /// Symptom: what had left the group of the command ran beside the next holder.
+    #[test]
+    fn what_has_left_the_group_is_ended_too() {
+        let run = RunName::new(i64::from(std::process::id()) << 20);
+        let start = |variable: &str| {
+            let mut command = Command::new("sleep");
+            command.arg("1000").env(RUN, variable).stdin(Stdio::null()).process_group(0);
+            command.spawn().unwrap()
+        };
+        let (mut first, mut other) = (start(&run.value()), start(&run.value()));
+        let mut foreign = start("another");
+        let group = Pid::from_raw(first.id().try_into().unwrap()).unwrap();
+
+        let processes = Processes { group, run };
+        assert!(!group::has_ended(group));
+        let ended = std::thread::spawn(move || processes.end_within(Duration::from_secs(30)));
+        // Each is waited for: one that nobody waits for has ended all the same.
+        assert!(!first.wait().unwrap().success() && !other.wait().unwrap().success());
+        assert!(ended.join().unwrap());
+        assert!(foreign.try_wait().unwrap().is_none(), "a process of no run was killed");
+        foreign.kill().unwrap();
+        foreign.wait().unwrap();
+    }
+}
