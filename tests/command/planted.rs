@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
 
@@ -170,7 +171,11 @@ fn root_does_not_serve(
     parts: &[&str],
 ) -> Result<()> {
     let line = format!("serve --listen 127.0.0.1:0 --data-dir {} {options}", data.display());
-    Ended::of(&mut machine.command(Who::Root, &line))?.complains(73, parts);
+    let serve = machine.command(Who::Root, &line);
+    // One that does not refuse it serves for ever.
+    let mut command = Command::new("timeout");
+    command.arg("20").arg(serve.get_program()).args(serve.get_args());
+    Ended::of(&mut command)?.complains(73, parts);
     Ok(())
 }
 
