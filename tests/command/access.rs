@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::Result;
 
 use crate::serve::served;
-use crate::support::{Home, LIMIT, eventually};
+use crate::support::{Ended, Home, LIMIT, eventually};
 
 const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
 
@@ -87,6 +87,23 @@ async fn credentials_come_from_a_file_and_go_no_further() -> Result<()> {
     ended.is_fine();
     assert!(ended.stdout.contains("LOCKKEEPER_TOKEN"), "{ended:?}");
     assert!(!ended.stdout.contains("hidden-word"), "{ended:?}");
+    Ok(())
+}
+
+/// Symptom: with a file of a run around it, a run could have no credentials of its own.
+#[test]
+fn credentials_of_an_option_go_over_those_of_a_variable() -> Result<()> {
+    let home = Home::new()?;
+    let ends = |variable: (&str, &str), line: &str| {
+        Ended::of(home.command(line).env(variable.0, variable.1))
+    };
+    let missing = ("LOCKKEEPER_DIGEST_FILE", "missing");
+    ends(missing, "--digest me:secret run -q l -- true")?.is_fine();
+    ends(missing, "run -q l -- true")?.complains(78, &["missing"]);
+    let other = ("LOCKKEEPER_DIGEST", "me:secret");
+    ends(other, "--digest-file missing run -q l -- true")?.complains(78, &["missing"]);
+    home.ends("--digest me:secret --digest-file missing run -q l -- true")?
+        .complains(64, &["--digest", "--digest-file", "leave one out"]);
     Ok(())
 }
 

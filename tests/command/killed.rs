@@ -66,7 +66,7 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
     let script = format!(
         "setsid sh -c 'echo $$ >a; exec sleep 600' & \
          setsid sh -c 'sleep 600 & echo $! >b; wait' & \
-         {} run -q inner -- setsid sh -c 'echo $$ >c; exec sleep 600' & \
+         {} {SESSION} run -q inner -- setsid sh -c 'echo $$ >c; exec sleep 600' & \
          while [ ! -s a ] || [ ! -s b ] || [ ! -s c ]; do sleep 0.05; done; echo ready; wait",
         program.display()
     );
@@ -88,24 +88,31 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
 
 /// What a command leaves behind when it ends by itself goes on, and an engine that it has started belongs to
 /// no run: it outlives each.
-#[test]
-fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine() -> Result<()> {
+#[tokio::test]
+async fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine() -> Result<()> {
     let home = Home::new()?;
+    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let program = lockkeeper_testkit::command::lockkeeper()?;
     let runs = |name: &str| -> Result<bool> {
         let id = fs::read_to_string(home.folder().join(name))?;
-        Ok(fs::read_to_string(format!("/proc/{}/stat", id.trim()))
-            .is_ok_and(|stat| !stat.contains(") Z ")))
+        let stat = fs::read_to_string(format!("/proc/{}/stat", id.trim()));
+        Ok(stat.is_ok_and(|stat| !stat.contains(") Z ")))
     };
-    let start =
-        |name: &str| format!("setsid sh -c 'echo $$ >{name}; exec sleep 600' >/dev/null 2>&1 &");
-    let wait = |name: &str| format!("while [ ! -s {name} ]; do sleep 0.05; done;");
+    let start = |name: &str| {
+        format!(
+            "setsid sh -c 'echo $$ >{name}; exec sleep 600' >/dev/null 2>&1 & \
+             while [ ! -s {name} ]; do sleep 0.05; done;"
+        )
+    };
 
-    home.runs("l", &format!("{} {}", start("kept"), wait("kept")))?.is_fine();
-    let script = format!("{} {} exec sleep 600", start("ended"), wait("ended"));
-    let overrun = home.runs("--max-run 2s l", &script)?;
+    home.runs(&format!("--connect {address} l"), &start("kept"))?.is_fine();
+    let engine = format!("env -u LOCKKEEPER_CONNECT {} run -q own -- true;", program.display());
+    let script = format!("{} {engine} touch started; exec sleep 600", start("ended"));
+    let overrun = home.runs(&format!("--connect {address} --max-run 8s l"), &script)?;
     assert_eq!(overrun.code, Some(124), "{overrun:?}");
     assert!(!runs("ended")?, "it has outlived the lock");
     assert!(runs("kept")?, "a process of another run was ended");
+    assert!(home.folder().join("started").exists(), "it took too long: {overrun:?}");
     assert_eq!(home.json("local status")?["running"], true);
 
     let kept = fs::read_to_string(home.folder().join("kept"))?;

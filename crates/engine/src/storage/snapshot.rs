@@ -42,10 +42,7 @@ impl Storage {
         Self::inspect_by(dir, DataDir::claim)
     }
 
-    fn inspect_by(
-        dir: &Path,
-        open: Open,
-    ) -> Result<Option<(Self, Repairs)>, StorageError> {
+    fn inspect_by(dir: &Path, open: Open) -> Result<Option<(Self, Repairs)>, StorageError> {
         if !dir.is_dir() {
             // Claiming it would make it.
             let missing = io::ErrorKind::NotFound.into();
