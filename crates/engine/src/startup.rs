@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::admin::http;
 use crate::clock;
 use crate::commit::{self, Pipeline};
-use crate::connection::admission::Admission;
+use crate::connection::admission::{Admission, Places};
 use crate::connection::budget::Budget;
 use crate::data_dir::check::restore;
 use crate::data_dir::claim::Claim;
@@ -119,7 +119,7 @@ fn prepare(mut plan: Plan) -> Result<(Runtime, Running), StartError> {
         .build()
         .map_err(StartError::refused("an event loop"))?;
     let within = runtime.enter();
-    open_files::make_room_for(plan.limits.max_connections);
+    plan.limits.max_connections = open_files::make_room_for(plan.limits.max_connections);
     let sockets = BoundSockets::open(&mut plan)?;
     let running = Running::new(plan, (server, succession), storage, sockets)?;
     running.banner();
@@ -152,6 +152,7 @@ impl Running {
         let limits = &plan.limits;
         let pipeline = Pipeline::new(plan.durability, storage, metrics.clone(), spin.clone())
             .within(limits.memory_budget());
+        let budget = Budget::new(limits.memory_budget());
         let with_tls = !sockets.addresses.tls.is_empty();
         let shared = Arc::new(Shared {
             started: Instant::now(),
@@ -164,8 +165,8 @@ impl Running {
             events,
             pipeline: Arc::new(pipeline),
             metrics,
-            budget: Budget::new(limits.memory_budget()),
-            admission: Admission::new(limits.max_connections, limits.max_connections_per_address()),
+            admission: Admission::new(Places::of(&plan), budget.max_tls()),
+            budget,
             disk: Arc::default(),
             memory: Arc::default(),
             log_limiter: Arc::default(),

@@ -84,8 +84,13 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     let (end, _other_end) = UnixStream::pair().unwrap();
     let outlet = Outlet::Unix(end.into_split().1);
     let room = (1024, Account::new(Budget::new(usize::MAX)));
-    let connection =
-        Connection::new(ConnectionId(1), (Peer::Unix, None), outlet, room, Arc::default());
+    let connection = Connection::new(
+        ConnectionId(1),
+        (Peer::Unix { uid: 0 }, None),
+        outlet,
+        room,
+        Arc::default(),
+    );
     // Its end is logged in the middle of the release.
     let close = Output::Close(CloseReason::SessionClosed);
     pipeline.submit(large(vec![(Arc::new(connection), close)]));

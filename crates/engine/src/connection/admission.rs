@@ -1,49 +1,86 @@
-//! How many connections there may be, in all and from one address.
+//! How many connections there may be, in all and from one origin.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::connection::origin::Origin;
+use crate::connection::tls_charge::TlsShare;
+use crate::settings::plan::Plan;
 use crate::sockets::stream::Peer;
+use crate::sockets::unix::PRIVATE;
 
 /// One place in so many is kept for clients that come back with a session: when all others are
 /// taken, those who hold locks must still get through.
 const KEPT: usize = 10;
 
+/// How many places beyond all others the owner of an engine has, if other users may use its socket.
+const FOR_OWNER: usize = 100;
+
+/// The limits, in connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    pub(crate) max: usize,
+    pub(crate) max_per_origin: usize,
+    /// Beyond `max`, for root and the user of this process on a Unix socket.
+    pub(crate) for_owner: usize,
+}
+
+impl Places {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let max = plan.limits.max_connections;
+        let is_shared = plan.unix_socket_mode.unwrap_or(PRIVATE) != PRIVATE;
+        let for_owner = if is_shared { FOR_OWNER.min(1 + max / KEPT) } else { 0 };
+        Self { max, max_per_origin: plan.limits.max_connections_per_address(), for_owner }
+    }
+}
+
 /// Counts connections against their limits.
 pub(crate) struct Admission {
-    max: usize,
-    max_per_address: usize,
-    /// How many of `max` are for those who come back.
+    places: Places,
+    /// How many of `places.max` are for those who come back.
     kept: usize,
+    /// How many bytes all connections with TLS may hold.
+    max_tls: usize,
     taken: Mutex<Taken>,
 }
 
 #[derive(Default)]
 struct Taken {
+    /// Without the owner's places.
     all: usize,
-    by_address: HashMap<IpAddr, AddressUse>,
+    by_owner: usize,
+    by_origin: HashMap<Origin, OriginUse>,
 }
 
-/// What an address has taken.
-#[derive(Default)]
-struct AddressUse {
+/// What an origin has taken of the places for all.
+struct OriginUse {
     count: usize,
     /// How many of these are kept ones.
     kept: usize,
+    tls: Arc<TlsShare>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Open,
+    /// For a client that comes back with a session, and for nobody else.
+    Kept,
+    Owners,
 }
 
 /// A connection's place; dropping it makes room for the next.
 pub(crate) struct Slot {
     admission: Arc<Admission>,
-    address: Option<IpAddr>,
-    is_kept: bool,
+    origin: Origin,
+    kind: Kind,
+    /// Shared with the other connections of the origin.
+    pub(crate) tls: Arc<TlsShare>,
 }
 
 impl Slot {
     /// Whether the place is for a client that comes back with a session, and for nobody else.
     pub(crate) fn is_kept(&self) -> bool {
-        self.is_kept
+        self.kind == Kind::Kept
     }
 }
 
@@ -52,46 +89,70 @@ impl Slot {
 pub(crate) enum Refusal {
     #[error("{0} connections are open, which is the limit")]
     All(usize),
-    #[error("{count} connections from {address} are open, which is the limit for one address")]
-    Address { address: IpAddr, count: usize },
+    #[error("{count} connections {origin} are open, which is the limit for one {}", .origin.kind())]
+    Origin { origin: Origin, count: usize },
 }
 
 impl Admission {
-    pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
-        Arc::new(Self { max, max_per_address, kept: max / KEPT, taken: Mutex::default() })
+    /// `max_tls` is how many bytes all connections with TLS may hold.
+    pub(crate) fn new(places: Places, max_tls: usize) -> Arc<Self> {
+        Arc::new(Self { places, kept: places.max / KEPT, max_tls, taken: Mutex::default() })
     }
 
-    /// Takes a slot for a connection from `peer`. A Unix socket counts in all only.
+    /// Takes a slot for a connection from `peer`.
     ///
-    /// A kept slot if all others are taken, or all that the address may have. One address gets a quarter
-    /// of these: nobody knows yet whether it has a session.
+    /// A kept slot if all others are taken, or all that the origin may have. One origin gets a quarter
+    /// of these: nobody knows yet whether it has a session. The owner has no share but the limit for all,
+    /// and gets places of its own first.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Slot, Refusal> {
-        let address = peer.ip().map(one_host);
+        let origin = Origin::of(peer);
         let mut taken = self.lock();
-        if taken.all >= self.max {
-            return Err(Refusal::All(taken.all));
-        }
+        let kind = self.kind_of_next(&taken, origin)?;
+        let tls = self.count(&mut taken, origin, kind);
+        Ok(Slot { admission: self.clone(), origin, kind, tls })
+    }
 
-        let mut is_kept = taken.all >= self.max - self.kept;
-        if let Some(address) = address {
-            let kept_per_address = self.kept.min(1.max(self.kept / 4));
-            let used = taken.by_address.entry(address).or_default();
-            is_kept |= used.count >= self.max_per_address;
-            if is_kept && used.kept >= kept_per_address {
-                return Err(Refusal::Address { address, count: used.count });
-            }
-            used.count += 1;
-            used.kept += usize::from(is_kept);
-        }
+    fn kind_of_next(&self, taken: &Taken, origin: Origin) -> Result<Kind, Refusal> {
+        let Places { max, max_per_origin, for_owner } = self.places;
+        let is_owner = origin.is_owner();
+        let (max_of_origin, kept_of_origin) = match is_owner {
+            true => (max, self.kept),
+            false => (max_per_origin, self.kept.min(1.max(self.kept / 4))),
+        };
+        let used = taken.by_origin.get(&origin);
+        let (count, kept) = used.map_or((0, 0), |used| (used.count, used.kept));
 
+        if taken.all < max - self.kept && count < max_of_origin {
+            return Ok(Kind::Open);
+        }
+        if is_owner && taken.by_owner < for_owner {
+            return Ok(Kind::Owners);
+        }
+        match () {
+            () if taken.all >= max => Err(Refusal::All(taken.all)),
+            () if kept >= kept_of_origin => Err(Refusal::Origin { origin, count }),
+            () => Ok(Kind::Kept),
+        }
+    }
+
+    fn count(&self, taken: &mut Taken, origin: Origin, kind: Kind) -> Arc<TlsShare> {
+        let tls = || Arc::new(TlsShare::of(self.max_tls));
+        if kind == Kind::Owners {
+            taken.by_owner += 1;
+            return tls();
+        }
         taken.all += 1;
-        Ok(Slot { admission: self.clone(), address, is_kept })
+        let unused = || OriginUse { count: 0, kept: 0, tls: tls() };
+        let used = taken.by_origin.entry(origin).or_insert_with(unused);
+        used.count += 1;
+        used.kept += usize::from(kind == Kind::Kept);
+        used.tls.clone()
     }
 
     /// How many connections are open, if there is no place for a client that begins a session.
     pub(crate) fn is_full(&self) -> Option<usize> {
         let all = self.lock().all;
-        (all >= self.max - self.kept).then_some(all)
+        (all >= self.places.max - self.kept).then_some(all)
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -99,29 +160,26 @@ impl Admission {
     }
 }
 
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut taken = self.admission.lock();
-        taken.all -= 1;
-        let Some(address) = self.address else { return };
-        if let Some(used) = taken.by_address.get_mut(&address) {
+impl Taken {
+    fn give_back(&mut self, origin: Origin, kind: Kind) {
+        if kind == Kind::Owners {
+            self.by_owner -= 1;
+            return;
+        }
+        self.all -= 1;
+        if let Some(used) = self.by_origin.get_mut(&origin) {
             used.count -= 1;
-            used.kept -= usize::from(self.is_kept);
+            used.kept -= usize::from(kind == Kind::Kept);
             if used.count == 0 {
-                taken.by_address.remove(&address);
+                self.by_origin.remove(&origin);
             }
         }
     }
 }
 
-/// What counts as one address: with IPv6, whoever has one has all 2⁶⁴ of its network.
-fn one_host(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => {
-            let network = address.to_bits() >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from_bits(network))
-        }
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.admission.lock().give_back(self.origin, self.kind);
     }
 }
 
@@ -129,19 +187,68 @@ fn one_host(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    /// Any user but root and the one of this process.
+    fn stranger(n: u32) -> Peer {
+        Peer::Unix { uid: rustix::process::geteuid().as_raw() + n }
+    }
+
+    fn owner() -> Peer {
+        Peer::Unix { uid: 0 }
+    }
+
     fn from(address: &str) -> Peer {
         Peer::Tcp(address.parse().unwrap())
     }
 
+    fn admission(max: usize, max_per_origin: usize, for_owner: usize) -> Arc<Admission> {
+        Admission::new(Places { max, max_per_origin, for_owner }, 0)
+    }
+
+    /// One user took all places of a machine's engine, and root's commands failed.
+    ///
+    /// Seen to fail without a share for each user, and without places for the owner.
+    #[test]
+    fn n40_a_user_takes_no_places_from_others_and_none_from_the_owner() {
+        let admission = admission(20, 12, 2);
+        let mut slots = Vec::new();
+        let mut all_of = |peer| {
+            let before = slots.len();
+            slots.extend(std::iter::from_fn(|| admission.admit(peer).ok()));
+            slots.len() - before
+        };
+        assert_eq!(all_of(stranger(1)), 13, "its own, and one of those that are kept");
+        let other = admission.admit(stranger(2)).ok().unwrap();
+        assert!(!other.is_kept());
+        drop(other);
+
+        assert_eq!(all_of(stranger(2)), 6);
+        assert_eq!(all_of(stranger(3)), 1);
+        assert_eq!(admission.admit(stranger(4)).err(), Some(Refusal::All(20)));
+        for _ in 0..2 {
+            let slots: Vec<Slot> = std::iter::from_fn(|| admission.admit(owner()).ok()).collect();
+            assert_eq!(slots.len(), 2, "and again once they have ended");
+            assert!(slots.iter().all(|slot| !slot.is_kept()));
+        }
+    }
+
+    /// An engine that only its owner can reach: no share, and the kept places as for all.
+    #[test]
+    fn the_owner_may_have_all() {
+        let admission = admission(20, 2, 0);
+        let slots: Vec<Slot> = std::iter::from_fn(|| admission.admit(owner()).ok()).collect();
+        assert_eq!(slots.iter().filter(|slot| !slot.is_kept()).count(), 18);
+        assert_eq!(slots.len(), 20);
+    }
+
     #[test]
     fn limits_hold_and_seats_come_back() {
-        let admission = Admission::new(3, 2);
+        let admission = admission(3, 2, 0);
         let first = admission.admit(from("127.0.0.1:1")).ok().unwrap();
         let _second = admission.admit(from("127.0.0.1:2")).ok().unwrap();
         let refusal = admission.admit(from("127.0.0.1:3")).err().unwrap();
-        assert!(matches!(refusal, Refusal::Address { count: 2, .. }));
+        assert!(matches!(refusal, Refusal::Origin { count: 2, .. }));
 
-        let _unix = admission.admit(Peer::Unix).ok().unwrap();
+        let _unix = admission.admit(stranger(1)).ok().unwrap();
         let refusal = admission.admit(from("127.0.0.2:1")).err();
         assert_eq!(refusal, Some(Refusal::All(3)));
 
@@ -152,7 +259,7 @@ mod tests {
     /// Whoever has one address of a network has all of them.
     #[test]
     fn a_network_of_ipv6_counts_as_one_address() {
-        let admission = Admission::new(100, 2);
+        let admission = admission(100, 2, 0);
         let _first = admission.admit(from("[2001:db8::1]:1")).ok().unwrap();
         let _second = admission.admit(from("[2001:db8::ffff:2]:1")).ok().unwrap();
         let third = admission.admit(from("[2001:db8::3]:1")).ok().unwrap();
@@ -163,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_last_places_are_kept_for_those_who_come_back() {
-        let admission = Admission::new(20, 12);
+        let admission = admission(20, 12, 0);
         let admit = |address| admission.admit(from(address)).map(|slot| (slot.is_kept(), slot));
         let mut slots = Vec::new();
         let kept: Vec<bool> = (0..13)
@@ -176,13 +283,13 @@ mod tests {
         assert_eq!(admission.is_full(), None, "for other addresses");
         assert_eq!(kept, [[false; 12].as_slice(), &[true]].concat(), "one beyond its own");
         let refusal = admit("10.0.0.1:1").err().unwrap();
-        assert!(matches!(refusal, Refusal::Address { count: 13, .. }));
+        assert!(matches!(refusal, Refusal::Origin { count: 13, .. }));
         for n in 13..19 {
             let (is_kept, slot) = admit("10.0.0.2:1").ok().unwrap();
             assert_eq!(is_kept, n == 18, "{n}");
             slots.push(slot);
         }
-        assert!(matches!(admit("10.0.0.2:1").err(), Some(Refusal::Address { count: 6, .. })));
+        assert!(matches!(admit("10.0.0.2:1").err(), Some(Refusal::Origin { count: 6, .. })));
         let last = admit("10.0.0.3:1").ok().unwrap();
         assert!(last.0, "nobody took all that are kept");
         assert_eq!(admit("10.0.0.4:1").err(), Some(Refusal::All(20)));

@@ -39,22 +39,6 @@ pub(crate) struct Budget {
 /// One part in so many of what is left may be taken while the process is short of memory.
 const SHORT: usize = 4;
 
-/// What a connection with TLS may hold beside what is counted for each, in bytes: its state, and what
-/// waits within that. Before the handshake that is a message in parts of up to 64 KiB; later, a record
-/// that has come in part (18 KiB), what another held (16 KiB), and what is encrypted and not sent
-/// (32 KiB).
-pub(crate) const TLS_BYTES: usize = 72 * 1024;
-
-/// A connection with TLS on the budget; taken off on drop.
-#[derive(Debug)]
-pub(crate) struct TlsCharge(Arc<Budget>);
-
-impl Drop for TlsCharge {
-    fn drop(&mut self) {
-        self.0.tls.fetch_sub(TLS_BYTES, Ordering::Relaxed);
-    }
-}
-
 /// How much of the budget is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pressure {
@@ -107,15 +91,22 @@ impl Budget {
         self.identities.store(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a connection with TLS for as long as the charge lives. Not on its account: whoever has
-    /// no more than that has little. `None` if they would take more than half of the budget.
-    pub(crate) fn charge_tls(self: &Arc<Self>) -> Option<TlsCharge> {
-        let before = self.tls.fetch_add(TLS_BYTES, Ordering::Relaxed);
-        let charge = TlsCharge(self.clone());
-        (before + TLS_BYTES <= self.max / 2).then_some(charge)
+    /// Counts bytes that connections with TLS hold, and returns how many there are. Not on their accounts:
+    /// a connection that has no more than these has little.
+    pub(super) fn add_tls(&self, bytes: usize) -> usize {
+        self.tls.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
 
-    /// How many bytes connections with TLS may hold.
+    pub(super) fn subtract_tls(&self, bytes: usize) {
+        self.tls.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// How many bytes connections with TLS may hold together.
+    pub(crate) fn max_tls(&self) -> usize {
+        self.max / 2
+    }
+
+    /// How many bytes connections with TLS hold.
     pub(crate) fn tls(&self) -> usize {
         self.tls.load(Ordering::Relaxed)
     }
@@ -280,16 +271,13 @@ mod tests {
 
     #[test]
     fn tls_leaves_less_and_makes_nobody_large() {
-        let budget = Budget::new(4 * TLS_BYTES);
-        let one = with(&budget, 2 * TLS_BYTES);
+        let budget = Budget::new(MAX);
+        let one = with(&budget, MAX / 2);
         assert_eq!(budget.pressure(), Pressure::None);
-        let charges = [budget.charge_tls(), budget.charge_tls()];
-        assert!(charges.iter().all(Option::is_some));
-        assert_eq!((budget.tls(), budget.pressure()), (2 * TLS_BYTES, Pressure::Half));
+        assert_eq!(budget.add_tls(MAX / 2), budget.max_tls());
+        assert_eq!((budget.tls(), budget.pressure()), (MAX / 2, Pressure::Half));
         assert_eq!(budget.large.load(Ordering::Relaxed), 1);
-        assert!(budget.charge_tls().is_none(), "half of the budget is for the others");
-        assert_eq!((budget.tls(), budget.pressure()), (2 * TLS_BYTES, Pressure::Half));
-        drop(charges);
+        budget.subtract_tls(MAX / 2);
         assert_eq!((budget.tls(), budget.pressure()), (0, Pressure::None));
         drop(one);
     }

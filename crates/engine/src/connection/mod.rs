@@ -3,6 +3,8 @@
 pub(crate) mod admission;
 pub(crate) mod budget;
 pub(crate) mod log_limiter;
+pub(crate) mod origin;
+pub(crate) mod tls_charge;
 mod unsent;
 
 use std::io;

@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
-use crate::connection::budget::{Account, CHECK_INTERVAL, LITTLE, Pressure, TlsCharge};
+use crate::connection::budget::{Account, CHECK_INTERVAL, LITTLE, Pressure};
+use crate::connection::tls_charge::{NoRoom, TlsCharge};
 use crate::connection::{Connection, ConnectionState, Interest};
 use crate::shared::Shared;
 use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
@@ -56,12 +57,22 @@ enum Ended {
     NotTaken(Duration),
     #[error("the TLS handshake failed: {0}")]
     NoTls(io::Error),
-    #[error("connections with TLS have taken half of the memory for all that waits")]
-    NoRoomForTls,
+    #[error("{0}")]
+    NoRoomForTls(NoRoom),
     #[error("no handshake within {0:?}")]
     TooLate(Duration),
     #[error("{0}")]
     NoClient(String),
+}
+
+impl Ended {
+    /// A handshake has failed.
+    fn no_tls(error: io::Error) -> Self {
+        match error.downcast::<NoRoom>() {
+            Ok(no_room) => Self::NoRoomForTls(no_room),
+            Err(error) => Self::NoTls(error),
+        }
+    }
 }
 
 /// How a connection begins.
@@ -81,7 +92,7 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
     }
     let until = (Instant::now() + time, time);
     // The charge is for as long as the connection lives.
-    let (opened, _charge) = match in_time(until, open(&shared, accepted)).await {
+    let (opened, _charge) = match in_time(until, open(&shared, accepted, &slot)).await {
         Ok(opened) => opened,
         Err(ended) => {
             shared.metrics.counters.tls_failed.add(1);
@@ -117,15 +128,25 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
 
 /// Does what comes before the first byte of the protocol. With TLS, that is charged for from the client's
 /// first byte on, and done on a thread of its own.
-async fn open(shared: &Shared, accepted: Accepted) -> Result<(Opened, Option<TlsCharge>), Ended> {
-    if let (Some(handshakes), true) = (&shared.handshakes, accepted.is_tls()) {
-        accepted.begins().await.map_err(Ended::NoTls)?;
-        let charge = shared.budget.charge_tls().ok_or(Ended::NoRoomForTls)?;
-        let opened = handshakes.run(accepted.open()).await;
-        let opened = opened.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()));
-        return Ok((opened.map_err(Ended::NoTls)?, Some(charge)));
-    }
-    Ok((accepted.open().await.map_err(Ended::NoTls)?, None))
+async fn open(
+    shared: &Shared,
+    accepted: Accepted,
+    slot: &Slot,
+) -> Result<(Opened, Option<Arc<TlsCharge>>), Ended> {
+    let (Some(handshakes), true) = (&shared.handshakes, accepted.is_tls()) else {
+        let opened = accepted.open(|_| Ok(())).await;
+        return Ok((opened.map_err(Ended::no_tls)?, None));
+    };
+
+    accepted.begins().await.map_err(Ended::NoTls)?;
+    let charge = TlsCharge::begin(&shared.budget, &slot.tls).await.map_err(Ended::NoRoomForTls)?;
+    let charged = charge.clone();
+    let on_read = move |bytes| charged.grow(bytes).map_err(io::Error::other);
+    let opened = handshakes.run(slot.tls.turn(), accepted.open(on_read)).await;
+    let opened = opened.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()));
+    let opened = opened.map_err(Ended::no_tls)?;
+    charge.finish().map_err(Ended::NoRoomForTls)?;
+    Ok((opened, Some(charge)))
 }
 
 /// Waits for something that a client must not take too long for.
@@ -332,7 +353,7 @@ fn log_end(shared: &Shared, peer: Peer, ended: &Ended) {
         Ended::NoAnswer(_) => "late answer",
         Ended::NotTaken(_) => "slow client",
         Ended::NoTls(_) => "TLS handshake",
-        Ended::NoRoomForTls => "TLS memory",
+        Ended::NoRoomForTls(_) => "TLS memory",
         Ended::TooLate(_) => "late handshake",
         Ended::NoClient(_) => "no client",
     };

@@ -146,7 +146,8 @@ impl Listener {
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Peer::Unix, Accepted::unix(stream)))
+                let uid = stream.peer_cred()?.uid();
+                Ok((Peer::Unix { uid }, Accepted::unix(stream)))
             }
             #[cfg(feature = "tls")]
             Self::Tls(listener, tls) => {

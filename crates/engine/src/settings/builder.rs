@@ -268,15 +268,17 @@ impl Builder {
 
     /// How many connections there may be. Default: 10,000. The last tenth is kept for clients that come
     /// back with a session; others are closed. The process's limit of open files is raised as far as the
-    /// system allows and this needs it.
+    /// system allows and this needs it. If the system allows less, there are fewer connections, and the log says
+    /// so.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.plan.limits.max_connections = count;
         self
     }
 
-    /// How many connections may come from one IP address; those over a Unix socket count for none.
-    /// Clients that come back with a session get a quarter of the places that are kept for such beyond
-    /// that. Default: three quarters of all, 7,500.
+    /// How many connections may come from one IP address, or over a Unix socket from one user. Clients that
+    /// come back with a session get a quarter of the places that are kept for such beyond that. Default: three
+    /// quarters of all, 7,500. The user of this process and root may have all, and 100 more if other users can
+    /// reach the socket ([`Builder::unix_socket_mode`]).
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
         self.plan.limits.max_connections_per_address = Some(count);
         self

@@ -3,10 +3,14 @@
 //! A handshake is a signature: with a key of RSA 4096, ten milliseconds of a processor, and a client needs to
 //! send no more than a hello for it. On the thread that owns the tree, a thousand hellos made everyone wait.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem::replace;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::error::StartError;
@@ -22,7 +26,8 @@ pub(crate) struct Handshakes {
 
 impl Handshakes {
     pub(crate) fn start() -> Result<Self, StartError> {
-        let runtime = Builder::new_current_thread().build();
+        // First come new handshakes, and those that another thread wakes: these only wait for their turns.
+        let runtime = Builder::new_current_thread().global_queue_interval(1).build();
         let runtime = runtime.map_err(StartError::refused("a thread for TLS"))?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel();
@@ -33,13 +38,47 @@ impl Handshakes {
 
     /// Does a handshake on the thread, with a socket that the caller's runtime goes on to watch. `None` if the
     /// thread has ended. Dropping the future ends the handshake.
+    ///
+    /// Those with the same `turn`, a semaphore of one permit, get as much of the thread together as one that
+    /// has a turn of its own.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        turn: Arc<Semaphore>,
         handshake: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let mut task = AbortOnDrop(self.handle.spawn(handshake));
+        let mut task = AbortOnDrop(self.handle.spawn(in_turns(turn, handshake)));
         (&mut task.0).await.ok()
     }
+}
+
+/// Waits for the turn before each step of a future. A signature is made within one step.
+async fn in_turns<T>(turn: Arc<Semaphore>, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        let permit = turn.acquire().await;
+        // With the turn to the end of the queue: whoever has another one, and is ready, goes first.
+        suspend(Waker::wake_by_ref).await;
+        let step = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        drop(permit);
+        match step {
+            Poll::Ready(done) => return done,
+            // What the step waits for wakes this task.
+            Poll::Pending => suspend(|_| {}).await,
+        }
+    }
+}
+
+/// Suspends the task once.
+async fn suspend(wake: impl Fn(&Waker)) {
+    let mut is_due = true;
+    poll_fn(|context| match replace(&mut is_due, false) {
+        true => {
+            wake(context.waker());
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
 }
 
 struct AbortOnDrop<T>(JoinHandle<T>);
@@ -59,6 +98,48 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
+    fn turn() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(1))
+    }
+
+    /// Hellos of one address came before those of all others that arrived later.
+    ///
+    /// Seen to fail without turns: it is the last.
+    #[tokio::test]
+    async fn n42_origins_take_turns_however_many_handshakes_each_has() {
+        const MANY: usize = 100;
+        let handshakes = Handshakes::start().unwrap();
+        let (go, gone) = mpsc::channel::<()>();
+        let (done, order) = mpsc::channel();
+        let handshake = |name: &'static str, turn: &Arc<Semaphore>| {
+            let (turn, done) = (turn.clone(), done.clone());
+            handshakes.run(turn, async move { done.send(name).unwrap() })
+        };
+        let (one, other) = (turn(), turn());
+        let first = handshakes.run(one.clone(), async move { gone.recv().is_err() });
+        let many = (0..MANY).map(|_| handshake("one", &one));
+        let all = many.chain([handshake("other", &other)]);
+
+        // All of them wait in their order before the first step of the second ends.
+        let mut first = pin!(first);
+        let mut all: Vec<_> = all.map(Box::pin).collect();
+        poll_fn(|context| {
+            let begun = first.as_mut().poll(context).is_pending();
+            let waiting = all.iter_mut().map(|one| one.as_mut().poll(context).is_pending());
+            assert!(begun && waiting.filter(|waits| *waits).count() == MANY + 1);
+            Poll::Ready(())
+        })
+        .await;
+        drop(go);
+        first.await.unwrap();
+        for handshake in all {
+            handshake.await.unwrap();
+        }
+        let order: Vec<&str> = order.try_iter().collect();
+        let place = order.iter().position(|name| *name == "other").unwrap();
+        assert!(place < MANY / 10, "{place}");
+    }
+
     /// The handshake does not let go of its thread before the caller's one has gone on. On one thread, neither
     /// would.
     ///
@@ -68,7 +149,7 @@ mod tests {
         let handshakes = Handshakes::start().unwrap();
         let (begun, has_begun) = oneshot::channel();
         let (has_gone_on, wait) = mpsc::channel();
-        let handshake = handshakes.run(async move {
+        let handshake = handshakes.run(turn(), async move {
             begun.send(()).unwrap();
             wait.recv_timeout(LONG)
         });
@@ -85,7 +166,7 @@ mod tests {
     async fn who_gives_up_ends_the_handshake() {
         let handshakes = Handshakes::start().unwrap();
         let (still_there, ended) = oneshot::channel::<()>();
-        let endless = handshakes.run(async move {
+        let endless = handshakes.run(turn(), async move {
             let _still_there = still_there;
             std::future::pending::<()>().await;
         });

@@ -2,18 +2,20 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for everything but connections: listeners, the data directory, and what else the
-/// process has open.
-const OTHERS: u64 = 128;
+/// Descriptors for everything but clients' connections: listeners, the data directory, monitors, the
+/// owner of the process, and what else it has open. Of few descriptors, a quarter.
+const OTHERS: u64 = 256;
 
 /// Raises this process's limit of open files as far as `connections` need it and the system
-/// allows. A limit that is high enough already stays as it is.
-pub(crate) fn make_room_for(connections: usize) {
+/// allows. A limit that is high enough already stays as it is. Returns how many connections there is
+/// room for, up to `connections`: with more, none could be accepted any more, not even from those for
+/// whom places are kept, and the engine could open no file.
+pub(crate) fn make_room_for(connections: usize) -> usize {
     let needed = (connections as u64).saturating_add(OTHERS);
     let limit = getrlimit(Resource::Nofile);
     let present = limit.current.unwrap_or(u64::MAX);
     if present >= needed {
-        return;
+        return connections;
     }
 
     let possible = limit.maximum.unwrap_or(u64::MAX).min(needed);
@@ -23,13 +25,14 @@ pub(crate) fn make_room_for(connections: usize) {
         false => present,
     };
 
-    if got < needed {
+    let room = usize::try_from(got - OTHERS.min(got / 4)).unwrap_or(connections);
+    if room < connections {
         tracing::warn!(
-            "this process may open {got} files, which is enough for about {} connections, while \
-             {connections} are allowed: raise the hard limit (ulimit -Hn)",
-            got.saturating_sub(OTHERS)
+            "this process may open {got} files, so {room} connections are accepted, and not \
+             {connections}: raise the hard limit (ulimit -Hn)"
         );
     }
+    room.min(connections)
 }
 
 #[cfg(test)]
@@ -40,12 +43,13 @@ mod tests {
     fn the_limit_is_raised_and_never_lowered() {
         let current = || getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let before = current();
-        make_room_for(1);
+        assert_eq!(make_room_for(1), 1);
         assert_eq!(current(), before);
         let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         make_room_for(before as usize);
         assert_eq!(current(), before.saturating_add(OTHERS).min(hard));
-        make_room_for(usize::MAX);
+        let room = make_room_for(usize::MAX);
         assert!(current() <= hard);
+        assert!(room as u64 <= current() - OTHERS, "{room} beside the files that are not theirs");
     }
 }

@@ -16,7 +16,10 @@ use crate::sockets::tls::{Tls, TlsIncoming, TlsOutlet};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
     Tcp(SocketAddr),
-    Unix,
+    Unix {
+        /// The user, as the operating system vouches for.
+        uid: u32,
+    },
 }
 
 impl Peer {
@@ -24,7 +27,7 @@ impl Peer {
     pub(crate) fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip().to_canonical()),
-            Self::Unix => None,
+            Self::Unix { .. } => None,
         }
     }
 }
@@ -33,7 +36,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
-            Self::Unix => f.write_str("unix socket"),
+            Self::Unix { uid } => write!(f, "unix socket of the user {uid}"),
         }
     }
 }
@@ -170,13 +173,18 @@ impl Accepted {
         }
     }
 
-    /// Does what comes before the first byte of the protocol.
-    pub(crate) async fn open(self) -> io::Result<Opened> {
+    /// Does what comes before the first byte of the protocol. A handshake reports how many bytes it has
+    /// read, each time, and ends with the error if it may not.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables))]
+    pub(crate) async fn open(
+        self,
+        on_read: impl Fn(usize) -> io::Result<()> + Send + Unpin,
+    ) -> io::Result<Opened> {
         match self {
             Self::Open(opened) => Ok(opened),
             #[cfg(feature = "tls")]
             Self::Tls(stream, tls) => {
-                let (incoming, outlet, subject) = tls.accept(stream).await?;
+                let (incoming, outlet, subject) = tls.accept(stream, on_read).await?;
                 let (incoming, outlet) = (Incoming::Tls(incoming), Outlet::Tls(outlet));
                 Ok(Opened { incoming, outlet, subject })
             }

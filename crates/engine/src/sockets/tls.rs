@@ -7,10 +7,13 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use rustix::net::{Shutdown, shutdown};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, tcp};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -146,10 +149,11 @@ impl Tls {
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
+        on_read: impl Fn(usize) -> io::Result<()> + Send + Unpin,
     ) -> io::Result<(TlsIncoming, TlsOutlet, Option<String>)> {
         let acceptor = TlsAcceptor::from(self.config.clone());
-        let stream = acceptor.accept(stream).await.map_err(plainly)?;
-        let (stream, mut connection) = stream.into_inner();
+        let stream = acceptor.accept(Metered { stream, on_read }).await.map_err(plainly)?;
+        let (Metered { stream, .. }, mut connection) = stream.into_inner();
         connection.set_buffer_limit(Some(MAX_ENCRYPTED));
         let certificates = connection.peer_certificates().unwrap_or_default();
         let subject = certificates.first().and_then(|certificate| x509::subject(certificate));
@@ -157,6 +161,43 @@ impl Tls {
         let (read, write) = stream.into_split();
         let incoming = TlsIncoming { half: read, state: state.clone() };
         Ok((incoming, TlsOutlet { half: write, state }, subject))
+    }
+}
+
+/// A socket during the handshake, which reports how many bytes are read from it.
+struct Metered<F> {
+    stream: TcpStream,
+    on_read: F,
+}
+
+impl<F: Fn(usize) -> io::Result<()> + Unpin> AsyncRead for Metered<F> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let metered = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut metered.stream).poll_read(context, buffer))?;
+        Poll::Ready((metered.on_read)(buffer.filled().len() - before))
+    }
+}
+
+impl<F: Unpin> AsyncWrite for Metered<F> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
 

@@ -7,10 +7,14 @@
 //! its memory is within its budget. Each attack says besides what the limit has done to it: an attack
 //! that nothing stops proves nothing.
 
+mod origins;
 mod tree;
 
 use std::env;
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -22,7 +26,7 @@ use lockkeeper_engine::{Builder, Engine};
 use lockkeeper_wire::{CreateMode, PathRequest, ReadOp, Request, SetWatchesRequest};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-use crate::child::{EngineProcess, serve};
+use crate::child::{EngineProcess, wait};
 use crate::client::{
     Client, Incoming, auth, checks, children, create, create_op, create_with, delete, delete_op,
     exists, get_data, number_of, watch_below,
@@ -51,6 +55,8 @@ const MOST_MEMORY: usize = 2 * (BUDGET + DATA_BUDGET) + 64 * MB;
 /// Where an attack is led, and what it may look at.
 struct Target {
     connect: String,
+    /// Where its Unix socket is.
+    folder: PathBuf,
 }
 
 /// What it is called, and what it does.
@@ -58,7 +64,7 @@ type Attack = (&'static str, fn(&Target));
 
 /// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
 /// the same engine.
-const ATTACKS: [Attack; 28] = [
+const ATTACKS: &[Attack] = &[
     ("replies that nobody takes", replies_that_nobody_takes),
     ("requests that are never whole", requests_that_are_never_whole),
     ("heavy watches", heavy_watches),
@@ -78,6 +84,9 @@ const ATTACKS: [Attack; 28] = [
     ("counting", counting),
     ("long requests of many at once", long_requests_of_many),
     ("connections", connections),
+    ("places of users", origins::places_of_users),
+    #[cfg(feature = "tls")]
+    ("handshakes that stay open", origins::tls::handshakes_that_stay_open),
     ("data", data),
     ("room that is made twice", tree::room_that_is_made_twice),
     ("long identities", tree::long_identities),
@@ -90,7 +99,10 @@ const ATTACKS: [Attack; 28] = [
     ("sessions", sessions),
 ];
 
-const BUILDER: &str = "LOCKKEEPER_TEST_ATTACKED";
+/// The folder of the engine that is attacked.
+const FOLDER: &str = "LOCKKEEPER_TEST_ATTACKED";
+/// The Unix socket in it, which all users may use.
+const SOCKET: &str = "socket";
 
 fn limits(builder: Builder) -> Builder {
     builder
@@ -111,11 +123,16 @@ fn limits(builder: Builder) -> Builder {
 #[tokio::test]
 #[ignore = "the other half of the test below"]
 async fn child() {
-    if env::var_os(BUILDER).is_none() {
-        return;
-    }
+    let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) else { return };
     let address = "127.0.0.1:0".parse().unwrap();
-    serve(limits(Engine::builder().listen(address))).await;
+    let builder = limits(Engine::builder().listen(address));
+    let builder = builder.unix_socket(folder.join(SOCKET)).unix_socket_mode(0o666);
+    #[cfg(feature = "tls")]
+    let builder = origins::tls::listen(builder, &folder);
+    let engine = builder.start().await.unwrap();
+    #[cfg(feature = "tls")]
+    origins::tls::publish(&engine, &folder);
+    wait(&engine);
 }
 
 /// The most memory that it ever had, in bytes.
@@ -174,8 +191,13 @@ impl Holders {
 
 #[test]
 fn no_attack_costs_a_holder_its_lock() {
-    let attacked = EngineProcess::start("attacks::child", &[(BUILDER, "1")]);
-    let target = Target { connect: attacked.connect.clone() };
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
+    #[cfg(feature = "tls")]
+    origins::tls::prepare(folder.path());
+    let variable = (FOLDER, folder.path().to_str().unwrap());
+    let attacked = EngineProcess::start("attacks::child", &[variable]);
+    let target = Target { connect: attacked.connect.clone(), folder: folder.path().to_path_buf() };
     let mut setup = target.client();
     for path in ["/locks", "/own"] {
         setup.create(path, CreateMode::Persistent).unwrap();
@@ -218,9 +240,13 @@ impl Target {
 
     /// A connection from this address of the machine, without a handshake.
     fn from(&self, address: Ipv4Addr) -> Client {
+        self.dial_from(address, &self.connect)
+    }
+
+    fn dial_from(&self, address: Ipv4Addr, to: &str) -> Client {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
-        connect(&socket, &self.connect.parse::<SocketAddrV4>().unwrap()).unwrap();
+        connect(&socket, &to.parse::<SocketAddrV4>().unwrap()).unwrap();
         Client::over(Box::new(TcpStream::from(socket)))
     }
 
@@ -254,7 +280,6 @@ fn requests_that_are_never_whole(target: &Target) {
     let mut part = vec![7; 900_000];
     part[..4].copy_from_slice(&1_000_000_u32.to_be_bytes());
     let mut clients: Vec<Client> = (0..200).map(|_| target.client()).collect();
-    let connect = target.connect.clone();
     // Of those that are held back the rest stays in the sockets, and sending waits.
     let sending = clients.drain(..).map(|mut client| {
         let part = part.clone();
@@ -264,7 +289,6 @@ fn requests_that_are_never_whole(target: &Target) {
         })
     });
     let sending: Vec<_> = sending.collect();
-    let target = Target { connect };
     target.eventually("requests that do not go on are dropped", |target| {
         target.number("dropped_for_memory") > dropped && target.number("waiting_bytes") < BUDGET / 2
     });

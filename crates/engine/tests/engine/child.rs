@@ -4,7 +4,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use lockkeeper_engine::Builder;
+use lockkeeper_engine::{Builder, Engine};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What the child says before its address.
@@ -51,7 +51,11 @@ impl Drop for EngineProcess {
 
 /// Serves until the parent ends: the child's side.
 pub(crate) async fn serve(builder: Builder) {
-    let engine = builder.start().await.unwrap();
+    wait(&builder.start().await.unwrap());
+}
+
+/// Says where the engine listens, and waits until the parent ends.
+pub(crate) fn wait(engine: &Engine) {
     println!("\n{LISTENING}{}", engine.connect_string());
     let _ = std::io::stdin().read(&mut [0]);
 }

@@ -170,7 +170,6 @@ impl Client {
     }
 
     /// Whether the server does not talk to this client.
-    #[cfg(feature = "tls")]
     pub(crate) fn handshake_fails(&mut self, timeout: Duration) -> bool {
         let request = self.connect_request(timeout);
         self.stream.write_all(&request).is_err() || self.frame().is_err()
