@@ -3,11 +3,15 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use lockkeeper_testkit::process::{self, Process};
+use rustix::process::Uid;
+use rustix::thread::set_thread_uid;
 use serde_json::Value;
 
 use crate::machine::{Machine, NOBODY, Who};
@@ -204,6 +208,31 @@ fn only_root_looks_after_it() -> Result<()> {
     assert_eq!(pid(Who::Root)?, before);
     machine.does(Who::Root, "local stop")?;
     eventually("it has ended", || Ok(!is_alive(before)))
+}
+
+/// Two idle connections to `admin.sock` of any user kept root from stopping the engine, and from its status.
+/// Seen to fail with one asker after the other.
+#[test]
+fn n43_idle_connections_keep_nobody_from_asking() -> Result<()> {
+    let Some(machine) = Machine::new("idle connections")? else { return Ok(()) };
+    machine.does(Who::Root, "local enable --system --everyone")?;
+    let _idle = connections_of_nobody(&machine.system().join("admin.sock"), 100)?;
+    for who in Who::BOTH {
+        machine.does(who, "local status")?;
+        machine.ends(who, "run deploy -- true")?.is_fine();
+    }
+    machine.does(Who::Root, "local stop").map(drop)
+}
+
+/// Connections of the user `nobody`.
+fn connections_of_nobody(path: &Path, count: usize) -> Result<Vec<UnixStream>> {
+    let path = path.to_path_buf();
+    let connect = move || {
+        // The user of this thread alone, which ends.
+        set_thread_uid(Uid::from_raw(NOBODY))?;
+        (0..count).map(|_| Ok(UnixStream::connect(&path)?)).collect()
+    };
+    thread::spawn(connect).join().map_err(|_| anyhow!("the thread has panicked"))?
 }
 
 /// The engine would write a copy, with its own permissions, where another user says.

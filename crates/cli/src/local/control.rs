@@ -3,6 +3,7 @@
 //! One line to ask, one line of JSON as the answer. After `stop` the engine's end of the
 //! connection is open for as long as its process lives.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_engine::{Durability, Engine};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 use tokio::net;
-use tokio::time::timeout;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
+use tokio::time::{sleep, timeout};
 
 use super::home::Home;
 use crate::exit::{Exit, Failure};
@@ -25,6 +27,9 @@ const TALK_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long an engine may take to end.
 const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// How many connections of the owner and root, and how many of other users, may be about to ask.
+const MAX_ASKERS: usize = 64;
 
 /// The longest question, in bytes.
 const LONGEST: u64 = 64;
@@ -118,7 +123,11 @@ fn silent(home: &Home, error: &io::Error, limit: Duration) -> Failure {
         _ => error.to_string(),
     };
     let message = format!("the engine behind {} does not answer: {why}", socket.display());
-    Failure::new(Exit::NoServer, message).advise("end its process by hand if it hangs")
+    let advice = format!(
+        "try again, and see its log ({}); end its process only if its clients get no answers either",
+        home.log().display()
+    );
+    Failure::new(Exit::NoServer, message).advise(&advice)
 }
 
 /// Asks; an answer, or why there is none.
@@ -225,37 +234,42 @@ impl Control {
 
     /// Answers questions until one is to stop; that connection is handed out.
     pub(super) async fn serve(&self, engine: &Engine) -> net::UnixStream {
+        let mut askers = Askers::default();
         loop {
-            let Ok((stream, _)) = self.listener.accept().await else {
-                // Out of files, most likely: others must end first.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            // Whoever asks and goes away gets no answer.
-            if let Ok(Ok(Some(asker))) = timeout(TALK_LIMIT, self.answer(stream, engine)).await {
-                return asker;
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    // What has come with the connection is read before another one may take its place.
+                    Ok((stream, _)) => {
+                        askers.admit(stream);
+                        yield_now().await;
+                    }
+                    // Out of files, most likely: others must end first.
+                    Err(_) => sleep(Duration::from_millis(100)).await,
+                },
+                Some(asked) = askers.reading.join_next() => {
+                    // Whoever says nothing, or goes away, gets no answer.
+                    if let Ok(Some(asker)) = asked
+                        && let Ok(Some(stream)) = self.answer(asker, engine)
+                    {
+                        return stream;
+                    }
+                }
             }
         }
     }
 
-    async fn answer(
-        &self,
-        mut stream: net::UnixStream,
-        engine: &Engine,
-    ) -> io::Result<Option<net::UnixStream>> {
-        let mut line = String::new();
-        let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
-        input.read_line(&mut line).await?;
-        let is_stop = line.trim_end() == Question::Stop.word();
-        let is_refused = is_stop && !is_owner(stream.peer_cred()?.uid());
+    fn answer(&self, asker: Asker, engine: &Engine) -> io::Result<Option<net::UnixStream>> {
+        let is_stop = asker.question.trim_end() == Question::Stop.word();
+        let is_refused = is_stop && !asker.is_owner;
         let reply = match is_refused {
             true => Reply::Refused { refused: "only the engine's owner can stop it".to_owned() },
             false => Reply::Status(self.status(engine)),
         };
         let mut reply = serde_json::to_vec(&reply)?;
         reply.push(b'\n');
-        stream.write_all(&reply).await?;
-        Ok((is_stop && !is_refused).then_some(stream))
+        // A socket to which nothing was sent before has room for it.
+        asker.stream.try_write(&reply)?;
+        Ok((is_stop && !is_refused).then_some(asker.stream))
     }
 
     fn status(&self, engine: &Engine) -> Status {
@@ -271,5 +285,52 @@ impl Control {
             sessions: engine.sessions(),
             quiet_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
         }
+    }
+}
+
+/// A connection, and what was asked over it.
+#[derive(Debug)]
+struct Asker {
+    stream: net::UnixStream,
+    question: String,
+    is_owner: bool,
+}
+
+/// Connections over which nothing was asked yet. Each is read by itself, and has a time limit of its own.
+/// When there are too many, the oldest ends. Root and the owner have places of their own: other users
+/// cannot keep them out.
+#[derive(Default)]
+struct Askers {
+    reading: JoinSet<Option<Asker>>,
+    owners: VecDeque<AbortHandle>,
+    others: VecDeque<AbortHandle>,
+}
+
+impl Askers {
+    fn admit(&mut self, stream: net::UnixStream) {
+        let Ok(user) = stream.peer_cred() else { return };
+        let is_owner = is_owner(user.uid());
+        let places = match is_owner {
+            true => &mut self.owners,
+            false => &mut self.others,
+        };
+        places.retain(|asker| !asker.is_finished());
+        if places.len() >= MAX_ASKERS
+            && let Some(oldest) = places.pop_front()
+        {
+            oldest.abort();
+        }
+        places.push_back(self.reading.spawn(async move {
+            timeout(TALK_LIMIT, Asker::read(stream, is_owner)).await.ok()?.ok()
+        }));
+    }
+}
+
+impl Asker {
+    async fn read(mut stream: net::UnixStream, is_owner: bool) -> io::Result<Self> {
+        let mut question = String::new();
+        let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
+        input.read_line(&mut question).await?;
+        Ok(Self { stream, question, is_owner })
     }
 }
