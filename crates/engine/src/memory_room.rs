@@ -119,13 +119,13 @@ impl Gauge {
             Growth::Locks => tracing::warn!(
                 used,
                 limit,
-                "the process has nearly all the memory of the machine or its control group: nothing \
+                "the process has nearly all the memory that the machine and its limits give it: nothing \
                  but small ephemeral nodes and containers is created until it has less"
             ),
             Growth::Nothing => tracing::error!(
                 used,
                 limit,
-                "the process has all but the last of the memory of the machine or its control group: \
+                "the process has all but the last of the memory that the machine and its limits give it: \
                  nothing is created until it has less; reads, sessions and deletes go on"
             ),
         }

@@ -190,8 +190,8 @@ impl Builder {
     /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an
     /// allocator that has a heap for each thread can be made to give it back to the system here.
     ///
-    /// The same happens while the process has more than 13/16 of the memory of the machine or of its control
-    /// group, at most every 5 s: from 14/16 on, clients may create nothing but locks, and nothing from 15/16
+    /// The same happens while the process has more than 13/16 of the memory of the machine, or of what its control
+    /// groups and limits allow, at most every 5 s: from 14/16 on, clients may create nothing but locks, and nothing from 15/16
     /// on.
     ///
     /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
@@ -339,7 +339,7 @@ impl Builder {
     /// How many bytes may wait for all connections together: replies and events that clients have not
     /// taken, and requests that are not whole or not handled; watches, by what they weigh, leave less of
     /// it and get half of it at most. Default: a quarter of the machine's memory, or of what the control
-    /// group of the process allows if that is less.
+    /// groups and the limits of the process (`ulimit -v` and `-d`) allow if that is less.
     ///
     /// From half of it on, a client that has more of it than others with much is held back, and those of
     /// them that take nothing for 2 s are dropped, the largest first (their sessions live on). When all
@@ -352,7 +352,8 @@ impl Builder {
     /// How many bytes the data may weigh, which is about the memory that it takes as it grows (an allocator
     /// may keep more after many deletes): nodes with their paths, data, access control lists and
     /// what the engine keeps with each node, as counted (`data_weight` in `mntr`). Default: half of the
-    /// machine's memory, or of what the control group of the process allows if that is less.
+    /// machine's memory, or of what the control groups and the limits of the process (`ulimit -v` and `-d`)
+    /// allow if that is less.
     ///
     /// A write for which there is no room gets the error -125 (quota exceeded). The last eighth is for
     /// ephemeral nodes with up to 1 KiB of data, so that locks can be taken when the rest is full. Deletes,

@@ -3,8 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 /// What is assumed where the system does not tell.
 const UNKNOWN: u64 = 1024 * 1024 * 1024;
+
+/// One part in so many of the addresses that are left holds data.
+const ADDRESSES: u64 = 3;
 
 /// The least that is planned with: an engine with less could not work.
 const LEAST: u64 = 64 * 1024 * 1024;
@@ -24,18 +29,37 @@ fn share(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The memory of the machine, or of the control group in which the process runs if that is less, in
-/// bytes.
+/// The memory of the machine, or the least of the limits of the process and of the control groups in which
+/// it runs, in bytes.
 pub(crate) fn available() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
+    let machine =
+        fs::read_to_string("/proc/meminfo").ok().and_then(|text| kilobytes_of(&text, "MemTotal:"));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));
-    limits.chain(machine).min().unwrap_or(UNKNOWN).max(LEAST)
+    let groups = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));
+    groups.chain(machine).chain(limits_of_addresses()).min().unwrap_or(UNKNOWN).max(LEAST)
 }
 
-/// The line `MemTotal:  24737844 kB` of `/proc/meminfo`, in bytes.
-fn total_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// What the limits of this process leave: those of all its addresses (`ulimit -v`), and of those of data
+/// (`ulimit -d`).
+fn limits_of_addresses() -> impl Iterator<Item = u64> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let [all, data] =
+        ["VmSize:", "VmData:"].map(|name| kilobytes_of(&status, name).unwrap_or_default());
+    let all = getrlimit(Resource::As).current.map(|limit| usable(limit, all.saturating_sub(data)));
+    let data = getrlimit(Resource::Data).current.map(|limit| usable(limit, 0));
+    all.into_iter().chain(data)
+}
+
+/// What memory there is within a limit of addresses: a third of what the process's code and tables leave.
+/// The allocator reserves addresses in large pieces, keeps those that have become free, and finds no room
+/// in them for what is larger.
+fn usable(addresses: u64, others: u64) -> u64 {
+    addresses.saturating_sub(others) / ADDRESSES
+}
+
+/// A line such as `MemTotal:  24737844 kB`, in bytes.
+fn kilobytes_of(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
 }
@@ -77,9 +101,15 @@ mod tests {
     #[test]
     fn the_machine_tells_its_memory() {
         let text = "MemTotal:       24737844 kB\nMemFree:         3137144 kB\n";
-        assert_eq!(total_of(text), Some(24_737_844 * 1024));
-        assert_eq!(total_of("MemFree: 1 kB\n"), None);
+        assert_eq!(kilobytes_of(text, "MemTotal:"), Some(24_737_844 * 1024));
+        assert_eq!(kilobytes_of("MemFree: 1 kB\n", "MemTotal:"), None);
         assert!(available() >= LEAST);
+    }
+
+    #[test]
+    fn a_third_of_the_addresses_is_for_data() {
+        assert_eq!(usable(4 << 30, 1 << 30), 1 << 30);
+        assert_eq!(usable(1 << 20, 1 << 30), 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! its memory is within its budget. Each attack says besides what the limit has done to it: an attack
 //! that nothing stops proves nothing.
 
+mod limited;
 mod origins;
 mod tree;
 
