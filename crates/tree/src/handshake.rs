@@ -19,13 +19,13 @@ impl Server {
             if let Some(reason) = self.refuses_new(now, connection) {
                 return self.close(connection, reason);
             }
-            Some(self.open_session(now, &request))
+            Ok(self.open_session(now, &request))
         } else {
             self.resume_session(now, &request)
         };
         match session {
-            Some(session) => self.welcome(connection, session, &request),
-            None => self.turn_away(connection, &request),
+            Ok(session) => self.welcome(connection, session, &request),
+            Err(reason) => self.turn_away(connection, &request, reason),
         }
     }
 
@@ -75,11 +75,15 @@ impl Server {
 
     /// The password is checked before anything else happens: knowing a session's id, which every
     /// stat of an ephemeral node shows, must not be enough to cut off its connection.
-    fn resume_session(&mut self, now: Now, request: &ConnectRequest) -> Option<SessionId> {
+    fn resume_session(
+        &mut self,
+        now: Now,
+        request: &ConnectRequest,
+    ) -> Result<SessionId, CloseReason> {
         let id = request.session_id;
-        let session = self.sessions.get(id)?;
+        let session = self.sessions.get(id).ok_or(CloseReason::SessionExpired)?;
         if !session.has_password(&request.password) {
-            return None;
+            return Err(CloseReason::WrongPassword { session: id });
         }
         if let Some(older) = session.connection {
             self.close(older, CloseReason::Reconnected);
@@ -87,7 +91,7 @@ impl Server {
         let timeout = self.negotiate(request);
         self.sessions.set_timeout(id, timeout);
         self.sessions.hear_from(now.monotonic, id);
-        Some(id)
+        Ok(id)
     }
 
     fn negotiate(&mut self, request: &ConnectRequest) -> Duration {
@@ -114,10 +118,16 @@ impl Server {
         self.outbox.frame(connection, |out| response.encode(out));
     }
 
-    fn turn_away(&mut self, connection: ConnectionId, request: &ConnectRequest) {
+    /// The answer does not say for which reason: that a session is alive is not for everyone.
+    fn turn_away(
+        &mut self,
+        connection: ConnectionId,
+        request: &ConnectRequest,
+        reason: CloseReason,
+    ) {
         let response = ConnectResponse::expired(request.read_only.map(|_| false));
         self.outbox.frame(connection, |out| response.encode(out));
-        self.close(connection, CloseReason::SessionExpired);
+        self.close(connection, reason);
     }
 }
 

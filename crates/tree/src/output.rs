@@ -1,7 +1,7 @@
 //! Output: effects on connections, which are frames to send and closes.
 
 use bytes::Bytes;
-use lockkeeper_wire::{DecodeError, Zxid};
+use lockkeeper_wire::{DecodeError, SessionId, Zxid};
 
 /// The caller's name for one transport connection; never reused while the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,10 +27,16 @@ pub enum CloseReason {
     /// The client closed its session.
     #[error("the client closed its session")]
     SessionClosed,
-    /// The session expired, or the client came back with one that is over or whose password is
-    /// wrong.
-    #[error("the session is over: it expired, was closed, or its password is wrong")]
+    /// The session expired, or the client came back with one that is over.
+    #[error("the session is over: it expired, or was closed")]
     SessionExpired,
+    /// The client came back with a session that is alive, and not with its password. It gets the same answer
+    /// as after [`CloseReason::SessionExpired`].
+    #[error("refused a client that showed a wrong password for the session {session}")]
+    WrongPassword {
+        /// The session, which goes on.
+        session: SessionId,
+    },
     /// The server stops; its sessions may live on at the next one.
     #[error("the server stops")]
     Stopping,
@@ -143,6 +149,7 @@ impl CloseReason {
             | Self::Reconnected
             | Self::Stopping
             | Self::Quiet { .. } => None,
+            Self::WrongPassword { .. } => Some("session password"),
             Self::ClientAhead { .. } => Some("client ahead"),
             Self::TooManySessions { .. } => Some("sessions"),
             Self::TooManyWatches { .. } => Some("watches of a session"),

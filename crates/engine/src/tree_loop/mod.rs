@@ -495,11 +495,13 @@ impl TreeLoop {
 }
 
 fn is_auth_failure(output: &Output) -> bool {
-    use CloseReason::{AuthFailed, IdentitiesTooLong, TooManyIdentities};
-    let is_one = |reason: &CloseReason| {
-        matches!(reason, AuthFailed | TooManyIdentities { .. } | IdentitiesTooLong { .. })
-    };
-    matches!(output, Output::Close(reason) if is_one(reason))
+    use CloseReason::{AuthFailed, IdentitiesTooLong, TooManyIdentities, WrongPassword};
+    matches!(
+        output,
+        Output::Close(
+            AuthFailed | TooManyIdentities { .. } | IdentitiesTooLong { .. } | WrongPassword { .. }
+        )
+    )
 }
 
 #[cfg(test)]

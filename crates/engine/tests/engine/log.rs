@@ -7,14 +7,16 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lockkeeper_engine::{Engine, Zxid};
 use lockkeeper_wire::{
-    ConnectRequest, CreateMode, Record as _, Request, SetWatchesRequest, write_frame,
+    ConnectRequest, CreateMode, PASSWORD_LEN, Record as _, Request, SetWatchesRequest, write_frame,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::client::{Client, LONG, auth, checks, children, eventually, exists, get_data, word};
+use crate::client::{
+    Client, LONG, Ticket, auth, checks, children, eventually, exists, get_data, number, word,
+};
 
 /// Keeps the lines from warnings up.
 #[derive(Clone, Debug, Default)]
@@ -218,6 +220,22 @@ async fn f7_slow_clients_have_one_line_in_five_seconds() {
     let most = 1 + since.elapsed().as_secs() as usize / 5;
     let lines = log.lines_with("dropped a slow client");
     assert!((1..=most).contains(&lines), "{lines} lines");
+}
+
+/// 25,000 guesses of a session's password were not in the log. Seen to fail that way.
+#[tokio::test]
+async fn n45_guesses_of_a_sessions_password_are_logged_and_counted() {
+    let (log, _here) = Log::here();
+    let engine = Engine::builder().four_letter_word("mntr").start().await.unwrap();
+    let holder = Client::connect(&engine, LONG);
+    for guess in 0..20 {
+        let password = Bytes::from(vec![guess; PASSWORD_LEN]);
+        let (_, answer) = Client::resume(&engine, &Ticket { password, ..holder.ticket() }, LONG);
+        assert_eq!(answer.timeout_ms, 0);
+    }
+    eventually("all are counted", || number(&engine, "auth_failed_count") == 20);
+    assert_eq!(log.lines_with("a wrong password for the session"), 1);
+    assert_eq!(log.lines_with("peer=127.0.0.1:"), 1, "it says who it was");
 }
 
 /// Kinds of ends that were added later shared one line in the log: the first of them held the others back

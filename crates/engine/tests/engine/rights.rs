@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use lockkeeper_engine::{Engine, SessionId};
-use lockkeeper_wire::{CreateMode, CreateRequest, PASSWORD_LEN, Permissions, Request, Response};
+use lockkeeper_wire::{
+    Acl, CreateMode, CreateRequest, PASSWORD_LEN, Permissions, Request, Response, SetAclRequest,
+};
 
 use crate::client::{Client, LONG, Ticket, auth, create_with, exists, get_data, persistent};
 
@@ -53,7 +55,7 @@ async fn the_super_user_reads_what_nobody_may_read() {
     let builder = Engine::builder().super_digest("super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     let engine = builder.start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
-    let acl = lockkeeper_wire::Acl::world(Permissions(0)).into();
+    let acl = Acl::world(Permissions(0)).into();
     client.call(Request::Create(CreateRequest { acl, ..persistent("/closed") })).unwrap();
     client.call(auth("digest", "super:wrong")).unwrap();
     assert_eq!(client.call(get_data("/closed")), Err(-102));
@@ -81,4 +83,22 @@ async fn quotas_hold_where_they_are_enforced() {
     let engine = builder.start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
     assert_eq!(client.create("/app/b", CreateMode::Persistent), Err(-125));
+}
+
+/// Whoever may create nodes below `/zookeeper/quota` may keep everyone from creating contenders. A list there
+/// keeps strangers out, as `docs/access.md` says.
+#[tokio::test]
+async fn a_list_keeps_strangers_from_setting_quotas() {
+    let engine = Engine::builder().enforce_quotas().start().await.unwrap();
+    let mut owner = Client::connect(&engine, LONG);
+    let mut stranger = Client::connect(&engine, LONG);
+    let quota = "/zookeeper/quota";
+    stranger.create(&format!("{quota}/before"), CreateMode::Persistent).unwrap();
+
+    owner.call(auth("digest", "ann:secret")).unwrap();
+    let acl = [Acl::world(Permissions::READ), Acl::creator_all()].concat().into();
+    let request = SetAclRequest { path: quota.to_owned(), acl, version: -1 };
+    owner.call(Request::SetAcl(request)).unwrap();
+    assert_eq!(stranger.create(&format!("{quota}/locks"), CreateMode::Persistent), Err(-102));
+    owner.create(&format!("{quota}/locks"), CreateMode::Persistent).unwrap();
 }
