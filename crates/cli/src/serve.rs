@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use lockkeeper_engine::{
     Builder, ClientCertificates, Durability, Engine, EngineError, Spin, StartError,
 };
@@ -74,6 +75,11 @@ pub(crate) struct Options {
     /// /readyz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     metrics: Option<SocketAddr>,
+
+    /// Answer monitors that ask for http://NAME too. On a loopback address, only localhost and IP
+    /// addresses are answered without this, so that no web page can read the metrics. Repeatable
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    allow_host: Vec<String>,
 
     /// Answer these of ZooKeeper's four-letter words too, such as mntr,stat, or * for all of them
     /// [default: srvr, ruok and isro]
@@ -282,6 +288,7 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
         builder = builder.super_digest(digest);
     }
 
+    builder = options.allow_host.into_iter().fold(builder, Builder::allow_host);
     let words = options.four_letter_words.into_iter();
     Ok((words.fold(builder, Builder::four_letter_word), tls_files))
 }

@@ -5,13 +5,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use httparse::{EMPTY_HEADER, Request, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::admin::prometheus;
+use crate::admin::{host, prometheus};
 use crate::connection::budget::Pressure;
+use crate::settings::builder::is_loopback;
 use crate::shared::Shared;
 use crate::sockets::pace::Pace;
 
@@ -27,6 +29,8 @@ const GRACE: Duration = Duration::from_millis(50);
 const RATE: u32 = 4_000;
 /// The longest request, in bytes.
 const MAX_REQUEST: usize = 8 * 1024;
+/// The most header lines of a request. A browser sends twenty.
+const MAX_HEADERS: usize = 64;
 /// How long a request may take to arrive. Monitors send theirs in one packet.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// How long the answer may take to leave.
@@ -100,25 +104,55 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Reads up to the empty line; a body is neither expected nor read.
-async fn read_request(stream: &mut TcpStream) -> io::Result<String> {
+async fn read_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < MAX_REQUEST {
         if stream.read_buf(&mut request).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    Ok(String::from_utf8_lossy(&request).into_owned())
+    Ok(request)
 }
 
-async fn respond(request: &str, shared: &Shared) -> String {
-    let mut words = request.lines().next().unwrap_or_default().split(' ');
-    let (method, target) = (words.next(), words.next().unwrap_or_default());
+async fn respond(bytes: &[u8], shared: &Shared) -> String {
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut request = Request::new(&mut headers);
+    if !matches!(request.parse(bytes), Ok(Status::Complete(_))) {
+        return Response::text("400 Bad Request", "this is not a request of HTTP/1.1").encode();
+    }
+    if let Err(refusal) = check_host(&request, shared) {
+        return refusal.encode();
+    }
+
+    let target = request.path.unwrap_or_default();
     let path = target.split('?').next().unwrap_or_default();
-    match method {
+    match request.method {
         Some("GET") => find(path, shared).await.encode(),
         Some("HEAD") => find(path, shared).await.encode_head(),
         _ => Response::text("405 Method Not Allowed", "only GET and HEAD are answered").encode(),
     }
+}
+
+/// Whether the request is meant for this server. A page in a browser on this machine may have its own name
+/// resolve to the loopback address, and would then read the answers as if they were its own (DNS
+/// rebinding); the header still has that name.
+fn check_host(request: &Request<'_, '_>, shared: &Shared) -> Result<(), Response> {
+    let is_host = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("host");
+    let mut hosts = request.headers.iter().filter(is_host).map(|header| header.value);
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host,
+        (None, None) if request.version == Some(0) => return Ok(()),
+        _ => return Err(Response::text("400 Bad Request", "one Host header is needed")),
+    };
+
+    let names = &shared.plan.metrics_hosts;
+    let is_loopback = shared.addresses.metrics.is_some_and(|address| is_loopback(&address));
+    if (is_loopback || !names.is_empty()) && !host::is_allowed(host, names) {
+        let why = "this name is not one of the server's: use its address, or allow the name \
+                   (serve --allow-host NAME)";
+        return Err(Response::text("421 Misdirected Request", why));
+    }
+    Ok(())
 }
 
 async fn find(path: &str, shared: &Shared) -> Response {

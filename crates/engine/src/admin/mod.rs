@@ -1,5 +1,6 @@
 //! What operators see of a running engine: four-letter words, metrics, health.
 
 pub(crate) mod four_letter;
+mod host;
 pub(crate) mod http;
 mod prometheus;

@@ -185,6 +185,17 @@ impl Builder {
         self
     }
 
+    /// Answers HTTP requests for a host of this name too, with any port; may be called several times.
+    ///
+    /// On a loopback address, a request whose `Host` is neither `localhost`, nor an IP address, nor one of
+    /// these names is refused with the status 421: a web page that is open in a browser of this machine
+    /// could read the metrics otherwise, under a name of its own. On other addresses every name is
+    /// answered, unless names are listed here.
+    pub fn allow_host(mut self, name: impl Into<String>) -> Self {
+        self.plan.metrics_hosts.push(name.into());
+        self
+    }
+
     /// Does this when the engine comes to rest after a load (more than 200 requests, changes and
     /// ends of connections within 2 s), on the thread that owns the tree: 2 to 5 s after the load,
     /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an
@@ -249,7 +260,7 @@ impl Builder {
     }
 }
 
-fn is_loopback(address: &SocketAddr) -> bool {
+pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 

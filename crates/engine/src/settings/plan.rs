@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
     pub(crate) metrics_address: Option<SocketAddr>,
+    /// The names under which monitors may ask, besides `localhost`.
+    pub(crate) metrics_hosts: Vec<String>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) durability: Durability,
     pub(crate) quiet_time: Option<Duration>,

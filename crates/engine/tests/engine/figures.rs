@@ -76,7 +76,7 @@ pub(crate) struct Page(String);
 
 impl Page {
     pub(crate) fn of(engine: &Engine) -> Self {
-        Self(http(engine, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))
+        Self(http(engine, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
     pub(crate) fn value(&self, name: &str) -> f64 {

@@ -19,7 +19,7 @@ fn monitored() -> Builder {
 
 /// The status and the text at a path.
 fn probe(engine: &Engine, path: &str) -> (u16, String) {
-    let answer = http(engine, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let answer = http(engine, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, body.to_owned())
@@ -96,12 +96,60 @@ async fn an_engine_whose_disk_hangs_is_alive_and_not_ready() {
 #[tokio::test]
 async fn head_gets_what_get_does_without_the_body() {
     let engine = monitored().start().await.unwrap();
-    let head = http(&engine, "HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
-    let get = http(&engine, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    let head = http(&engine, "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let get = http(&engine, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(head, get.strip_suffix("alive\n").unwrap());
     assert!(head.contains("Content-Length: 6\r\n"), "{head}");
-    assert!(http(&engine, "HEAD /no HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    assert!(http(&engine, "PUT /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    assert!(http(&engine, "HEAD /no HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(http(&engine, "PUT /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 405"));
+}
+
+/// Symptom: a web page in a browser of this machine could read the metrics from the loopback address, under
+/// a name of its own that it had resolve to 127.0.0.1. Seen to fail without `check_host`.
+#[tokio::test]
+async fn k38_a_loopback_address_answers_no_foreign_host() {
+    let engine = monitored().allow_host("Monitor.example").start().await.unwrap();
+    let port = engine.metrics_addr().unwrap().port();
+    let status = |head: &str| {
+        let answer = http(&engine, &format!("GET {head}\r\n\r\n"));
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    for path in ["/", "/metrics", "/healthz", "/readyz", "/none"] {
+        let of = |host: &str| status(&format!("{path} HTTP/1.1\r\nHost: {host}"));
+        for host in ["attacker.example", &format!("attacker.example:{port}"), ""] {
+            assert_eq!(of(host), "421", "{path} {host}");
+        }
+        let found = if path == "/none" { "404" } else { "200" };
+        for host in ["LOCALHOST", "localhost.", "127.0.0.1", "[::1]", "monitor.EXAMPLE."] {
+            assert_eq!(of(host), found, "{path} {host}");
+            assert_eq!(of(&format!("{host}:{port}")), found, "{path} {host}");
+        }
+    }
+
+    // HTTP/1.1 has one Host, and a server cannot tell which of two is meant.
+    assert_eq!(status("/metrics HTTP/1.1"), "400");
+    assert_eq!(status("/metrics HTTP/1.1\r\nHost: localhost\r\nhost: attacker.example"), "400");
+    assert_eq!(status("/metrics HTTP/1.0"), "200");
+    assert_eq!(status("/metrics HTTP/1.0\r\nHost: attacker.example"), "421");
+}
+
+#[tokio::test]
+async fn an_address_of_a_network_answers_any_host_unless_hosts_are_listed() {
+    let everywhere =
+        || Engine::builder().metrics_address("0.0.0.0:0".parse().unwrap()).allow_plaintext();
+    let status = |engine: &Engine, host: &str| {
+        let port = engine.metrics_addr().unwrap().port();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let open = everywhere().start().await.unwrap();
+    assert_eq!(status(&open, "zk1.example:7000"), "200");
+    let listed = everywhere().allow_host("zk1.example").start().await.unwrap();
+    assert_eq!(status(&listed, "zk1.example:7000"), "200");
+    assert_eq!(status(&listed, "zk2.example:7000"), "421");
 }
 
 /// Keeps as many connections open that never finish their request, until it is told to stop. Tells
