@@ -165,6 +165,42 @@ async fn zookeepers_own_configuration_is_read() -> Result<()> {
     Ok(())
 }
 
+/// A file like those that kazoo's own test harness writes, without its secure port: stores of Java, and a SASL
+/// provider, which identifies clients and refuses none. Symptom: its line was refused (78).
+///
+/// Seen to fail without `Provider::WithoutEffect`.
+#[tokio::test]
+async fn k39_a_sasl_provider_and_stores_without_a_secure_port_are_named_and_served() -> Result<()> {
+    let home = Home::new()?;
+    let text = "\ntickTime=2000\ndataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\n\
+                maxClientCnxns=0\nadmin.serverPort=20004\n\
+                serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                ssl.keyStore.location=keystore.jks\nssl.keyStore.password=a\n\
+                ssl.trustStore.location=truststore.jks\nssl.trustStore.password=a\n";
+    fs::write(home.folder().join("zoo.cfg"), text)?;
+    let (server, address) = served(&home, "harness", "--config zoo.cfg").await?;
+    let log = server.stderr();
+    for part in [
+        "line 9: authProvider.1 (SASL) has no effect",
+        "line 10: ssl.keyStore.location",
+        "line 12: ssl.trustStore.location",
+        "line 8: serverCnxnFactory has no effect",
+    ] {
+        assert!(log.contains(part), "{part:?} is not in {log}");
+    }
+    home.runs(&format!("--connect {address} l"), "true")?.is_fine();
+
+    for more in [
+        "sessionRequireClientSASLAuth=true",
+        "enforce.auth.enabled=true\nenforce.auth.schemes=sasl",
+    ] {
+        fs::write(home.folder().join("zoo.cfg"), format!("{text}{more}\n"))?;
+        home.ends("serve --config zoo.cfg")?.complains(78, &["line 14", "would let in"]);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_wrong_configuration_is_told_with_its_line() -> Result<()> {
     let home = Home::new()?;

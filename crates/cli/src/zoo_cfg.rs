@@ -192,8 +192,13 @@ impl ZooCfg {
             }
             "metricsProvider.httpHost" => self.metrics.host = Some(host(key, value)?),
             "metricsProvider.httpPort" => self.metrics.port = Some(parse(key, value)?),
-            provider if provider.starts_with("authProvider.") => known_provider(key, value)?,
-            "enforce.auth.enabled" | "sessionRequireClientSASLAuth" if value == "false" => {}
+            provider if provider.starts_with("authProvider.") => {
+                if known_provider(key, value)? == Provider::WithoutEffect {
+                    self.ignored.push((number, format!("{key} (SASL)")));
+                }
+            }
+            "enforce.auth.enabled" | "sessionRequireClientSASLAuth"
+                if value.eq_ignore_ascii_case("false") => {}
             "enforce.auth.enabled" | "sessionRequireClientSASLAuth" | "requireClientAuthScheme" => {
                 return Err(format!("{key}: the engine would let in whom this keeps out"));
             }
@@ -451,11 +456,21 @@ fn is_key(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_part)
 }
 
-/// The engine has these providers, whether they are named or not.
-fn known_provider(key: &str, class: &str) -> Result<(), String> {
+/// What `authProvider.*` means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Provider {
+    /// The engine has it, whether it is named or not.
+    Present,
+    /// It identifies clients and refuses none: what would is `sessionRequireClientSASLAuth`, or
+    /// `enforce.auth.enabled`.
+    WithoutEffect,
+}
+
+fn known_provider(key: &str, class: &str) -> Result<Provider, String> {
     let name = class.strip_prefix("org.apache.zookeeper.server.auth.");
     match name.and_then(|name| name.strip_suffix("AuthenticationProvider")) {
-        Some("Digest" | "IP" | "X509") => Ok(()),
+        Some("Digest" | "IP" | "X509") => Ok(Provider::Present),
+        Some("SASL") => Ok(Provider::WithoutEffect),
         _ => Err(format!("{key}: the engine has the schemes digest, ip and x509 only")),
     }
 }
@@ -654,6 +669,8 @@ mod tests {
             ("clientPort=70000", "clientPort: this is not a number"),
             ("authProvider.1=org.example.Own", "authProvider.1: the engine has"),
             ("sessionRequireClientSASLAuth=true", "would let in"),
+            ("enforce.auth.enabled=TRUE", "would let in"),
+            ("requireClientAuthScheme=sasl", "would let in"),
             ("dataDir=", "dataDir is empty"),
             ("=x", "is not a setting"),
             ("two words=1", "is not a setting"),
