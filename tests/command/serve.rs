@@ -153,13 +153,17 @@ fn others_reach_it_only_when_asked_for() -> Result<()> {
 async fn zookeepers_own_configuration_is_read() -> Result<()> {
     let home = Home::new()?;
     let text = "tickTime=200\ninitLimit=5\ndataDir=zk\nclientPort=0\nclientPortAddress=127.0.0.1\n\
-                maxSessionTimeout=60000\nserver.1=a:1:2\n";
+                maxSessionTimeout=60000\nserver.1=a:1:2\n4lw.commands.whitelist=mntr,dbug\n";
     fs::write(home.folder().join("zoo.cfg"), text)?;
     let (server, address) = served(&home, "configured", "--config zoo.cfg").await?;
     let log = server.stderr();
-    for part in ["line 2: initLimit has no effect", "line 7: server.1 has no effect"] {
+    for part in
+        ["line 2: initLimit has no effect", "line 7: server.1 has no effect", "word \"dbug\""]
+    {
         assert!(log.contains(part), "{log}");
     }
+    assert!(talk(&address, "mntr")?.contains("zk_version"));
+    assert!(talk(&address, "ruok")?.contains("whitelist"), "the file does not list it");
     assert!(home.folder().join("zk/FORMAT").is_file());
     home.runs(&format!("--connect {address} --session-timeout 30s l"), "true")?.is_fine();
     Ok(())
@@ -315,13 +319,13 @@ async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
     for part in [
         "line 4: ssl.keyStore.location (no PEM file) has no effect",
         "line 5: ssl.keyStore.password has no effect",
-        "line 6: stmk in the whitelist has no effect",
         "line 7: autopurge.purgeInterval has no effect",
     ] {
         assert!(log.contains(part), "{part}: {log}");
     }
     assert!(!log.contains("secret"), "{log}");
     assert!(talk(&address, "stat")?.contains("Zookeeper version"));
+    assert_eq!(talk(&address, "stmk\0\0\0\0\0\0\0\x01")?, "1");
     fs::write(home.folder().join("zoo.cfg"), format!("{text}secureClientPort=0\n"))?;
     home.ends("serve --config zoo.cfg")?.complains(78, &["line 4", "keytool", "openssl pkcs12"]);
     Ok(())

@@ -34,7 +34,7 @@ pub(crate) struct ZooCfg {
     max_frame: Option<usize>,
     reap_interval: Option<Duration>,
     unused_container: Option<Duration>,
-    words: Vec<String>,
+    words: Option<String>,
     super_digest: Option<String>,
     ttl_nodes: bool,
     enforce_quotas: bool,
@@ -183,7 +183,7 @@ impl ZooCfg {
             "znode.container.maxNeverUsedIntervalMs" => {
                 self.unused_container = milliseconds(key, value)?.filter(|limit| !limit.is_zero());
             }
-            "4lw.commands.whitelist" => self.words(number, value),
+            "4lw.commands.whitelist" => self.words = Some(value.to_owned()),
             "extendedTypesEnabled" => self.ttl_nodes = truth(key, value)?,
             "enforceQuota" => self.enforce_quotas = truth(key, value)?,
             "DigestAuthenticationProvider.superDigest" => self.super_digest = Some(value.into()),
@@ -211,17 +211,6 @@ impl ZooCfg {
             }
         }
         Ok(())
-    }
-
-    /// Those of ZooKeeper's words that have a meaning here.
-    fn words(&mut self, number: usize, list: &str) {
-        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            match word {
-                // They read and set what Java's server writes to its log.
-                "gtmk" | "stmk" => self.ignored.push((number, format!("{word} in the whitelist"))),
-                word => self.words.push(word.to_owned()),
-            }
-        }
     }
 
     /// Where to listen, if the file says so. ZooKeeper listens everywhere if no address is given.
@@ -308,7 +297,7 @@ impl ZooCfg {
 
     /// Adds what only the file can say.
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
-        let builder = builder
+        builder
             .with(self.min_session_timeout, Builder::min_session_timeout)
             .with(self.max_session_timeout, Builder::max_session_timeout)
             .with(self.max_client_connections.map(limit), Builder::max_connections_per_address)
@@ -320,8 +309,8 @@ impl ZooCfg {
             .with(self.metrics.address(), Builder::metrics_address)
             .with_if(self.ttl_nodes, Builder::allow_ttl_nodes)
             .with_if(self.enforce_quotas, Builder::enforce_quotas)
-            .with(self.max_frame, Builder::max_frame);
-        self.words.iter().fold(builder, Builder::four_letter_word)
+            .with(self.max_frame, Builder::max_frame)
+            .with(self.words.as_deref(), Builder::four_letter_whitelist)
     }
 }
 
@@ -545,13 +534,12 @@ mod tests {
                     org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
                     metricsProvider.httpPort=7001\nadmin.enableServer=false\n";
         let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
-        assert_eq!(cfg.words, ["stat", "mntr"]);
+        assert_eq!(cfg.words.as_deref(), Some("stat, mntr,stmk"));
         assert!(cfg.ttl_nodes && cfg.enforce_quotas && cfg.super_digest.is_some());
         let metrics = Metrics { wanted: true, host: None, port: Some(7001) };
         assert_eq!((cfg.metrics, cfg.max_connections), (metrics, Some(0)));
         assert_eq!(cfg.backlog, Some(200));
-        let ignored = [(3, "stmk in the whitelist"), (9, "admin.enableServer")];
-        assert_eq!(cfg.ignored, ignored.map(|(line, key)| (line, key.to_owned())));
+        assert_eq!(cfg.ignored, [(9, "admin.enableServer".to_owned())]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::ConnectionId;
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) log_limiter: Arc<LogLimiter>,
     /// How many connections there have been.
     pub(crate) connections: AtomicU64,
+    /// What `stmk` has set.
+    pub(crate) trace_mask: AtomicI64,
     /// When a four-letter word may list something next.
     pub(crate) next_listing: Arc<tokio::sync::Mutex<tokio::time::Instant>>,
 }

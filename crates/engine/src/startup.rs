@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::{Resource, Server};
@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::admin::four_letter::DEFAULT_TRACE_MASK;
 use crate::admin::http;
 use crate::clock;
 use crate::commit::{self, Pipeline};
@@ -171,6 +172,7 @@ impl Running {
             memory: Arc::default(),
             log_limiter: Arc::default(),
             connections: AtomicU64::new(0),
+            trace_mask: AtomicI64::new(DEFAULT_TRACE_MASK),
             next_listing: Arc::new(tokio::sync::Mutex::new(tokio::time::Instant::now())),
             plan,
         });

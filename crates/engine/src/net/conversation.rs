@@ -78,7 +78,8 @@ impl Ended {
 /// How a connection begins.
 enum Opening {
     Handshake(Bytes),
-    Word([u8; 4]),
+    /// A four-letter word, and what follows it if the word takes something.
+    Word([u8; 4], i64),
     /// The hello of a client that wants TLS, where there is none.
     Tls,
 }
@@ -110,7 +111,9 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
     let mut reader = Reader::new(opened.incoming);
     let ended = match in_time(until, reader.opening()).await {
         Ok(Opening::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
-        Ok(Opening::Word(word)) => answer_word(&shared, &connection, word, until).await,
+        Ok(Opening::Word(word, mask)) => {
+            answer_word(&shared, &connection, (word, mask), until).await
+        }
         Ok(Opening::Tls) => refuse_tls(&shared, &connection).await,
         Err(ended) => Err(ended),
     };
@@ -160,10 +163,10 @@ async fn in_time<T>(
 async fn answer_word(
     shared: &Shared,
     connection: &Connection,
-    word: [u8; 4],
+    (word, mask): ([u8; 4], i64),
     until: (Instant, Duration),
 ) -> Result<(), Ended> {
-    let answer = async { Ok(four_letter::answer(word, shared).await) };
+    let answer = async { Ok(four_letter::answer(word, mask, connection.peer, shared).await) };
     let Some(answer) = in_time(until, answer).await.map_err(|_| Ended::NoAnswer(until.1))? else {
         let word = String::from_utf8_lossy(&word).into_owned();
         let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
@@ -446,7 +449,13 @@ impl Reader {
             if let Some(word) = self.buffer.first_chunk::<4>().copied()
                 && word.iter().all(u8::is_ascii_alphabetic)
             {
-                return Ok(Opening::Word(word));
+                match self.argument(word) {
+                    Some(mask) => return Ok(Opening::Word(word, mask)),
+                    None => {
+                        self.fill().await?;
+                        continue;
+                    }
+                }
             }
 
             // As a length it would be far over the limit.
@@ -459,6 +468,14 @@ impl Reader {
             }
             self.fill().await?;
         }
+    }
+
+    /// What follows a word: a mask behind `stmk`, and nothing behind the others. `None` if it has not arrived.
+    fn argument(&self, word: [u8; 4]) -> Option<i64> {
+        if word != *b"stmk" {
+            return Some(0);
+        }
+        self.buffer.get(word.len()..)?.first_chunk().map(|bytes| i64::from_be_bytes(*bytes))
     }
 
     /// Reads on for a moment and throws it away: closing a socket with unread bytes would make the

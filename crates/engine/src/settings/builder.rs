@@ -28,6 +28,7 @@ pub struct Builder {
     max_session_timeout: Option<Duration>,
     super_digest: Option<Secret>,
     words: Vec<String>,
+    whitelist: Option<String>,
 }
 
 /// A text that no log may show.
@@ -176,6 +177,14 @@ impl Builder {
         self
     }
 
+    /// Answers only `srvr` and the words of this list: ZooKeeper's `4lw.commands.whitelist`, with commas
+    /// between the words, or `*`. Words that there are not are named in the log, and have no effect. Those of
+    /// [`four_letter_word`](Builder::four_letter_word) are answered too.
+    pub fn four_letter_whitelist(mut self, list: impl Into<String>) -> Self {
+        self.whitelist = Some(list.into());
+        self
+    }
+
     /// Serves the metrics in Prometheus' format at `http://<address>/metrics`, and beside them whether
     /// the engine is alive at `/healthz`, and whether a client would get a session at `/readyz`. Anyone
     /// who reaches the address can read them, so one that other machines reach needs
@@ -218,6 +227,9 @@ impl Builder {
         self.check_timeouts()?;
         if let Some(Secret(digest)) = &self.super_digest {
             self.plan.config.super_digest = Some(digest.parse()?);
+        }
+        if let Some(list) = &self.whitelist {
+            self.plan.four_letter_words.allow_only(list);
         }
         for word in &self.words {
             self.plan

@@ -1,17 +1,21 @@
 //! Which four-letter words there are, and which of them are answered.
 
 /// All that there are.
-pub(crate) const KNOWN: [&str; 16] = [
-    "conf", "cons", "crst", "dirs", "dump", "envi", "hash", "isro", "mntr", "ruok", "srst", "srvr",
-    "stat", "wchc", "wchp", "wchs",
+pub(crate) const KNOWN: [&str; 18] = [
+    "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok", "srst",
+    "srvr", "stat", "stmk", "wchc", "wchp", "wchs",
 ];
 /// Harmless in the hands of any client that reaches the engine.
-const ALWAYS: [&str; 3] = ["isro", "ruok", "srvr"];
+const HARMLESS: [&str; 3] = ["isro", "ruok", "srvr"];
+/// What a whitelist need not list, as in ZooKeeper, whose own scripts ask for it.
+const ALWAYS: &str = "srvr";
 
 /// The words that are answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FourLetterWords {
     listed: Vec<&'static str>,
+    /// Whether the harmless words need to be listed too.
+    listed_only: bool,
 }
 
 impl FourLetterWords {
@@ -25,8 +29,22 @@ impl FourLetterWords {
         Ok(())
     }
 
+    /// Answers only the words of a list in ZooKeeper's form, which ignores those that there are not.
+    pub(crate) fn allow_only(&mut self, list: &str) {
+        self.listed_only = true;
+        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if let Err(word) = self.allow(word) {
+                tracing::warn!(
+                    "there is no four-letter word {word:?}: its place in the list has no effect"
+                );
+            }
+        }
+    }
+
     pub(crate) fn allows(&self, word: &str) -> bool {
-        ALWAYS.contains(&word) || self.listed.contains(&word)
+        word == ALWAYS
+            || self.listed.contains(&word)
+            || !self.listed_only && HARMLESS.contains(&word)
     }
 }
 
@@ -42,6 +60,21 @@ mod tests {
         assert!(words.allows("mntr") && !words.allows("wchc"));
         assert_eq!(words.allow("kill"), Err("kill".to_owned()));
         words.allow("*").unwrap();
+        assert!(KNOWN.iter().all(|word| words.allows(word)));
+    }
+
+    /// Symptom: `ruok` and `isro` were answered although ZooKeeper's list left them out, and a word of it that
+    /// there is not ended the start.
+    #[test]
+    fn k40_a_whitelist_is_all_that_is_answered_and_may_have_unknown_words() {
+        let mut words = FourLetterWords::default();
+        words.allow_only(" mntr, kill ,,isro");
+        for (word, is_allowed) in
+            [("srvr", true), ("mntr", true), ("isro", true), ("ruok", false), ("stat", false)]
+        {
+            assert_eq!(words.allows(word), is_allowed, "{word}");
+        }
+        words.allow_only("*");
         assert!(KNOWN.iter().all(|word| words.allows(word)));
     }
 }

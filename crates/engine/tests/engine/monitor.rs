@@ -30,6 +30,45 @@ fn talkative() -> Builder {
     Engine::builder().four_letter_word("*")
 }
 
+/// Symptom: without clients `cons` was empty, and `gtmk` and `stmk` answered nothing. ZooKeeper lists the
+/// connection that asks, and keeps the mask.
+#[tokio::test]
+async fn k40_cons_lists_whoever_asks_and_the_trace_mask_is_kept() {
+    let engine = talkative().start().await.unwrap();
+    let cons = word(&engine, "cons");
+    let (asker, rest) = cons.split_once('[').unwrap();
+    assert!(asker.starts_with(" /127.0.0.1:"), "{cons}");
+    assert_eq!(rest, "0](queued=0,recved=1,sent=0)\n\n");
+    let stat = word(&engine, "stat");
+    assert!(
+        stat.contains("Clients:\n /127.0.0.1:") && stat.contains("recved=1,sent=0)\n\n"),
+        "{stat}"
+    );
+
+    assert_eq!(word(&engine, "gtmk"), "306");
+    let mut client = Client::raw(&engine);
+    client.send_bytes(b"stmk\0\0\0\0");
+    client.send_bytes(b"\0\0\0\x12");
+    assert_eq!(client.rest(), b"18");
+    assert_eq!(word(&engine, "gtmk"), "18");
+    let mut short = Client::raw(&engine);
+    short.send_bytes(b"stmk\0");
+    short.half_close();
+    assert_eq!(short.rest(), b"");
+}
+
+#[tokio::test]
+async fn k40_a_whitelist_is_all_that_is_answered() {
+    let builder = Engine::builder().four_letter_whitelist("mntr, kill").four_letter_word("wchs");
+    let engine = builder.start().await.unwrap();
+    for answered in ["srvr", "mntr", "wchs"] {
+        assert!(!word(&engine, answered).contains("whitelist"), "{answered}");
+    }
+    for refused in ["ruok", "isro", "cons"] {
+        assert!(word(&engine, refused).contains("not in the whitelist"), "{refused}");
+    }
+}
+
 /// S8: anyone could keep a server busy with words that walk through all watches, or read in others
 /// who holds which locks. Without the question for permission in `four_letter::answer` both are open.
 #[tokio::test]
@@ -165,7 +204,11 @@ async fn k2_words_name_a_version_that_clients_can_read_and_the_server_itself() {
         let (like, itself) = version.split_once('-').unwrap();
         let numbers: Vec<u32> = like.split('.').map(|number| number.parse().unwrap()).collect();
         assert!(matches!(numbers[..], [3, 9, _]), "{name}: {version}");
+        let (itself, date) = itself.split_once(", built on ").expect("as clients look for it");
         assert!(itself.starts_with("lockkeeper-0."), "{name}: {version}");
+        // K41: go-zookeeper and Metricbeat read nothing of an answer without this.
+        let form = date.bytes().map(|b| if b.is_ascii_digit() { b'0' } else { b });
+        assert_eq!(form.collect::<Vec<_>>(), b"0000-00-00 00:00 UTC", "{name}: {version}");
     }
 }
 

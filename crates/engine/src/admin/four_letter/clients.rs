@@ -12,21 +12,23 @@ use lockkeeper_wire::SessionId;
 
 use crate::clock;
 use crate::connection::Connection;
+use crate::sockets::stream::Peer;
 use crate::tree_loop::TreeLoop;
 
 /// The clients of `stat`, without the summary of the server that follows them.
-pub(super) fn stat(tree: &TreeLoop) -> String {
+pub(super) fn stat(tree: &TreeLoop, asker: Peer) -> String {
     let mut text = super::server::version();
     text.push_str("Clients:\n");
     for connection in by_id(tree) {
         describe(&mut text, connection);
         text.push_str(")\n");
     }
+    describe_asker(&mut text, asker);
     text.push('\n');
     text
 }
 
-pub(super) fn cons(tree: &TreeLoop) -> String {
+pub(super) fn cons(tree: &TreeLoop, asker: Peer) -> String {
     let mut text = String::new();
     for connection in by_id(tree) {
         describe(&mut text, connection);
@@ -36,6 +38,7 @@ pub(super) fn cons(tree: &TreeLoop) -> String {
         }
         text.push_str(")\n");
     }
+    describe_asker(&mut text, asker);
     text.push('\n');
     text
 }
@@ -153,6 +156,11 @@ fn describe(text: &mut String, connection: &Connection) {
         " /{}[{reads}](queued=0,recved={},sent={}",
         connection.peer, traffic.received, traffic.sent
     );
+}
+
+/// The connection of whoever asks, which the tree does not know: tools look for it when there are no clients.
+fn describe_asker(text: &mut String, peer: Peer) {
+    let _ = writeln!(text, " /{peer}[0](queued=0,recved=1,sent=0)");
 }
 
 fn describe_session(

@@ -11,19 +11,30 @@ mod clients;
 mod monitor;
 mod server;
 
+use std::sync::atomic::Ordering;
+
 use tokio::time::{Instant, sleep_until};
 
 use crate::settings::four_letter::KNOWN;
 use crate::shared::Shared;
+use crate::sockets::stream::Peer;
 use crate::tree_loop::TreeLoop;
 
 pub(crate) use self::monitor::{Value, metrics};
 
+/// What ZooKeeper's `gtmk` answers before any `stmk`: clients, sessions, what is sent between servers, warnings.
+pub(crate) const DEFAULT_TRACE_MASK: i64 = 306;
+
 /// How long the pause after a listing is, in times that it took.
 const PAUSE: u32 = 9;
 
-/// The answer to a word; `None` if there is no such word.
-pub(crate) async fn answer(word: [u8; 4], shared: &Shared) -> Option<String> {
+/// The answer to a word of this peer; `None` if there is no such word. `mask` is what follows `stmk`.
+pub(crate) async fn answer(
+    word: [u8; 4],
+    mask: i64,
+    peer: Peer,
+    shared: &Shared,
+) -> Option<String> {
     let word = std::str::from_utf8(&word).ok().filter(|word| KNOWN.contains(word))?;
     if !shared.plan.four_letter_words.allows(word) {
         return Some(format!("{word} is not executed because it is not in the whitelist.\n"));
@@ -39,12 +50,20 @@ pub(crate) async fn answer(word: [u8; 4], shared: &Shared) -> Option<String> {
         // ZooKeeper's log of digests of the tree; this server does not compute any.
         "hash" => String::new(),
         "mntr" => monitor::mntr(shared),
+        // What ZooKeeper writes to its log at the level TRACE. Here it is kept, and has no effect.
+        "gtmk" => shared.trace_mask.load(Ordering::Relaxed).to_string(),
+        "stmk" => {
+            shared.trace_mask.store(mask, Ordering::Relaxed);
+            mask.to_string()
+        }
         "srst" => {
             shared.metrics.reset();
             "Server stats reset.\n".to_owned()
         }
-        "stat" => look(shared, clients::stat).await? + &server::summary(shared),
-        "cons" => look(shared, clients::cons).await?,
+        "stat" => {
+            look(shared, move |tree| clients::stat(tree, peer)).await? + &server::summary(shared)
+        }
+        "cons" => look(shared, move |tree| clients::cons(tree, peer)).await?,
         "crst" => look(shared, clients::crst).await?,
         "dump" => look(shared, clients::dump).await?,
         "wchs" => look(shared, clients::wchs).await?,
@@ -144,10 +163,11 @@ mod tests {
     #[tokio::test]
     async fn every_listed_word_has_an_answer() {
         let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
+        let peer = Peer::Unix;
         for word in KNOWN {
             let bytes = word.as_bytes().try_into().unwrap();
-            assert!(answer(bytes, &engine.shared).await.is_some(), "{word}");
+            assert!(answer(bytes, 0, peer, &engine.shared).await.is_some(), "{word}");
         }
-        assert_eq!(answer(*b"kill", &engine.shared).await, None);
+        assert_eq!(answer(*b"kill", 0, peer, &engine.shared).await, None);
     }
 }

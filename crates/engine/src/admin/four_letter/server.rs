@@ -17,11 +17,15 @@ pub(super) fn version() -> String {
     format!("Zookeeper version: {}\n", version_text())
 }
 
+/// When this version was released, in the form of ZooKeeper's date of a build, which clients look for behind
+/// the version. Changed with the version; a time of the build would make every build differ.
+const RELEASED: &str = "2026-11-27 00:00 UTC";
+
 /// The release of Apache ZooKeeper whose protocol and behaviour this server has, in the form in which
 /// clients look for one, and then what it really is.
 pub(super) fn version_text() -> String {
     const LIKE: &str = "3.9.4";
-    format!("{LIKE}-lockkeeper-{}", env!("CARGO_PKG_VERSION"))
+    format!("{LIKE}-lockkeeper-{}, built on {RELEASED}", env!("CARGO_PKG_VERSION"))
 }
 
 /// What `srvr` and `stat` have in common.
