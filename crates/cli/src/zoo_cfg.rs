@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lockkeeper_engine::files::read_regular_file;
-use lockkeeper_engine::{Builder, ClientCertificates};
+use lockkeeper_engine::{Builder, ClientCertificates, DigestAlgorithm, UnknownDigestAlgorithm};
 
 use crate::exit::{Exit, Failure};
 use crate::with::With;
@@ -33,9 +33,11 @@ pub(crate) struct ZooCfg {
     backlog: Option<u32>,
     max_frame: Option<usize>,
     reap_interval: Option<Duration>,
+    handshake_time: Option<Duration>,
     unused_container: Option<Duration>,
     words: Option<String>,
     super_digest: Option<String>,
+    digest_algorithm: Option<DigestAlgorithm>,
     ttl_nodes: bool,
     enforce_quotas: bool,
     metrics: Metrics,
@@ -111,6 +113,8 @@ impl ZooCfg {
 
     fn parse(name: &str, text: &str) -> Result<Self, Failure> {
         let mut cfg = Self { name: name.to_owned(), ..Self::default() };
+        // Editors on Windows put a byte order mark before the first line.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // Java takes a carriage return alone for the end of a line, too.
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         for (index, line) in text.lines().enumerate() {
@@ -179,6 +183,9 @@ impl ZooCfg {
                 self.backlog = parse::<i64>(key, value)?.try_into().ok().filter(|count| *count > 0);
             }
             "jute.maxbuffer" => self.max_frame = Some(bytes(key, value)?),
+            "nio.sessionlessCnxnTimeout" => {
+                self.handshake_time = Some(Duration::from_millis(parse(key, value)?));
+            }
             "znode.container.checkIntervalMs" => self.reap_interval = milliseconds(key, value)?,
             "znode.container.maxNeverUsedIntervalMs" => {
                 self.unused_container = milliseconds(key, value)?.filter(|limit| !limit.is_zero());
@@ -187,6 +194,11 @@ impl ZooCfg {
             "extendedTypesEnabled" => self.ttl_nodes = truth(key, value)?,
             "enforceQuota" => self.enforce_quotas = truth(key, value)?,
             "DigestAuthenticationProvider.superDigest" => self.super_digest = Some(value.into()),
+            "DigestAuthenticationProvider.digestAlg" => {
+                let algorithm = value.parse();
+                let explain = |error: UnknownDigestAlgorithm| format!("{key}: {error}");
+                self.digest_algorithm = Some(algorithm.map_err(explain)?);
+            }
             "metricsProvider.className" if value.ends_with(".PrometheusMetricsProvider") => {
                 self.metrics.wanted = true;
             }
@@ -304,8 +316,10 @@ impl ZooCfg {
             .with(self.max_connections.map(limit), Builder::max_connections)
             .with(self.backlog, Builder::listen_backlog)
             .with(self.reap_interval, Builder::reap_interval)
+            .with(self.handshake_time, Builder::handshake_time)
             .with(self.unused_container, Builder::unused_container)
             .with(self.super_digest.as_deref(), Builder::super_digest)
+            .with(self.digest_algorithm, Builder::digest_algorithm)
             .with(self.metrics.address(), Builder::metrics_address)
             .with_if(self.ttl_nodes, Builder::allow_ttl_nodes)
             .with_if(self.enforce_quotas, Builder::enforce_quotas)
@@ -532,14 +546,26 @@ mod tests {
                     DigestAuthenticationProvider.superDigest=super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n\
                     metricsProvider.className=\
                     org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
-                    metricsProvider.httpPort=7001\nadmin.enableServer=false\n";
+                    metricsProvider.httpPort=7001\nadmin.enableServer=false\n\
+                    DigestAuthenticationProvider.digestAlg=SHA-1\n\
+                    nio.sessionlessCnxnTimeout=5000\n";
         let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
         assert_eq!(cfg.words.as_deref(), Some("stat, mntr,stmk"));
         assert!(cfg.ttl_nodes && cfg.enforce_quotas && cfg.super_digest.is_some());
         let metrics = Metrics { wanted: true, host: None, port: Some(7001) };
         assert_eq!((cfg.metrics, cfg.max_connections), (metrics, Some(0)));
         assert_eq!(cfg.backlog, Some(200));
+        assert_eq!(cfg.digest_algorithm, Some(DigestAlgorithm::Sha1));
+        assert_eq!(cfg.handshake_time, Some(Duration::from_secs(5)));
         assert_eq!(cfg.ignored, [(9, "admin.enableServer".to_owned())]);
+    }
+
+    /// Symptom: the first line of a file that an editor on Windows had written was not a setting.
+    #[test]
+    fn k42_a_byte_order_mark_is_not_part_of_the_first_line() {
+        let cfg = ZooCfg::parse("zoo.cfg", "\u{feff}tickTime=3000\r\nclientPort=2181\r\n").unwrap();
+        assert_eq!((cfg.tick, cfg.port), (Some(Duration::from_secs(3)), Some(2181)));
+        assert!(ZooCfg::parse("zoo.cfg", "tickTime=3000\n\u{feff}clientPort=2181\n").is_err());
     }
 
     #[test]
@@ -665,6 +691,7 @@ mod tests {
             ("jute.maxbuffer=0xzz", "jute.maxbuffer"),
             ("enforceQuota=maybe", "true or false"),
             ("ssl.clientAuth=maybe", "none, want or need"),
+            ("DigestAuthenticationProvider.digestAlg=MD5", "SHA3-512"),
         ] {
             let error = ZooCfg::parse("zoo.cfg", &format!("# one\n{line}\n")).unwrap_err();
             let error = error.to_string();

@@ -72,7 +72,7 @@ pub use data_dir::control::backup;
 pub use data_dir::restore::{Existing, Restoration, RestoreFailure, raise_floor, restore};
 pub use engine::Engine;
 pub use error::{EngineError, StartError};
-pub use lockkeeper_tree::Stats;
+pub use lockkeeper_tree::{DigestAlgorithm, Stats, UnknownDigestAlgorithm};
 pub use lockkeeper_wire::{SessionId, Zxid};
 pub use settings::builder::Builder;
 #[cfg(feature = "tls")]

@@ -2,14 +2,11 @@
 
 use std::net::IpAddr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use lockkeeper_wire::AuthRequest;
-use sha1::{Digest as _, Sha1};
 use subtle::ConstantTimeEq as _;
 
 use crate::acl::Identity;
-use crate::config::SuperDigest;
+use crate::config::{Config, SuperDigest};
 
 /// The identity that every client from an IP address has.
 pub(crate) fn by_address(peer: IpAddr) -> Identity {
@@ -30,10 +27,13 @@ pub(crate) fn authenticate(
     request: &AuthRequest,
     peer: Option<IpAddr>,
     identities: &[Identity],
-    super_digest: Option<&SuperDigest>,
+    config: &Config,
 ) -> Vec<Identity> {
     match request.scheme.as_str() {
-        "digest" => with_super(digest(&String::from_utf8_lossy(&request.auth)), super_digest),
+        "digest" => {
+            let id = config.digest_algorithm.id(&String::from_utf8_lossy(&request.auth));
+            with_super(Identity { scheme: "digest", id }, config.super_digest.as_ref())
+        }
         "ip" => peer.map(by_address).into_iter().collect(),
         // What the certificate proves was added when the connection was opened.
         "x509" => identities.iter().filter(|i| i.scheme == "x509").cloned().collect(),
@@ -47,23 +47,4 @@ fn with_super(identity: Identity, super_digest: Option<&SuperDigest>) -> Vec<Ide
         super_digest.is_some_and(|digest| digest.as_str().as_bytes().ct_eq(shown).into());
     let powers = is_super.then(|| Identity { scheme: "super", id: String::new() });
     powers.into_iter().chain([identity]).collect()
-}
-
-fn digest(credentials: &str) -> Identity {
-    let user = credentials.split(':').next().unwrap_or_default();
-    let hash = STANDARD.encode(Sha1::digest(credentials.as_bytes()));
-    Identity { scheme: "digest", id: format!("{user}:{hash}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digests_have_zookeepers_format() {
-        // From ZooKeeper's own documentation of the super user.
-        let identity = digest("super:test");
-        assert_eq!(identity.id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
-        assert_eq!(identity.user(), "super");
-    }
 }

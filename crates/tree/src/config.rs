@@ -1,12 +1,13 @@
 //! Config: the limits of a server. Now and Entropy: the time and the randomness that the caller gives.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lockkeeper_wire::MAX_FRAME;
+
+use crate::digest::DigestAlgorithm;
 
 /// The limits and switches of a [`Server`](crate::Server).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Config {
     pub max_weight: usize,
     /// Who may do everything. `None`: nobody.
     pub super_digest: Option<SuperDigest>,
+    /// How the passwords of the scheme `digest` are hashed, the super user's too.
+    pub digest_algorithm: DigestAlgorithm,
     /// Whether quotas are enforced, and not only accounted for.
     pub enforce_quotas: bool,
     /// Whether clients may create nodes with a time to live.
@@ -78,6 +81,7 @@ impl Config {
             max_ephemerals: 20_000,
             max_weight: usize::MAX,
             super_digest: None,
+            digest_algorithm: DigestAlgorithm::default(),
             enforce_quotas: false,
             ttl_nodes: false,
             reap_interval: Duration::from_secs(60),
@@ -92,7 +96,7 @@ impl Default for Config {
     }
 }
 
-/// The super user's name and the digest of the password: `user:base64(sha1(user:password))`, the
+/// The super user's name and the digest of the password: `user:base64(hash(user:password))`, the
 /// form in which ZooKeeper takes it and in which ACLs of the scheme `digest` have it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SuperDigest(String);
@@ -100,27 +104,31 @@ pub struct SuperDigest(String);
 /// A text that is no [`SuperDigest`]. It does not show the text, which may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the super user's digest has the form user:base64(sha1(user:password)), where the second part \
-     is 28 characters long"
+    "the super user's digest has the form user:base64({algorithm}(user:password)), where the second part \
+     is {} characters long",
+    .algorithm.len().div_ceil(3) * 4
 )]
-pub struct InvalidSuperDigest;
-
-impl SuperDigest {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
+pub struct InvalidSuperDigest {
+    algorithm: DigestAlgorithm,
 }
 
-impl FromStr for SuperDigest {
-    type Err = InvalidSuperDigest;
-
-    fn from_str(text: &str) -> Result<Self, InvalidSuperDigest> {
-        let (user, hash) = text.split_once(':').ok_or(InvalidSuperDigest)?;
-        let hash = STANDARD.decode(hash).map_err(|_| InvalidSuperDigest)?;
-        match hash.len() == 20 && !user.is_empty() {
+impl SuperDigest {
+    /// Takes a digest that was made with this algorithm.
+    ///
+    /// # Errors
+    /// If it has another form, or the length of another algorithm.
+    pub fn new(text: &str, algorithm: DigestAlgorithm) -> Result<Self, InvalidSuperDigest> {
+        let invalid = InvalidSuperDigest { algorithm };
+        let (user, hash) = text.split_once(':').ok_or(invalid)?;
+        let hash = STANDARD.decode(hash).map_err(|_| invalid)?;
+        match hash.len() == algorithm.len() && !user.is_empty() {
             true => Ok(Self(text.to_owned())),
-            false => Err(InvalidSuperDigest),
+            false => Err(invalid),
         }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -157,11 +165,14 @@ mod tests {
     #[test]
     fn what_is_no_super_digest_is_refused_and_no_digest_is_shown() {
         let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
-        let parsed: SuperDigest = digest.parse().unwrap();
+        let parsed = SuperDigest::new(digest, DigestAlgorithm::Sha1).unwrap();
         assert_eq!(parsed.as_str(), digest);
         assert_eq!(format!("{parsed:?}"), "SuperDigest(super:...)");
         for wrong in ["", "super", "super:test", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "super:AAAA"] {
-            assert_eq!(wrong.parse::<SuperDigest>(), Err(InvalidSuperDigest), "{wrong}");
+            let error = SuperDigest::new(wrong, DigestAlgorithm::Sha1).unwrap_err().to_string();
+            assert!(error.contains("base64(SHA1(") && error.contains("28 characters"), "{wrong}");
         }
+        let error = SuperDigest::new(digest, DigestAlgorithm::Sha3_256).unwrap_err().to_string();
+        assert!(error.contains("base64(SHA3-256(") && error.contains("44 characters"), "{error}");
     }
 }

@@ -49,6 +49,7 @@ mod changes;
 mod children;
 mod config;
 mod connections;
+mod digest;
 mod fan_out;
 #[cfg(any(test, feature = "following"))]
 mod following;
@@ -88,6 +89,7 @@ mod tests;
 
 pub use changes::{Change, Changes, RestoreError, Table};
 pub use config::{Config, Entropy, InvalidSuperDigest, Now, SuperDigest};
+pub use digest::{DigestAlgorithm, UnknownDigestAlgorithm};
 pub use notices::Notice;
 pub use output::{CloseReason, ConnectionId, Output};
 pub use report::WatchSummary;

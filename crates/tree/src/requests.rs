@@ -166,9 +166,8 @@ impl Server {
 
     fn authenticate(&mut self, id: ConnectionId, xid: i32, request: &AuthRequest) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let super_digest = self.config.super_digest.as_ref();
         let identities =
-            auth::authenticate(request, connection.peer, &connection.identities, super_digest);
+            auth::authenticate(request, connection.peer, &connection.identities, &self.config);
         if identities.is_empty() {
             return self.refuse_credentials(id, xid, CloseReason::AuthFailed);
         }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper_tree::Config;
+use lockkeeper_tree::{Config, DigestAlgorithm, SuperDigest};
 
 use super::plan::{IdleHook, Plan};
 use crate::error::StartError;
@@ -157,9 +157,17 @@ impl Builder {
     }
 
     /// Gives all permissions to whoever shows this user's password by the scheme `digest`:
-    /// `user:base64(sha1(user:password))`, ZooKeeper's `superDigest`.
+    /// `user:base64(sha1(user:password))`, ZooKeeper's `superDigest`. With another
+    /// [algorithm](Builder::digest_algorithm), the hash is one of that.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.super_digest = Some(Secret(digest.into()));
+        self
+    }
+
+    /// How the passwords of the scheme `digest` are hashed: ZooKeeper's `digestAlg`. Default: SHA-1. The lists
+    /// of nodes have the hashes, so after a change their owners are not recognised any more.
+    pub fn digest_algorithm(mut self, algorithm: DigestAlgorithm) -> Self {
+        self.plan.config.digest_algorithm = algorithm;
         self
     }
 
@@ -226,7 +234,8 @@ impl Builder {
         self.check_addresses()?;
         self.check_timeouts()?;
         if let Some(Secret(digest)) = &self.super_digest {
-            self.plan.config.super_digest = Some(digest.parse()?);
+            let algorithm = self.plan.config.digest_algorithm;
+            self.plan.config.super_digest = Some(SuperDigest::new(digest, algorithm)?);
         }
         if let Some(list) = &self.whitelist {
             self.plan.four_letter_words.allow_only(list);

@@ -3,6 +3,8 @@
 use lockkeeper_wire::{ClientInfo, Permissions};
 
 use super::*;
+use crate::config::SuperDigest;
+use crate::digest::DigestAlgorithm;
 use CreateMode::*;
 
 fn create_with_acl(path: &str, acl: Vec<Acl>) -> Request {
@@ -127,7 +129,8 @@ fn set_acl_counts_versions() {
 #[test]
 fn the_super_user_may_do_everything_and_nobody_else() {
     // The example of ZooKeeper's documentation.
-    let digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".parse().unwrap());
+    let digest = SuperDigest::new("super:D/InIHSb7yEEbrWz8b9l71RjZJU=", DigestAlgorithm::Sha1);
+    let digest = Some(digest.unwrap());
     let mut world = World::with(Config { super_digest: digest, ..Config::default() });
     let (client, root) = (world.client(), world.client());
     world.ask(&client, &auth("digest", "someone:secret")).unwrap();
@@ -149,6 +152,20 @@ fn the_super_user_may_do_everything_and_nobody_else() {
     assert!(acl.iter().all(|entry| entry.scheme == "digest"), "{acl:?}");
     let Ok(Response::Identities(all)) = world.ask(&root, &Request::WhoAmI) else { panic!() };
     assert!(all.contains(&known("super", "")) && all.contains(&known("digest", "super")));
+}
+
+#[test]
+fn passwords_are_hashed_as_configured() {
+    let digest_algorithm = DigestAlgorithm::Sha3_256;
+    let hash = "super:cRy/KPYuDpW/dtsepniTMpuiuupnWgdU9txltIfv3hA=";
+    let super_digest = Some(SuperDigest::new(hash, digest_algorithm).unwrap());
+    let mut world = World::with(Config { digest_algorithm, super_digest, ..Config::default() });
+    let (client, root) = (world.client(), world.client());
+    world.ask(&client, &create_with_acl("/closed", Acl::world(Permissions(0)))).unwrap();
+    world.ask(&root, &auth("digest", "super:test")).unwrap();
+    world.ask(&root, &set_data("/closed", -1)).unwrap();
+    world.ask(&root, &create_with_acl("/own", Acl::creator_all())).unwrap();
+    assert_eq!(shown(&mut world, &root, "/own")[0].id, hash);
 }
 
 #[test]
