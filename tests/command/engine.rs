@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lockkeeper_testkit::process::Process;
 use serde_json::json;
 
@@ -68,6 +70,7 @@ fn status_start_and_stop() -> Result<()> {
     assert_eq!(status["running"], true);
     assert_eq!(status["durability"], "os");
     assert_eq!(status["sessions"], 0);
+    assert!(status["disk_free"].is_u64() && status["disk_reserve"].is_u64(), "{status}");
     let pid = home.engine_pid()?;
     assert!(is_alive(pid));
     let text = home.ends("local status")?.stdout;
@@ -78,6 +81,54 @@ fn status_start_and_stop() -> Result<()> {
     // Its files are closed, which stop waits for; the process itself is gone a moment later.
     eventually("it has ended", || Ok(!is_alive(pid)))?;
     assert_eq!(home.ends("local status")?.code, Some(1));
+    Ok(())
+}
+
+/// A small file system at a directory, unmounted at the end. Only root can make one.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(directory: PathBuf, megabytes: u64) -> Result<Option<Self>> {
+        fs::create_dir(&directory)?;
+        let size = format!("size={megabytes}m,mode=0700");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(&directory)
+            .output();
+        let is_mounted = mount.is_ok_and(|output| output.status.success());
+        Ok(is_mounted.then_some(Self(directory)))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Its engine may be about to end, and has files open.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// Symptom: with a full disk, `run` spoke of a quota that nobody had set, and `local status` of an engine that
+/// runs. Seen to fail without the line of the room, and without the advice.
+#[test]
+fn k44_a_full_disk_is_named() -> Result<()> {
+    let home = Home::new()?;
+    let Some(disk) = SmallDisk::mount(home.engine(), 64)? else {
+        println!("skipped: this user cannot mount");
+        return Ok(());
+    };
+    home.ends("local start")?.is_fine();
+    let text = home.ends("local status")?.stdout;
+    assert!(text.contains("MiB free on the disk"), "{text}");
+    // Less than half of what is to stay free, a quarter of the file system.
+    let free = home.json("local status")?["disk_free"].as_u64().context("a number")?;
+    fs::write(disk.0.join("ballast"), vec![0; free as usize - (4 << 20)])?;
+    eventually("it is full", || Ok(home.ends("local status")?.stdout.contains("disk full: ")))?;
+    let ended = home.runs("new/lock", "true")?;
+    ended.complains(73, &["quota exceeded", "its disk or its memory is full", "local status"]);
+
+    fs::remove_file(disk.0.join("ballast"))?;
+    eventually("it has room", || Ok(home.runs("new/lock", "true")?.code == Some(0)))?;
+    home.ends("local stop")?.is_fine();
     Ok(())
 }
 

@@ -123,7 +123,7 @@ fn advice_on(code: ErrorCode) -> &'static str {
         ErrorCode::NoNode => "create it, or its parent, first",
         ErrorCode::Unimplemented => "use servers 3.6 or newer",
         ErrorCode::QuotaExceeded => {
-            "delete nodes, raise the quota, or give the server more room if its disk is full"
+            "the server has no room: its disk or its memory is full, or a quota is reached"
         }
         ErrorCode::BadArguments => "check the path, and that a time to live is 1 ms to 34 years",
         _ => "",

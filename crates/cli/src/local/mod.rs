@@ -10,6 +10,7 @@ pub(crate) mod daemon;
 mod enable;
 pub(crate) mod home;
 mod neighbours;
+mod room;
 pub(crate) mod start;
 mod system;
 
@@ -29,6 +30,7 @@ use crate::view;
 
 use control::{Question, Status};
 use home::{Home, Scope};
+use room::Room;
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
 
@@ -110,7 +112,10 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
     let status = control::ask(home, Question::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
         (None, true) => print_json(&json!({ "running": false, "scope": home.scope() }))?,
-        (Some(status), true) => print_json(&Shown { scope: home.scope(), status })?,
+        (Some(status), true) => {
+            let room = Room::ask(&status.socket);
+            print_json(&Shown { scope: home.scope(), status, room })?;
+        }
         (None, false) => print(&format!(
             "no engine is running for {} ({}); {}\n",
             home.directory().display(),
@@ -133,6 +138,8 @@ struct Shown<'a> {
     scope: Scope,
     #[serde(flatten)]
     status: &'a Status,
+    #[serde(flatten)]
+    room: Option<Room>,
 }
 
 /// Whom an engine is for.
@@ -145,6 +152,8 @@ fn users(home: &Home) -> Result<String, Failure> {
 
 fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let uptime = view::duration(Duration::from_millis(status.uptime_ms));
+    let room = Room::ask(&status.socket).and_then(Room::describe);
+    let room = room.map(|room| format!("room        {room}\n")).unwrap_or_default();
     Ok(format!(
         "running     yes, for {uptime} (pid {}, lockkeeper {})\n\
          users       {}\n\
@@ -152,6 +161,7 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
          socket      {}\n\
          data        {}\n\
          durability  {}\n\
+         {room}\
          log         {}\n",
         status.pid,
         status.version,

@@ -139,7 +139,8 @@ Exit codes:
   70       a bug in lockkeeper
   71       the system refuses a process
   73       LOCKKEEPER_HOME cannot be written, or is not yours alone;
-           or the servers have no room
+           or the server has no room: its disk or memory is full, or a
+           quota is reached
   74       a disk failed: the local engine's, or where output goes
   75       no server could be reached
   77       no permission on the servers, or this machine's engine

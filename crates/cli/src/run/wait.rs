@@ -14,7 +14,7 @@ use super::lock::{Held, Lock};
 use super::signals::Signals;
 use super::watchdog::Watchdog;
 use crate::connect::Connection;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::output::tell;
 use crate::{nested, view, waiting};
 
@@ -79,7 +79,7 @@ pub(super) async fn acquire(
         pending::<Infallible>().await
     };
     let outcome = tokio::select! {
-        outcome = attempt => outcome?,
+        outcome = attempt => outcome.map_err(|failure| with_way_out(failure, connection))?,
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next() => Outcome::Signal(signal),
         never = notice => match never {},
@@ -103,6 +103,14 @@ pub(super) async fn acquire(
         Outcome::Held(_) | Outcome::Signal(_) => {}
     }
     Ok(outcome)
+}
+
+/// This machine's engine has its room on a disk of this machine.
+fn with_way_out(failure: Failure, connection: &Connection) -> Failure {
+    match failure.code() == Exit::CannotCreate.code() && connection.engine.is_some() {
+        true => failure.advise("see lockkeeper local status, and make room"),
+        false => failure,
+    }
 }
 
 async fn at_once(lock: &Lock) -> Result<Outcome, AcquireError> {
