@@ -61,6 +61,18 @@ async fn other_commands_use_it_and_its_data_survives() -> Result<()> {
     Ok(())
 }
 
+/// Symptom: "ready; try: lockkeeper ... run" in a quiet time, in which that fails.
+#[tokio::test]
+async fn k45_what_serve_suggests_works() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--listen 127.0.0.1:0 --data-dir data --quiet-time 100s --durability memory";
+    let (server, _) = served(&home, "quiet", options).await?;
+    let log = server.stderr();
+    assert!(log.contains("ready; no session begins for another 100 s"), "{log}");
+    assert!(log.contains("; after that, try: lockkeeper --connect "), "{log}");
+    Ok(())
+}
+
 #[test]
 fn the_data_of_a_real_zookeeper_are_left_alone() -> Result<()> {
     let home = Home::new()?;

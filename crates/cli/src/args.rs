@@ -92,19 +92,16 @@ pub(crate) enum Command {
     Import(import::Options),
     Demo(demo::Options),
     Bench(bench::Options),
-    /// Print a script that completes lockkeeper's commands in a shell
+    /// Print a script that completes lockkeeper's commands and options in a shell; lock names are not completed
     Completions {
         /// The shell
         shell: Shell,
     },
     /// Print the manual page of lockkeeper, or of a subcommand
     Man {
-        /// The subcommand
-        command: Option<String>,
+        /// The subcommand, such as run or local status
+        command: Vec<String>,
     },
-    /// The machine-local engine itself
-    #[command(name = "__local-engine", hide = true)]
-    LocalEngine(local::daemon::Options),
 }
 
 /// The commands that look for no server.
@@ -122,6 +119,11 @@ const WITHOUT_JSON: [&str; 6] = ["run", "wait", "serve", "export", "completions"
 /// The same below `local`.
 const LOCAL_WITHOUT_JSON: [&str; 5] = ["start", "stop", "enable", "disable", "unit"];
 
+/// Changes a command and all below it.
+fn each(command: clap::Command, change: fn(clap::Command) -> clap::Command) -> clap::Command {
+    change(command).mut_subcommands(|below| each(below, change))
+}
+
 /// Hides options that have no effect, here and in the commands below.
 fn hide(command: clap::Command, is_idle: fn(&Arg) -> bool) -> clap::Command {
     let command = command.mut_args(|arg| if is_idle(&arg) { arg.hide(true) } else { arg });
@@ -131,7 +133,16 @@ fn hide(command: clap::Command, is_idle: fn(&Arg) -> bool) -> clap::Command {
 impl Cli {
     /// The command line, with all that each of its commands takes.
     pub(crate) fn definition() -> clap::Command {
-        let mut command = Self::command().display_name("lockkeeper");
+        Self::defined(Self::command())
+    }
+
+    /// The same for manual pages, which list each other: there is none of `help`.
+    pub(crate) fn without_help() -> clap::Command {
+        Self::defined(each(Self::command(), |below| below.disable_help_subcommand(true)))
+    }
+
+    fn defined(command: clap::Command) -> clap::Command {
+        let mut command = command.display_name("lockkeeper");
         // Hands the global options down.
         command.build();
         for name in WITHOUT_SERVERS {
@@ -167,7 +178,7 @@ impl Cli {
     /// Adds what configuration files say, for a command that looks for servers. No other command reads them:
     /// a mistake in one does not keep a server from starting.
     fn read_files(&mut self, matches: &ArgMatches) -> Result<(), Failure> {
-        let is_idle = |name| name == local::daemon::WORD || WITHOUT_SERVERS.contains(&name);
+        let is_idle = |name| WITHOUT_SERVERS.contains(&name);
         if matches.subcommand_name().is_none_or(is_idle) {
             return Ok(());
         }
@@ -201,8 +212,10 @@ impl Cli {
                 cli.read_files(&matches)?;
                 Ok(Some(cli))
             }
-            Err(error) if error.use_stderr() && !is_overview(&error) => {
-                Err(Failure::new(Exit::Usage, one_line(&error.to_string()) + tip(&error)))
+            Err(mut error) if error.use_stderr() && !is_overview(&error) => {
+                let tip = tip(&error);
+                remove_misleading_tips(&mut error);
+                Err(Failure::new(Exit::Usage, one_line(&error.to_string()) + tip))
             }
             Err(error) if error.use_stderr() => {
                 let _ = error.print();
@@ -228,6 +241,25 @@ const UNLOCK: &str =
     "; a lock is released when its command ends, and lockkeeper revoke asks for it before";
 const NO_FORK: &str = "; lockkeeper stays beside the command, as it renews the lock";
 
+/// What other programs call `run`, which clap does not find: `lock` is more like `local`.
+const OTHERS_FOR_RUN: [&str; 5] = ["lock", "flock", "acquire", "exec", "with"];
+
+/// clap would have an unknown option taken for a lock (`-- -x`), and `lock` for a mistyped `local`.
+fn remove_misleading_tips(error: &mut clap::Error) {
+    if error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::SuggestedArg).is_none()
+    {
+        error.remove(ContextKind::Suggested);
+    }
+    if is_other_for_run(error) {
+        error.remove(ContextKind::SuggestedSubcommand);
+    }
+}
+
+fn is_other_for_run(error: &clap::Error) -> bool {
+    let other = error.get(ContextKind::InvalidSubcommand);
+    matches!(other, Some(ContextValue::String(name)) if OTHERS_FOR_RUN.contains(&name.as_str()))
+}
+
 /// What is most often forgotten.
 fn tip(error: &clap::Error) -> &'static str {
     let words: Vec<_> = std::env::args_os().collect();
@@ -241,6 +273,9 @@ fn tip(error: &clap::Error) -> &'static str {
     }
     let is_run = is_run && !words.iter().any(|word| word == "--");
     match error.kind() {
+        ErrorKind::InvalidSubcommand if is_other_for_run(error) => {
+            "; a command runs under a lock as in: lockkeeper run demo/hello -- echo hello"
+        }
         ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument if is_run => {
             "; the command follows a --, as in: lockkeeper run demo/hello -- echo hello"
         }
@@ -326,6 +361,30 @@ mod tests {
         assert_eq!(settings.source("connect"), &config::Source::Option("connect".to_owned()));
         assert_eq!(values.get_one("require_servers"), Some(&true));
         assert!(values.get_one::<String>("connect").is_none(), "the option goes over it");
+    }
+
+    /// Symptom: `lock` was taken for a mistyped `local`, and an unknown option for the name of a lock.
+    #[test]
+    fn tips_do_not_mislead() {
+        let told = |arguments: &[&str]| {
+            let mut error = Cli::try_parse_from(arguments).unwrap_err();
+            let tip = tip(&error);
+            remove_misleading_tips(&mut error);
+            one_line(&error.to_string()) + tip
+        };
+        let lock = told(&["lockkeeper", "lock", "a", "--", "true"]);
+        assert!(!lock.contains("'local'") && lock.contains("lockkeeper run"), "{lock}");
+        for arguments in [["lockkeeper", "show", "-x", "l"], ["lockkeeper", "wait", "l", "-c"]] {
+            let option = told(&arguments);
+            assert!(
+                option.contains("unexpected argument") && !option.contains("as a value"),
+                "{option}"
+            );
+        }
+        let typo = told(&["lockkeeper", "loca", "status"]);
+        assert!(typo.contains("'local'"), "{typo}");
+        let typo = told(&["lockkeeper", "show", "--wach", "l"]);
+        assert!(typo.contains("'--watch'"), "{typo}");
     }
 
     #[test]

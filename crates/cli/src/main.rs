@@ -109,6 +109,10 @@ fn main() -> ExitCode {
     if run::watchdog::is_asked_for() {
         return run::watchdog::run();
     }
+    if local::daemon::is_asked_for() {
+        output::start_log(0, true);
+        return ExitCode::from(output::end(local::daemon::run()));
+    }
     let result = Cli::read().and_then(|cli| match cli {
         Some(cli) => dispatch(cli),
         None => Ok(Exit::Ok.code()),
@@ -118,7 +122,7 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let global = &cli.global;
-    let is_server = matches!(cli.command, Command::Serve(_) | Command::LocalEngine(_));
+    let is_server = matches!(cli.command, Command::Serve(_));
     output::start_log(global.verbose, is_server);
 
     match cli.command {
@@ -140,7 +144,6 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Demo(options) => block_on(demo::demo(global, options)),
         Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),
-        Command::Man { command } => shell::man(command.as_deref()),
-        Command::LocalEngine(options) => local::daemon::run(options),
+        Command::Man { command } => shell::man(&command),
     }
 }

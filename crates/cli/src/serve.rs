@@ -162,7 +162,11 @@ pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
     })?;
     let connect = engine.connect_string();
     let trust = if connect.starts_with("tls://") { " --tls-ca CA.pem" } else { "" };
-    tracing::info!("ready; try: lockkeeper --connect {connect}{trust} run demo/hello -- echo hi");
+    let when = match quiet(&engine) {
+        None => "ready; try".to_owned(),
+        Some(quiet) => format!("ready; {quiet}; after that, try"),
+    };
+    tracing::info!("{when}: lockkeeper --connect {connect}{trust} run demo/hello -- echo hi");
 
     let notifier = Notifier::from_environment();
     notifier.ready(&status(&engine));
@@ -176,13 +180,16 @@ pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
 /// A line for whoever asks the service manager.
 fn status(engine: &Engine) -> String {
     let serving = format!("serving {}", engine.connect_string());
-    match engine.quiet_time_left() {
+    match quiet(engine) {
         None => serving,
-        Some(left) => {
-            let left = left.as_secs_f64().ceil();
-            format!("{serving}; no session begins for another {left} s, the quiet time")
-        }
+        Some(quiet) => format!("{serving}; {quiet}"),
     }
+}
+
+/// What to say of a quiet time.
+fn quiet(engine: &Engine) -> Option<String> {
+    let left = engine.quiet_time_left()?.as_secs_f64().ceil();
+    Some(format!("no session begins for another {left} s, the quiet time"))
 }
 
 /// An engine that runs.

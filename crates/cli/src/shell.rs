@@ -15,19 +15,17 @@ pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
     Ok(Exit::Ok.code())
 }
 
-/// Prints the manual page of the command, or of a subcommand.
-pub(crate) fn man(name: Option<&str>) -> Result<u8, Failure> {
-    let command = Cli::definition();
-    let command = match name {
-        None => command,
-        Some(name) => {
-            let found = command.find_subcommand(name).cloned();
-            found
-                .ok_or_else(|| Failure::new(Exit::Usage, format!("{name:?} is not a subcommand")))?
-        }
-    };
-    print(&page(command)?)?;
+/// Prints the manual page of the command, or of the subcommand that these words name.
+pub(crate) fn man(words: &[String]) -> Result<u8, Failure> {
+    print(&page(described(words)?)?)?;
     Ok(Exit::Ok.code())
+}
+
+fn described(words: &[String]) -> Result<clap::Command, Failure> {
+    words.iter().try_fold(Cli::without_help(), |command, word| {
+        let found = command.find_subcommand(word).cloned();
+        found.ok_or_else(|| Failure::new(Exit::Usage, format!("{word:?} is not a subcommand")))
+    })
 }
 
 fn page(mut command: clap::Command) -> Result<String, Failure> {
@@ -57,5 +55,35 @@ mod tests {
         let synopsis = page.split(".SH SYNOPSIS\n").nth(1).and_then(|rest| rest.lines().next());
         assert_eq!(synopsis, Some("\\fBlockkeeper run\\fR [OPTIONS] <LOCK>... \\-\\- <CMD>..."));
         assert!(page.contains("\n.SH NOTES\n") && !page.contains("EXTRA"), "{page}");
+    }
+
+    /// Symptom: pages named `lockkeeper-help(1)` and `lockkeeper-local-status(1)`, which could not be printed.
+    #[test]
+    fn every_page_that_a_page_names_can_be_printed() {
+        let mut left = vec![Vec::new()];
+        let mut printed = 0;
+        while let Some(words) = left.pop() {
+            let command = described(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+            let below = command.get_subcommands().map(|below| below.get_name().to_owned());
+            let below: Vec<String> = below.collect();
+            let page = page(command).expect("it can be written");
+            let named = page.lines().filter(|line| line.ends_with("(1)"));
+            for name in named.map(|line| line.replace('\\', "")) {
+                let is_below = |word: &&String| name.ends_with(&format!("-{word}(1)"));
+                let word = below.iter().find(is_below).unwrap_or_else(|| panic!("{name}"));
+                left.push([words.as_slice(), std::slice::from_ref(word)].concat());
+            }
+            printed += 1;
+        }
+        assert!(printed > 25, "{printed}");
+    }
+
+    /// Symptom: completions offered the word by which the command starts this machine's engine.
+    #[test]
+    fn only_commands_for_users_are_completed() {
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::Bash, &mut Cli::definition(), "lockkeeper", &mut script);
+        let script = String::from_utf8(script).expect("text");
+        assert!(script.contains("permits") && !script.contains("local-engine"), "{script}");
     }
 }

@@ -5,7 +5,7 @@ use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::Parser;
 use lockkeeper_engine::{Durability, Engine};
 use rustix::process::setsid;
 use tokio::time::sleep;
@@ -19,8 +19,9 @@ use crate::runtime::block_on;
 use crate::server_signals::ServerSignals;
 use crate::{allocator, names};
 
-/// The word that asks for this.
-pub(crate) const WORD: &str = "__local-engine";
+/// The word that asks for this, as the first argument. It is no command for users, whose help and completions
+/// do not have it.
+pub(super) const WORD: &str = "__local-engine";
 
 /// Sessions may be as short as two of these.
 const TICK: Duration = Duration::from_millis(500);
@@ -32,8 +33,9 @@ const LONGEST_SESSION: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the starter passes on.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
+#[derive(Debug, Parser)]
+#[command(name = WORD)]
+struct Options {
     #[arg(long)]
     home: PathBuf,
     /// It is the machine's
@@ -53,8 +55,15 @@ pub(super) enum Report {
     Failed(Failure),
 }
 
+/// Whether this process is to be the engine.
+pub(crate) fn is_asked_for() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == WORD)
+}
+
 /// Runs the engine until it is stopped, or not needed any more.
-pub(crate) fn run(options: Options) -> Result<u8, Failure> {
+pub(crate) fn run() -> Result<u8, Failure> {
+    let options = Options::try_parse_from(std::env::args_os().skip(1));
+    let options = options.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     close_inherited();
     // A session of its own: no terminal, and no signals that are meant for somebody's job. That
     // fails only for the leader of a group, which a process that was just started is not.
