@@ -67,6 +67,7 @@ mod tests {
             let below = command.get_subcommands().map(|below| below.get_name().to_owned());
             let below: Vec<String> = below.collect();
             let page = page(command).expect("it can be written");
+            assert!(!page.contains("help(1)"), "{page}");
             let named = page.lines().filter(|line| line.ends_with("(1)"));
             for name in named.map(|line| line.replace('\\', "")) {
                 let is_below = |word: &&String| name.ends_with(&format!("-{word}(1)"));
