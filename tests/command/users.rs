@@ -19,9 +19,10 @@ use crate::support::{Ended, LIMIT, eventually, is_alive};
 
 const WAY_OUT: &str = "sudo lockkeeper local enable --system --group";
 
-/// The two held one lock at once, each on an engine of their own, and nobody said a word.
+/// The two held one lock at once, each on an engine of their own, and nobody said a word. Later, whoever came second
+/// was warned by each command, and got a mail for each job of cron.
 #[tokio::test]
-async fn whoever_comes_second_is_warned_each_time() -> Result<()> {
+async fn k46_whoever_comes_second_is_warned_once() -> Result<()> {
     for first in Who::BOTH {
         let Some(machine) = Machine::new("a warning for the second user")? else { return Ok(()) };
         let second = first.other();
@@ -32,11 +33,16 @@ async fn whoever_comes_second_is_warned_each_time() -> Result<()> {
 
         let place = machine.own(first);
         let place = format!("{} of {}", place.display(), first.name());
-        for line in ["run -n deploy -- true", "run -n deploy -- true", "ls", "show l", "wait l"] {
-            let ended = machine.ends(second, line)?;
-            ended.complains(0, &["warning", &place, "do not exclude yours", WAY_OUT]);
-        }
+        // The first one of all starts an engine.
+        machine.ends(second, "ls")?.complains(0, &["started an engine"]);
         machine.ends(second, "run -q deploy -- true")?.is_fine();
+        let told = machine.ends(second, "run -n deploy -- true")?;
+        told.complains(0, &["warning", &place, "do not exclude yours", WAY_OUT]);
+        for line in ["run -n deploy -- true", "ls", "show l", "wait l"] {
+            machine.ends(second, line)?.is_fine();
+        }
+        let status = machine.does(second, "local status")?;
+        assert!(status.contains(&format!("other       {place}\n")), "{status}");
         let mut declined = machine.command(second, "run deploy -- true");
         Ended::of(declined.env("LOCKKEEPER_SYSTEM_HOME", "none"))?.is_fine();
 
@@ -68,6 +74,26 @@ fn a_home_directory_is_looked_up_and_not_made() -> Result<()> {
     let mut command = machine.command(Who::Root, "run l -- true");
     Ended::of(command.env("HOME", &missing))?.complains(73, &["missing", "does not exist"]);
     assert!(!missing.exists() && !Path::new(home).exists());
+    Ok(())
+}
+
+/// Symptom: the locks of a user's jobs with different values of `HOME` did not exclude each other, without a word.
+#[tokio::test]
+async fn k46_another_engine_of_the_same_user_is_warned_of() -> Result<()> {
+    let Some(machine) = Machine::new("two homes of one user")? else { return Ok(()) };
+    let mut holder = machine.holds(Who::Root, "deploy").await?;
+    let elsewhere = machine.folder().join("elsewhere");
+    fs::create_dir(&elsewhere)?;
+    let run = || {
+        let mut command = machine.command(Who::Root, "run -n deploy -- true");
+        Ended::of(command.env("LOCKKEEPER_HOME", elsewhere.join("home")))
+    };
+    let place = machine.own(Who::Root).display().to_string();
+    run()?.complains(0, &["warning", &place, "do not exclude yours", "set LOCKKEEPER_HOME"]);
+    run()?.is_fine();
+    let mut stop = machine.command(Who::Root, "local stop");
+    Ended::of(stop.env("LOCKKEEPER_HOME", elsewhere.join("home")))?;
+    machine.let_go(&mut holder).await?;
     Ok(())
 }
 

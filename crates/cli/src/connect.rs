@@ -57,7 +57,9 @@ impl Connection {
     /// started if need be.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
         let connection = Self::open_within(global, &mut None).await?;
-        connection.introduce_engine();
+        if let Some(engine) = connection.unnamed_engine() {
+            engine.announce();
+        }
         Ok(connection)
     }
 
@@ -72,7 +74,8 @@ impl Connection {
         result
     }
 
-    /// Tells the user whose locks this machine's engine has, if that could be a surprise.
+    /// Tells a user who takes or awaits a lock whose locks this machine's engine has, if that could be a
+    /// surprise.
     pub(crate) fn introduce_engine(&self) {
         if let Some(engine) = self.unnamed_engine() {
             engine.introduce();

@@ -7,6 +7,7 @@
 //! | `data/` | the data directory |
 //! | `engine.log` | the log; `engine.log.old`, the one before |
 //! | `start.lock` | shared while a command connects, exclusive while an engine starts or ends |
+//! | `neighbours` | the directories of the engines that its user was warned of, one on each line |
 //! | `enabled` | only of the machine's engine: that it is in use |
 //!
 //! All of it belongs to the user who owns the directory, and nothing is a symbolic link.
@@ -36,12 +37,14 @@ pub(super) const SOCKET: &str = "engine.sock";
 pub(super) const ADMIN_SOCKET: &str = "admin.sock";
 pub(super) const START_LOCK: &str = "start.lock";
 const ENABLED: &str = "enabled";
+const WARNED: &str = "neighbours";
 const DATA: &str = "data";
 const LOG: &str = "engine.log";
 const OLD_LOG: &str = "engine.log.old";
 
 /// All of them.
-pub(super) const FILES: [&str; 7] = [SOCKET, ADMIN_SOCKET, START_LOCK, ENABLED, DATA, LOG, OLD_LOG];
+pub(super) const FILES: [&str; 8] =
+    [SOCKET, ADMIN_SOCKET, START_LOCK, ENABLED, WARNED, DATA, LOG, OLD_LOG];
 
 /// The longest path of a Unix socket, in bytes, on the systems that allow the least.
 const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
@@ -55,6 +58,9 @@ const SHARED_SOCKET: u32 = 0o666;
 
 /// A log that is longer than this begins anew with the next engine.
 const LOG_LIMIT: u64 = 1024 * 1024;
+
+/// The longest list of neighbours, in bytes. A longer one begins anew: any user can have engines listed.
+const LONGEST_LIST: u64 = 64 * 1024;
 
 /// Whom an engine is for. The names are stable: `local status --json` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -166,6 +172,20 @@ impl Home {
             });
         }
         self.open(LOG, Access::Append)
+    }
+
+    /// The engines that the user was warned of: their directories, one on each line. Empty if that cannot be read.
+    pub(super) fn warned_of(&self) -> Vec<u8> {
+        let read = self.files().ok().and_then(|files| files.read(WARNED, LONGEST_LIST).ok());
+        read.unwrap_or_default()
+    }
+
+    /// Adds lines to those that were read.
+    pub(super) fn note_warned(&self, known: Vec<u8>, lines: &[u8]) -> Result<(), Failure> {
+        let all = [known.as_slice(), lines].concat();
+        let kept = if all.len() as u64 > LONGEST_LIST { lines } else { &all };
+        let replaced = self.files()?.replace(WARNED, kept);
+        replaced.map_err(|error| trust::cannot_use(&self.directory.join(WARNED), &error))
     }
 
     /// Makes the file that says that the machine's engine is in use.

@@ -154,6 +154,11 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let uptime = view::duration(Duration::from_millis(status.uptime_ms));
     let room = Room::ask(&status.socket).and_then(Room::describe);
     let room = room.map(|room| format!("room        {room}\n")).unwrap_or_default();
+    let others = match home.scope() {
+        Scope::User => neighbours::of(home.directory()),
+        Scope::System => Vec::new(),
+    };
+    let others: String = others.iter().map(|other| format!("other       {other}\n")).collect();
     Ok(format!(
         "running     yes, for {uptime} (pid {}, lockkeeper {})\n\
          users       {}\n\
@@ -161,7 +166,7 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
          socket      {}\n\
          data        {}\n\
          durability  {}\n\
-         {room}\
+         {room}{others}\
          log         {}\n",
         status.pid,
         status.version,

@@ -4,14 +4,14 @@
 //! It is of one network namespace: engines in containers are not in it.
 
 use std::collections::HashSet;
-
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lockkeeper_engine::files::read_kernel_file;
 
-use super::home::{ADMIN_SOCKET, SOCKET, START_LOCK};
+use super::home::{ADMIN_SOCKET, Home, SOCKET, START_LOCK};
 use crate::trust;
 use crate::view;
 
@@ -42,6 +42,25 @@ pub(super) fn of(directory: &Path) -> Vec<Neighbour> {
     others
         .filter_map(|directory| Some(Neighbour { owner: owner(&directory)?, directory }))
         .collect()
+}
+
+/// Those of which the user of this home has not been warned yet. They count as warned of from now on: a job of
+/// cron would send a mail each time.
+pub(super) fn unknown(home: &Home) -> Vec<Neighbour> {
+    let mut others = of(home.directory());
+    if others.is_empty() {
+        return others;
+    }
+    let known = home.warned_of();
+    others.retain(|other| {
+        known.split(|b| *b == b'\n').all(|line| line != other.directory.as_os_str().as_bytes())
+    });
+    if !others.is_empty() {
+        let lines = others.iter().flat_map(|other| [other.directory.as_os_str().as_bytes(), b"\n"]);
+        // A warning too many, if it cannot be written.
+        let _ = home.note_warned(known, &lines.collect::<Vec<_>>().concat());
+    }
+    others
 }
 
 /// The directories where a machine-local engine listens. Other programs may have a socket of the

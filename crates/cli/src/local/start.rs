@@ -125,28 +125,38 @@ pub(crate) struct LocalEngine {
 }
 
 impl LocalEngine {
-    /// Tells a user whose locks are not those of all users. Who has asked for that knows.
+    /// Tells a user who takes or awaits a lock whose locks do not exclude it: once of each other engine. Who
+    /// has asked for that knows.
     pub(crate) fn introduce(&self) {
-        if self.home.scope() == Scope::System || system::is_declined() {
+        if self.is_expected() {
             return;
         }
 
-        let mut others = neighbours::of(self.home.directory());
-        others.retain(|other| other.owner != trust::me());
-        match others.split_first() {
-            Some((other, more)) => {
-                let more = if more.is_empty() { "" } else { " and others" };
-                tell(&format!(
-                    "warning: another engine is up on this machine, {other}{more}: its locks do \
-                     not exclude yours; {WAY_OUT}"
-                ));
-            }
-            None if self.is_first => tell(&format!(
+        let others = neighbours::unknown(&self.home);
+        let Some((other, more)) = others.split_first() else { return self.announce() };
+        let more = if more.is_empty() { "" } else { " and others" };
+        let way_out = match others.iter().all(|other| other.owner == trust::me()) {
+            true => "set LOCKKEEPER_HOME, or HOME, to one directory for all your jobs",
+            false => WAY_OUT,
+        };
+        tell(&format!(
+            "warning: another engine is up on this machine, {other}{more}: its locks do not exclude \
+             yours; {way_out}"
+        ));
+    }
+
+    /// Tells a user that there is an engine now, when the first one has started.
+    pub(crate) fn announce(&self) {
+        if self.is_first && !self.is_expected() {
+            tell(&format!(
                 "started an engine for {}: the locks of other users do not exclude yours; {WAY_OUT}",
                 trust::user(trust::me())
-            )),
-            None => {}
+            ));
         }
+    }
+
+    fn is_expected(&self) -> bool {
+        self.home.scope() == Scope::System || system::is_declined()
     }
 
     /// Starts another one whenever it dies. It reads the same data, so that sessions go on there.
