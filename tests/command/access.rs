@@ -126,6 +126,14 @@ fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
     assert!(ended.stderr.contains("user:password"), "{ended:?}");
     assert!(!ended.stderr.contains("hidden-word"), "{ended:?}");
 
+    // K47: a second line was part of the password.
+    fs::write(&file, "ann:hidden-word\nbob:hidden-word\n")?;
+    let ended = home.runs(&options, "true")?;
+    ended.complains(78, &["digest", "more than one line"]);
+    assert!(!ended.stderr.contains("hidden-word"), "{ended:?}");
+    fs::write(&file, "ann:word\r\n")?;
+    home.runs(&options, "true")?.is_fine();
+
     home.runs("--acl closed l", "true")?.complains(64, &["closed", "creator"]);
     home.runs("--acl creator l", "true")?
         .complains(64, &["invalid access control list", "credentials"]);

@@ -1,7 +1,9 @@
 //! The machine-local engine: found, started once, stopped, and in the way of nobody.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -197,6 +199,39 @@ fn a_home_that_is_too_long_is_refused_with_the_limit() -> Result<()> {
     let long = home.folder().join("x".repeat(90));
     let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", &long))?;
     ended.complains(64, &["LOCKKEEPER_HOME", "95", "xxxx"]);
+    Ok(())
+}
+
+/// Symptom: a service whose account has no home (`/nonexistent`) made one, if root ran it.
+#[test]
+fn k47_a_home_directory_that_does_not_exist_is_not_made() -> Result<()> {
+    let home = Home::new()?;
+    let missing = home.folder().join("missing");
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = home.command("run l -- true");
+        command.env_remove("LOCKKEEPER_HOME").env_remove("XDG_STATE_HOME").env("HOME", &missing);
+        Ended::of(command.envs(variables.iter().copied()))
+    };
+    run(&[])?.complains(73, &["missing (HOME) does not exist", "set LOCKKEEPER_HOME"]);
+    assert!(!missing.exists());
+    let named = home.engine();
+    run(&[("LOCKKEEPER_HOME", named.to_str().context("text")?)])?.is_fine();
+    assert!(!missing.exists());
+    Ok(())
+}
+
+/// Symptom: the lines of several runs on one standard error were mixed, as each was written in pieces.
+#[test]
+fn k47_a_line_is_written_with_one_call() -> Result<()> {
+    let home = Home::new()?;
+    // To which each call is one message.
+    let (ours, theirs) = UnixDatagram::pair()?;
+    let mut command = home.command("show a//b");
+    assert_eq!(command.stderr(OwnedFd::from(theirs)).status()?.code(), Some(64));
+    let mut line = [0; 1024];
+    let len = ours.recv(&mut line)?;
+    let line = std::str::from_utf8(&line[..len])?;
+    assert!(line.starts_with("lockkeeper: ") && line.ends_with('\n'), "{line:?}");
     Ok(())
 }
 

@@ -122,6 +122,11 @@ async fn a_holder_that_stays_is_told_of_and_shown_with_the_request() -> Result<(
     let home = Home::new()?;
     let mut run = home.starts("run", "--on-revoke ignore l", "echo held; exec sleep 60")?;
     run.prints("held", LIMIT).await?;
+    // K48: the time behind a blank was taken for the lock.
+    for line in ["revoke --wait 2s l", "revoke l --wait 2s", "revoke --wait 2s"] {
+        home.ends(line)?.complains(64, &["--wait=2s"]);
+    }
+    home.ends("revoke 2s --wait")?.is_fine();
     let asked = home.ends("revoke --wait=10ms --reason maintenance l")?;
     assert_eq!(asked.code, Some(1), "{asked:?}");
     assert!(asked.stdout.contains("was asked for /l, and still holds it"), "{asked:?}");

@@ -271,6 +271,13 @@ fn tip(error: &clap::Error) -> &'static str {
     {
         return instead;
     }
+    let is_revoke = words.iter().any(|word| word == "revoke");
+    if is_revoke
+        && words.iter().any(|word| word == "--wait")
+        && error.kind() == ErrorKind::UnknownArgument
+    {
+        return revoke::TIME_OF_WAIT;
+    }
     let is_run = is_run && !words.iter().any(|word| word == "--");
     match error.kind() {
         ErrorKind::InvalidSubcommand if is_other_for_run(error) => {

@@ -358,7 +358,11 @@ fn read_digest(file: &Path) -> Result<Digest, Failure> {
     }
     let mut text = String::new();
     opened.take(LONGEST_DIGEST).read_to_string(&mut text).map_err(failed)?;
-    Digest::read(text.trim_end_matches(['\n', '\r'])).map_err(|error| about(unusable(error)))
+    let credentials = text.trim_end_matches(['\n', '\r']);
+    if credentials.contains(['\n', '\r']) {
+        return Err(about(unusable("more than one line; write one user:password, and no more")));
+    }
+    Digest::read(credentials).map_err(|error| about(unusable(error)))
 }
 
 /// Names the files that an error is about.

@@ -80,8 +80,10 @@ fn write(messages: &Receiver<Message>) {
                 let dropped = DROPPED.swap(0, Ordering::Relaxed);
                 if dropped > 0 {
                     let what = "standard error did not take them";
-                    let _ =
-                        writeln!(out, "lockkeeper: {dropped} lines of the log are missing: {what}");
+                    // With one call, as other processes may write there too.
+                    let line =
+                        format!("lockkeeper: {dropped} lines of the log are missing: {what}\n");
+                    let _ = out.write_all(line.as_bytes());
                 }
             }
             // Whoever asked may have given up.

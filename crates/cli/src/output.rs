@@ -17,7 +17,8 @@ use crate::log;
 
 /// Tells the user one line on standard error. If nobody reads it, nobody misses it.
 pub(crate) fn tell(message: &str) {
-    let _ = writeln!(io::stderr().lock(), "lockkeeper: {message}");
+    // With one call: standard error has no buffer, and several runs may share it.
+    let _ = io::stderr().write_all(format!("lockkeeper: {message}\n").as_bytes());
 }
 
 /// Tells the user of a failure, and gives its exit code.

@@ -26,7 +26,7 @@ The holder, and lockkeeper show and ls, see who asks, and --reason. Programs on 
 that they are asked.
 
 Exit codes: 0, the holders were asked, or there are none; 1, one cannot be asked, or has not released the \
-lock in time (--wait=DURATION).
+lock in time (--wait=DURATION, with an equals sign).
 
 --force-after takes the lock from holders that have not released it by then. `lockkeeper run` ends \
 its command at once, but two commands may be at work for a moment. Use it when a holder hangs, and \
@@ -72,8 +72,16 @@ struct Asked {
     who: String,
 }
 
+/// What to write instead of `--wait 2s`.
+pub(crate) const TIME_OF_WAIT: &str = "; a time follows --wait with an equals sign: --wait=2s";
+
 /// Asks, and says who was asked.
 pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Failure> {
+    if options.wait == Some(None) && is_time_of_wait(&options.lock, std::env::args()) {
+        let message = format!("{} is taken for a lock{TIME_OF_WAIT}", options.lock);
+        let advice = format!("for a lock of this name, write revoke {} --wait", options.lock);
+        return Err(Failure::new(Exit::Usage, message).advise(&advice));
+    }
     let asked = Connection::during(global, async |connection| ask(connection, &options).await);
     let lock = options.lock.as_str();
     let shown = Shown { lock, holders: asked.await? };
@@ -81,6 +89,16 @@ pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Fail
     let is_in_vain =
         shown.holders.iter().any(|holder| [CANNOT_ASK, STAYED].contains(&holder.outcome));
     Ok(if is_in_vain { Exit::No } else { Exit::Ok }.code())
+}
+
+/// Whether these words have `--wait` and a blank before this lock, which reads like a time.
+fn is_time_of_wait(lock: &ZnodePath, words: impl Iterator<Item = String>) -> bool {
+    let words: Vec<_> = words.collect();
+    words.windows(2).any(|pair| {
+        pair[0] == "--wait"
+            && names::duration(&pair[1]).is_ok()
+            && lock.as_str().strip_prefix('/') == Some(&pair[1])
+    })
 }
 
 async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, Failure> {
