@@ -26,7 +26,8 @@
 //!   settings     what is in force, and from where
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users        enable      how it comes and goes
-//!     neighbours   those of other users         address     whether a socket is that of an engine here
+//!     neighbours   those in other homes         address     whether a socket is that of an engine here
+//!     room         how full its disk is
 //!   ls, show     who holds and who waits; view: how that is written; follow: again when it changes
 //!   demo/        the story of locks on ZooKeeper, live
 //!   bench/       how fast locks are here

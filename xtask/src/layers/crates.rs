@@ -45,7 +45,17 @@ const LAYERS: &[Layer] = &[
     pure(
         TREE,
         &[WIRE],
-        &["bytes", "thiserror", "sha1", "base64", "subtle", "foldhash", "hashbrown"],
+        &[
+            "bytes",
+            "thiserror",
+            "sha1",
+            "sha2",
+            "sha3",
+            "base64",
+            "subtle",
+            "foldhash",
+            "hashbrown",
+        ],
     ),
     layer(CLIENT, &[SESSION, WIRE]),
     layer(ENGINE, &[TREE, WIRE]),
