@@ -101,8 +101,8 @@ pub(super) fn in_charge() -> Result<Home, Failure> {
 /// The home of this user's own engine.
 ///
 /// # Errors
-/// If it would be in a home directory that does not exist. Accounts of services have such a one
-/// (`/nonexistent`), and what root or the service makes there is nobody's to look after.
+/// If it would be in a home directory that does not exist: the accounts of services have one that is never to
+/// be made (`/nonexistent`).
 pub(super) fn own() -> Result<Home, Failure> {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     if let Some(user) = env::var_os("HOME").map(PathBuf::from)

@@ -158,7 +158,7 @@ fn describe(text: &mut String, connection: &Connection) {
     );
 }
 
-/// The connection of whoever asks, which the tree does not know: tools look for it when there are no clients.
+/// The connection that the word came over, which the tree does not know. Tools expect one in the list.
 fn describe_asker(text: &mut String, peer: Peer) {
     let _ = writeln!(text, " /{peer}[0](queued=0,recved=1,sent=0)");
 }
