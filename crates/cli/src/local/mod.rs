@@ -152,8 +152,8 @@ fn users(home: &Home) -> Result<String, Failure> {
 
 fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let uptime = view::duration(Duration::from_millis(status.uptime_ms));
-    let room = Room::ask(&status.socket).and_then(Room::describe);
-    let room = room.map(|room| format!("room        {room}\n")).unwrap_or_default();
+    let room = Room::ask(&status.socket);
+    let room = room.map(|room| format!("room        {}\n", room.describe())).unwrap_or_default();
     let others = match home.scope() {
         Scope::User => neighbours::of(home.directory()),
         Scope::System => Vec::new(),

@@ -22,7 +22,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Asks the engine at this socket; `None` if it does not say.
+    /// Asks the engine at this socket; `None` if it does not say, or keeps nothing on a disk.
     pub(super) fn ask(socket: &Path) -> Option<Self> {
         Self::read(&mntr(socket).ok()?)
     }
@@ -32,29 +32,26 @@ impl Room {
             let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
             value?.parse().ok()
         };
-        Some(Self { disk_free: number("zk_disk_free")?, disk_reserve: number("zk_disk_reserve")? })
+        let room =
+            Self { disk_free: number("zk_disk_free")?, disk_reserve: number("zk_disk_reserve")? };
+        Some(room).filter(|room| room.disk_reserve > 0)
     }
 
-    /// The line of `local status` about it; `None` if nothing is kept on a disk.
-    pub(super) fn describe(self) -> Option<String> {
+    /// The line of `local status` about it.
+    pub(super) fn describe(self) -> String {
         let Self { disk_free, disk_reserve } = self;
         let (free, reserve) = (disk_free >> 20, disk_reserve >> 20);
-        if disk_reserve == 0 {
-            return None;
+        if disk_free >= disk_reserve {
+            return format!("{free} MiB free on the disk");
         }
-        Some(match disk_free {
-            enough if enough >= disk_reserve => format!("{free} MiB free on the disk"),
-            little => {
-                let refused = match little < disk_reserve / 2 {
-                    true => "every change but deletes",
-                    false => "every change but deletes and small ephemeral znodes",
-                };
-                format!(
-                    "disk full: {free} MiB are free, and {reserve} MiB have to stay free; {refused} is \
-                     refused until there is more"
-                )
-            }
-        })
+        let refused = match disk_free < disk_reserve / 2 {
+            true => "every change but deletes",
+            false => "every change but deletes and small ephemeral znodes",
+        };
+        format!(
+            "disk full: {free} MiB are free, and {reserve} MiB have to stay free; {refused} is refused \
+             until there is more"
+        )
     }
 }
 
@@ -80,7 +77,7 @@ mod tests {
                 "zk_version\tx\nzk_disk_free\t{free}\nzk_disk_reserve\t{reserve}\n"
             ))
         };
-        let line = |free: u64| room(free).unwrap().describe().unwrap();
+        let line = |free: u64| room(free).unwrap().describe();
         assert_eq!(line(300), "300 MiB free on the disk");
         assert!(
             line(200).starts_with("disk full: 200 MiB are free, and 256 MiB have"),
@@ -89,6 +86,6 @@ mod tests {
         );
         assert!(line(200).contains("small ephemeral") && !line(100).contains("ephemeral"));
         assert_eq!(Room::read("mntr is not executed because it is not in the whitelist.\n"), None);
-        assert_eq!(Room { disk_free: 1, disk_reserve: 0 }.describe(), None);
+        assert_eq!(Room::read("zk_disk_free\t0\nzk_disk_reserve\t0\n"), None, "in memory");
     }
 }

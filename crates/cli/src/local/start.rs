@@ -125,8 +125,8 @@ pub(crate) struct LocalEngine {
 }
 
 impl LocalEngine {
-    /// Tells a user who takes or awaits a lock whose locks do not exclude it: once of each other engine. Who
-    /// has asked for that knows.
+    /// Warns a user who takes or awaits a lock of the other engines, whose locks do not exclude it: once of each.
+    /// A user who has asked for an engine of their own knows.
     pub(crate) fn introduce(&self) {
         if self.is_expected() {
             return;
