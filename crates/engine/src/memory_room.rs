@@ -5,13 +5,14 @@
 //! fit into its gaps. A process that takes all of the memory is ended by the system, and every client
 //! loses it. So the data stops growing before, as with a disk that fills up.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lockkeeper_tree::Growth;
 use tokio::time::sleep;
+
+use crate::files::read_kernel_file;
 
 /// Into how many parts the limit is divided, and from how many of them on memory is given back, nothing
 /// but locks grows, and nothing grows at all.
@@ -169,7 +170,7 @@ fn parts(limit: u64, count: u64) -> u64 {
 /// The bytes of memory that this process has, without the pages of files, which the system takes back
 /// when it needs memory; `None` where the system does not tell.
 pub(crate) fn resident() -> Option<u64> {
-    anonymous_of(&fs::read_to_string("/proc/self/status").ok()?)
+    anonymous_of(&read_kernel_file("/proc/self/status").ok()?)
 }
 
 /// The line `RssAnon:   13484 kB` of `/proc/self/status`, in bytes.

@@ -36,7 +36,7 @@ pub(crate) fn home(servers: &ConnectString) -> Result<Option<Home>, Failure> {
     }
     // An engine that was never started has no directory yet.
     if named().is_ok_and(|own| is_same(&own, directory)) {
-        return system::own().map(Some);
+        return Home::own().map(Some);
     }
     Ok(Home::used(directory))
 }

@@ -239,5 +239,5 @@ fn unit() -> Result<(), Failure> {
 
 /// Where `serve` keeps its data if it is not told otherwise.
 pub(crate) fn served_data() -> Result<std::path::PathBuf, Failure> {
-    Ok(system::own()?.directory().join("serve"))
+    Ok(Home::own()?.directory().join("serve"))
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Group};
 
-use super::home::{self, Home, Scope};
+use super::home::{Home, Scope};
 use crate::exit::{Exit, Failure};
 use crate::trust::{self, Missing, ROOT};
 
@@ -94,28 +94,8 @@ impl fmt::Display for Users {
 pub(super) fn in_charge() -> Result<Home, Failure> {
     match find()? {
         Some(home) => Ok(home),
-        None => own(),
+        None => Home::own(),
     }
-}
-
-/// The home of this user's own engine.
-///
-/// # Errors
-/// If it would be in a home directory that does not exist: the accounts of services have one that is never to
-/// be made (`/nonexistent`).
-pub(super) fn own() -> Result<Home, Failure> {
-    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    if let Some(user) = env::var_os("HOME").map(PathBuf::from)
-        && is_set("HOME")
-        && !is_set(home::VARIABLE)
-        && home::named()?.starts_with(&user)
-        && trust::look(&user).is_ok_and(|found| found.is_none())
-    {
-        let message = format!("the home directory {} (HOME) does not exist", user.display());
-        let advice = format!("set {} to a directory of yours", home::VARIABLE);
-        return Err(Failure::new(Exit::CannotCreate, message).advise(&advice));
-    }
-    Home::own()
 }
 
 /// Its home, if it is enabled.

@@ -1,9 +1,10 @@
 //! How much memory there is for this process, and which share of it an engine takes.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
+
+use crate::files::read_kernel_file;
 
 /// What is assumed where the system does not tell.
 const UNKNOWN: u64 = 1024 * 1024 * 1024;
@@ -33,8 +34,8 @@ fn share(bytes: u64) -> usize {
 /// it runs, in bytes.
 pub(crate) fn available() -> u64 {
     let machine =
-        fs::read_to_string("/proc/meminfo").ok().and_then(|text| kilobytes_of(&text, "MemTotal:"));
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        read_kernel_file("/proc/meminfo").ok().and_then(|text| kilobytes_of(&text, "MemTotal:"));
+    let groups = read_kernel_file("/proc/self/cgroup").unwrap_or_default();
     let groups = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));
     groups.chain(machine).chain(limits_of_addresses()).min().unwrap_or(UNKNOWN).max(LEAST)
 }
@@ -42,7 +43,7 @@ pub(crate) fn available() -> u64 {
 /// What the limits of this process leave: those of all its addresses (`ulimit -v`), and of those of data
 /// (`ulimit -d`).
 fn limits_of_addresses() -> impl Iterator<Item = u64> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_kernel_file("/proc/self/status").unwrap_or_default();
     let [all, data] =
         ["VmSize:", "VmData:"].map(|name| kilobytes_of(&status, name).unwrap_or_default());
     let all = getrlimit(Resource::As).current.map(|limit| usable(limit, all.saturating_sub(data)));
@@ -91,7 +92,7 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
 /// The number in such a file; `None` for no limit, which version 2 writes as `max` and version 1 as
 /// a number near the largest.
 fn read_limit(file: &Path) -> Option<u64> {
-    fs::read_to_string(file).ok()?.trim().parse().ok()
+    read_kernel_file(file).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let limit = |text: &str| {
             let file = dir.path().join("memory.max");
-            fs::write(&file, text).unwrap();
+            std::fs::write(&file, text).unwrap();
             read_limit(&file)
         };
         assert_eq!(limit("536870912\n"), Some(512 * 1024 * 1024));

@@ -77,6 +77,7 @@ fn create_private(directory: &Path) -> io::Result<()> {
 
 /// Waits until no other engine is about to bind in this directory. Without this, two engines could
 /// find the same dead socket, and the slower one would remove the socket of the faster.
+#[expect(clippy::disallowed_methods, reason = "nothing is read or written")]
 fn take_turn(directory: &Path) -> io::Result<File> {
     let turn = File::open(directory)?;
     turn.lock()?;

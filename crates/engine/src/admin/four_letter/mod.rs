@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn every_listed_word_has_an_answer() {
         let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
-        let peer = Peer::Unix;
+        let peer = Peer::Unix { uid: 0 };
         for word in KNOWN {
             let bytes = word.as_bytes().try_into().unwrap();
             assert!(answer(bytes, 0, peer, &engine.shared).await.is_some(), "{word}");
