@@ -212,7 +212,7 @@ fn k47_a_home_directory_that_does_not_exist_is_not_made() -> Result<()> {
         command.env_remove("LOCKKEEPER_HOME").env_remove("XDG_STATE_HOME").env("HOME", &missing);
         Ended::of(command.envs(variables.iter().copied()))
     };
-    run(&[])?.complains(73, &["missing (HOME) does not exist", "set LOCKKEEPER_HOME"]);
+    run(&[])?.complains(73, &["missing does not exist", "set LOCKKEEPER_HOME"]);
     assert!(!missing.exists());
     let named = home.engine();
     run(&[("LOCKKEEPER_HOME", named.to_str().context("text")?)])?.is_fine();
