@@ -16,6 +16,7 @@
 //!   identity        SessionIdentity: what another process needs to close a session
 //!   default_acl     DefaultAcl: the access control list of new znodes
 //!   error           the errors of a client, whose messages say what to do
+//!   failure         Failure: what every error says about trying again
 //!   connect_string  host:port,host:port/chroot and unix:/path
 //!   clock           the clock that leases are measured by
 //!   runtime         where time, connections and identifiers come from; simulations have their own
@@ -58,6 +59,7 @@ mod dial;
 mod dirty;
 mod driver;
 mod error;
+mod failure;
 mod fault;
 mod hold;
 mod identity;
@@ -84,6 +86,7 @@ pub use connect_string::{ConnectString, ConnectStringError, Host};
 pub use default_acl::{AclError, DefaultAcl};
 pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError, present};
+pub use failure::Failure;
 pub use hold::{Hold, bound_to, unbound};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};

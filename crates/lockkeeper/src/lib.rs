@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
+//!   failure         what each error answers as a Failure: whether to try again
 //!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
@@ -70,6 +71,7 @@ mod election;
 mod error;
 mod exact;
 mod exposure;
+mod failure;
 mod group;
 mod guard;
 mod locks;
@@ -131,10 +133,10 @@ pub use watch::{
 
 pub use lockkeeper_client::{
     Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,
-    Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Host, Instant,
-    LeaseMode, LeaseState, Listing, OpResult, Outcome, Permissions, Reply, Sequence, ServiceError,
-    SessionId, SessionIdentity, Stat, Status, StillHeld, Timing, Transaction, TransactionError,
-    WatchEvent, WatchItem, WatchLost, WatchStream, Watcher, ZnodePath, Zxid,
+    Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Failure, Host, Instant,
+    LeaseMode, LeaseState, Listing, OpResult, Outcome, PathError, Permissions, Reply, Sequence,
+    ServiceError, SessionId, SessionIdentity, Stat, Status, StillHeld, Timing, Transaction,
+    TransactionError, WatchEvent, WatchItem, WatchLost, WatchStream, Watcher, ZnodePath, Zxid,
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};

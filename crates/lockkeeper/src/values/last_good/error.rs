@@ -89,7 +89,7 @@ pub enum LastGoodError {
 
 impl LastGoodError {
     /// Whether the file may be replaced with the next good value.
-    pub(super) fn may_be_replaced(&self) -> bool {
+    pub(crate) fn may_be_replaced(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Undecodable { .. } | Self::Io { .. })
     }
 }

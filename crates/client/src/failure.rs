@@ -1,0 +1,155 @@
+//! [`Failure`]: what every error of these libraries can be asked.
+
+use lockkeeper_session::Outcome;
+use lockkeeper_wire::PathError;
+
+use crate::connect_string::ConnectStringError;
+use crate::default_acl::AclError;
+use crate::error::{ConnectError, Error, StillHeld, TransactionError};
+use crate::service::ServiceError;
+use crate::watch_item::WatchLost;
+
+/// An error that says whether the call may be repeated, and whether it may have had an effect.
+///
+/// Every error of `lockkeeper` and `lockkeeper_client` is one, so one retry loop serves all calls. A program's
+/// own error can be one too.
+///
+/// # Examples
+///
+/// A call that may be applied twice is repeated after any transient failure; another one only if it had no
+/// effect:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lockkeeper_client::{Failure, Outcome};
+///
+/// async fn repeated<T, E: Failure>(
+///     mut call: impl AsyncFnMut() -> Result<T, E>,
+///     may_be_applied_twice: bool,
+/// ) -> Result<T, E> {
+///     for pause in [50, 200, 1000].map(Duration::from_millis) {
+///         match call().await {
+///             Err(error)
+///                 if error.is_retryable()
+///                     && (may_be_applied_twice || error.outcome() == Outcome::NotApplied) =>
+///             {
+///                 tokio::time::sleep(pause).await;
+///             }
+///             settled => return settled,
+///         }
+///     }
+///     call().await
+/// }
+/// ```
+pub trait Failure: std::error::Error {
+    /// Whether the same call may succeed when it is made again, without anything being changed first. A guard
+    /// that has lost its lock stays lost: what can succeed then is another acquire.
+    fn is_retryable(&self) -> bool;
+
+    /// Whether the call may have had an effect.
+    fn outcome(&self) -> Outcome;
+}
+
+/// Implements [`Failure`] for errors in what the program asked for: the same call always fails, and sends
+/// nothing that could have an effect.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! fails_for_good {
+    ($($error:ty),* $(,)?) => {$(
+        impl $crate::Failure for $error {
+            fn is_retryable(&self) -> bool {
+                false
+            }
+
+            fn outcome(&self) -> $crate::Outcome {
+                $crate::Outcome::NotApplied
+            }
+        }
+    )*};
+}
+
+fails_for_good!(PathError, ConnectStringError, AclError);
+
+#[cfg(feature = "tls")]
+fails_for_good!(crate::tls::TlsError);
+
+impl Failure for Error {
+    fn is_retryable(&self) -> bool {
+        self.is_retryable()
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.outcome()
+    }
+}
+
+impl Failure for TransactionError {
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Failed { .. } => false,
+            Self::Request(error) => error.is_retryable(),
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Failed { .. } => Outcome::NotApplied,
+            Self::Request(error) => error.outcome(),
+        }
+    }
+}
+
+impl Failure for StillHeld {
+    /// The holders may release in the meantime.
+    fn is_retryable(&self) -> bool {
+        true
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::NotApplied
+    }
+}
+
+impl Failure for ConnectError {
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Io(_) => true,
+            Self::ConnectString(_)
+            | Self::OutOfRange { .. }
+            | Self::NotZooKeeper(_)
+            | Self::Untrusted(_)
+            | Self::NoTls
+            | Self::AuthFailed
+            | Self::TimeoutTooShort { .. } => false,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::NotApplied
+    }
+}
+
+impl Failure for ServiceError {
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unproven { .. } | Self::NodeGone { .. } => true,
+            Self::NotOne { .. } => false,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::NotApplied
+    }
+}
+
+impl Failure for WatchLost {
+    /// A watch that has ended tells nothing more; the call that made it can be made again.
+    fn is_retryable(&self) -> bool {
+        false
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::NotApplied
+    }
+}
