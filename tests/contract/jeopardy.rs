@@ -655,7 +655,7 @@ async fn an_upgrade_is_lost_at_a_deadline(backend: Backend) -> Result<()> {
     let other = RwLock::new(&bob.client, LOCK)?.read().await?;
     let reader = RwLock::new(&alice.client, LOCK)?.upgradeable_read().await?;
     reader.allow_jeopardy()?;
-    let upgrade = crate::enqueue(&backend, 3, reader.upgrade()).await?;
+    let upgrade = crate::enqueue(&backend, 3, async { Ok(reader.upgrade().await?) }).await?;
     lose_the_way(&alice).await;
     let failed = upgrade.await?.expect_err("undecided at the deadline");
     let reason = LossReason::DeadlinePassed;

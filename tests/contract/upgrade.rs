@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{Acl, AcquireError, Client, FencingToken, Permissions};
+use lockkeeper::{Acl, AcquireError, Client, Failure, FencingToken, Permissions};
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
@@ -24,6 +24,8 @@ contract!("upgrades":
     an_upgraded_writer_can_downgrade,
     an_upgrade_whose_reply_is_lost_has_happened_once,
     an_upgrade_given_up_leaves_nothing,
+    a_reader_outlives_its_upgrade_that_took_too_long,
+    a_reader_that_may_be_replaced_is_given_up,
     an_upgrade_that_is_refused_says_so,
     a_downgrade_that_is_refused_says_so,
 );
@@ -63,7 +65,7 @@ async fn an_upgrade_waits_for_readers_and_lets_no_new_ones_in(backend: Backend) 
     let before = theirs.read().await?;
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let after = theirs.read().await?;
-    let upgrading = enqueue(&backend, 4, upgradeable.upgrade()).await?;
+    let upgrading = enqueue(&backend, 4, async { Ok(upgradeable.upgrade().await?) }).await?;
     assert!(theirs.try_read().await?.is_none(), "or it might wait for ever");
     after.release().await?;
     assert!(!upgrading.is_finished());
@@ -169,7 +171,7 @@ async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 4).await;
 
     alice.proxy.hold_replies();
-    let upgrading = enqueue(&backend, 4, upgradeable.upgrade()).await?;
+    let upgrading = enqueue(&backend, 4, async { Ok(upgradeable.upgrade().await?) }).await?;
     writer.abort();
     let reader = reader.await??;
     alice.proxy.clear();
@@ -256,8 +258,9 @@ async fn an_upgrade_given_up_leaves_nothing(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let other = rw_lock(&bob)?.read().await?;
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
-    let result = reader.upgrade_timeout(Duration::from_millis(50)).await;
-    assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
+    let failed = reader.upgrade_timeout(Duration::from_millis(50)).await.expect_err("one reads");
+    assert!(matches!(failed.error(), AcquireError::Timeout { .. }), "{failed:?}");
+    drop(failed);
     children_reach(&backend.observer().await?, &lock_path(), 1).await?;
     other.verify().await?;
     drop(rw_lock(&bob)?.try_read().await?.expect("no barrier is left"));
@@ -265,9 +268,50 @@ async fn an_upgrade_given_up_leaves_nothing(backend: Backend) -> Result<()> {
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     alice.proxy.expire_session().await?;
     reader.lost().await;
-    let error = reader.upgrade().await.expect_err("it is lost");
-    assert!(matches!(error, AcquireError::Lost { .. }), "{error:?}");
+    let failed = reader.upgrade().await.expect_err("it is lost");
+    assert!(matches!(failed.error(), AcquireError::Lost { .. }), "{failed:?}");
+    assert!(failed.into_reader().is_none());
     other.release().await?;
+    queue_empties(&backend).await
+}
+
+/// Symptom: an upgrade that ended in time to do something else released the reader, so what had been read
+/// under it was no longer true. Now the reader is in the error, with its place, its token and its right.
+async fn a_reader_outlives_its_upgrade_that_took_too_long(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let other = rw_lock(&bob)?.read().await?;
+    let reader = rw_lock(&alice)?.upgradeable_read().await?;
+    let (node, token) = (reader.node().clone(), reader.token());
+
+    let failed = reader.upgrade_timeout(Duration::from_millis(50)).await.expect_err("one reads");
+    assert!(matches!(failed.error(), AcquireError::Timeout { .. }), "{failed:?}");
+    assert!(failed.is_retryable());
+    let reader = failed.into_reader().expect("it still reads");
+    assert_eq!((reader.node(), reader.token()), (&node, token));
+    reader.verify().await?;
+    children_reach(&backend.observer().await?, &lock_path(), 2).await?;
+    assert!(rw_lock(&bob)?.try_write().await?.is_none(), "two read");
+    assert!(rw_lock(&bob)?.try_upgradeable_read().await?.is_none(), "one at a time");
+    rw_lock(&bob)?.try_read().await?.expect("no barrier is left").release().await?;
+
+    other.release().await?;
+    let writer = reader.upgrade().await?;
+    assert!(writer.token() > token);
+    writer.release().await?;
+    queue_empties(&backend).await
+}
+
+/// A reader whose exchange was on its way when the time was over may have been replaced, so it is given up: it
+/// would believe that it reads beside the next writer.
+async fn a_reader_that_may_be_replaced_is_given_up(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    let reader = rw_lock(&alice)?.upgradeable_read().await?;
+    (0..20).for_each(|_| alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply));
+    let failed = reader.upgrade_timeout(Duration::from_millis(200)).await.expect_err("no answer");
+    assert!(matches!(failed.error(), AcquireError::Timeout { .. }), "{failed:?}");
+    assert!(alice.proxy.losses_to_come() < 20, "the exchange was sent");
+    assert!(failed.into_reader().is_none(), "its node may be gone");
+    rw_lock(&bob)?.write().await?.release().await?;
     queue_empties(&backend).await
 }
 
@@ -286,9 +330,12 @@ async fn an_upgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
     let upgraded = tokio::time::timeout(Duration::from_secs(20), reader.upgrade()).await?;
     let refused = upgraded.map(drop).expect_err("it may not write there");
     assert!(
-        matches!(&refused, AcquireError::Refused { source, .. } if is_no_auth(source)),
+        matches!(refused.error(), AcquireError::Refused { source, .. } if is_no_auth(source)),
         "{refused:?}"
     );
+    let reader = refused.into_reader().expect("it still reads");
+    assert!(reader.is_held());
+    reader.release().await?;
     queue_empties(&backend).await
 }
 

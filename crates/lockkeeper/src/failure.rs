@@ -10,6 +10,7 @@ use crate::error::{
     SetPermitsError, VerifyError,
 };
 use crate::group::GroupError;
+use crate::locks::UpgradeError;
 use crate::names::ClaimError;
 use crate::once::OnceError;
 use crate::token::{ParseTokenError, Stale};
@@ -35,6 +36,17 @@ impl Failure for ValueError {
 
     fn outcome(&self) -> Outcome {
         self.outcome()
+    }
+}
+
+impl<R: std::fmt::Debug> Failure for UpgradeError<R> {
+    /// Whether another upgrade may succeed, if the reader still reads; or else another acquire.
+    fn is_retryable(&self) -> bool {
+        self.error().is_retryable()
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.error().outcome()
     }
 }
 
@@ -358,7 +370,7 @@ mod tests {
         assert!(errors.len() > 30, "{errors:?}");
 
         let implemented = |error: &String| {
-            let by_hand = failures.contains(&format!("impl Failure for {error} {{"));
+            let by_hand = failures.contains(&format!(" Failure for {error} {{"));
             let for_good = failures.split("fails_for_good!(").skip(1).any(|list| {
                 let list = list.split(')').next().unwrap_or_default();
                 list.split([',', ':', ' ']).any(|name| name == error)

@@ -111,7 +111,7 @@ pub use locks::{
     ExclusiveGuard, ExclusiveNode, ExclusiveNodeBuilder, Locks, MultiGuard, MultiLock,
     MultiLockBuilder, Mutex, MutexBuilder, MutexGuard, Owner, ReentrantGuard, ReentrantMutex,
     ReentrantMutexBuilder, RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard,
-    RwLockWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile,
+    RwLockWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile, UpgradeError,
 };
 pub use names::{ClaimError, NameClaim, NameHolder, Names, NamesBuilder};
 pub use once::{

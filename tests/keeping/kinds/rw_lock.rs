@@ -67,5 +67,5 @@ pub(super) async fn upgraded(scene: &Scene) -> Result<Held> {
 pub(super) async fn upgrade_waits(scene: &Scene) -> Result<Held> {
     let guard = lock(&scene.client, scene)?.upgradeable_read().await?;
     let reader = lock(&scene.other, scene)?.read().await?;
-    Ok(Held::one(scene.behind(reader, guard.upgrade()).await?))
+    Ok(Held::one(scene.behind(reader, async { Ok(guard.upgrade().await?) }).await?))
 }

@@ -15,7 +15,7 @@ use crate::blocking::transaction::Transaction;
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard;
 use crate::guard::state::State;
-use crate::locks::{self, Owner};
+use crate::locks::{self, Owner, UpgradeError};
 use crate::names;
 use crate::owner_info::RevokeRequest;
 use crate::token::FencingToken;
@@ -38,16 +38,6 @@ impl<G> Guard<G> {
     /// [`Client::wait`](crate::blocking::Client::wait), as that of [`crate::Guard::run`].
     pub fn as_async(&self) -> &G {
         &self.inner
-    }
-
-    /// Makes another guard of it, or nothing.
-    fn turn<T, F>(self, change: impl FnOnce(G) -> F) -> Result<Guard<T>, AcquireError>
-    where
-        F: Future<Output = Result<T, AcquireError>>,
-    {
-        let Self { inner, runtime } = self;
-        let inner = runtime.wait(change(inner))?;
-        Ok(Guard { inner, runtime })
     }
 }
 
@@ -150,7 +140,9 @@ impl Guard<locks::RwLockWriteGuard> {
     /// # Errors
     /// As [`crate::RwLockWriteGuard::downgrade`].
     pub fn downgrade(self) -> Result<Guard<locks::RwLockReadGuard>, AcquireError> {
-        self.turn(locks::RwLockWriteGuard::downgrade)
+        let Self { inner, runtime } = self;
+        let inner = runtime.wait(inner.downgrade())?;
+        Ok(Guard { inner, runtime })
     }
 }
 
@@ -159,8 +151,8 @@ impl Guard<locks::RwLockUpgradeableGuard> {
     ///
     /// # Errors
     /// As [`crate::RwLockUpgradeableGuard::upgrade`].
-    pub fn upgrade(self) -> Result<Guard<locks::RwLockWriteGuard>, AcquireError> {
-        self.turn(locks::RwLockUpgradeableGuard::upgrade)
+    pub fn upgrade(self) -> Result<Guard<locks::RwLockWriteGuard>, UpgradeError<Self>> {
+        self.upgraded(locks::RwLockUpgradeableGuard::upgrade)
     }
 
     /// The same, but not for longer than `timeout`, which covers everything.
@@ -170,8 +162,22 @@ impl Guard<locks::RwLockUpgradeableGuard> {
     pub fn upgrade_timeout(
         self,
         timeout: Duration,
-    ) -> Result<Guard<locks::RwLockWriteGuard>, AcquireError> {
-        self.turn(|guard| guard.upgrade_timeout(timeout))
+    ) -> Result<Guard<locks::RwLockWriteGuard>, UpgradeError<Self>> {
+        self.upgraded(|guard| guard.upgrade_timeout(timeout))
+    }
+
+    fn upgraded<F>(
+        self,
+        upgrade: impl FnOnce(locks::RwLockUpgradeableGuard) -> F,
+    ) -> Result<Guard<locks::RwLockWriteGuard>, UpgradeError<Self>>
+    where
+        F: Future<Output = Result<locks::RwLockWriteGuard, UpgradeError>>,
+    {
+        let Self { inner, runtime } = self;
+        match runtime.wait(upgrade(inner)) {
+            Ok(inner) => Ok(Guard { inner, runtime }),
+            Err(failed) => Err(failed.map(|inner| Guard { inner, runtime })),
+        }
     }
 }
 

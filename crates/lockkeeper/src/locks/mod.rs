@@ -29,6 +29,6 @@ pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex, ReentrantMutexBuilder}
 pub use registry::Locks;
 pub(crate) use registry::{key_of, keys_below, node_of};
 pub use rw_lock::{
-    RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard,
+    RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, UpgradeError,
 };
 pub use semaphore::{Semaphore, SemaphoreBuilder, SemaphoreGuard, SemaphoreProfile};

@@ -16,7 +16,7 @@ use crate::guard::Guard;
 use crate::profile::Kind;
 
 pub use crate::locks::rw_lock::read_guard::RwLockReadGuard;
-pub use crate::locks::rw_lock::upgrade::RwLockUpgradeableGuard;
+pub use crate::locks::rw_lock::upgrade::{RwLockUpgradeableGuard, UpgradeError};
 pub use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 
 const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];

@@ -3,22 +3,24 @@
 //! At most one reader at a time has this right, so that no two can wait for each other. Why the
 //! steps are what they are: `docs/decisions/0003-upgrades.md`.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{Error, ErrorCode, Stat, Transaction, TransactionError};
+use lockkeeper_client::{ErrorCode, Stat, Transaction, TransactionError};
 
 use crate::acquire::entrance::{Entrance, once_within};
 use crate::contender::node::{Contender, Front};
+use crate::contender::order::Place;
 use crate::contender::order::upgrade::Upgrade;
 use crate::contender::waiting::OwnWatch;
 use crate::contender::watches::Watches;
-use crate::error::{AcquireError, ReleaseError};
+use crate::error::{AcquireError, LossReason, ReleaseError};
 use crate::guard::state::State;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
-use crate::retry::{is_transient, retry_acquire};
+use crate::retry::retry_acquire;
 
 /// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
 /// holder may believe and do is described at [`Guard`].
@@ -38,41 +40,64 @@ impl RwLockUpgradeableGuard {
     /// one. Costs two round trips, and two more and an event for each reader that it waits for.
     ///
     /// # Errors
-    /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
-    /// given up.
+    /// If the lock is lost, no server can be reached for a whole session timeout, or the exchange of the znodes is
+    /// refused. [`UpgradeError::into_reader`] has the reader if it still reads.
     ///
     /// # Session loss
     /// Is the loss of the lock.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
-    pub async fn upgrade(self) -> Result<RwLockWriteGuard, AcquireError> {
-        let Self { guard, entrance } = self;
-        let lost = |reason| AcquireError::Lost { path: entrance.path().clone(), reason };
-        let rides_out = guard.settle().await.map_err(lost)?;
-        let writer = clear_the_way(&entrance, &guard).await?;
-        guard.dissolve();
-        let guard = Guard::grant(writer, Front { own: None }).await?;
-        Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance))
+    pub async fn upgrade(self) -> Result<RwLockWriteGuard, UpgradeError> {
+        let mut upgrading = Upgrading::new(self);
+        let upgraded = upgrading.run().await;
+        upgrading.ended(upgraded)
     }
 
     /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything. Costs
     /// what [`RwLockUpgradeableGuard::upgrade`] does.
     ///
     /// # Errors
-    /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`].
+    /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
+    /// a timeout, unless the exchange was on its way at that moment.
     ///
     /// # Session loss
     /// Is the loss of the lock.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+    /// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+    /// use std::time::Duration;
+    ///
+    /// use lockkeeper::RwLock;
+    ///
+    /// let prices = RwLock::new(&client, "/locks/prices")?;
+    /// let other = prices.read().await?;
+    /// let reader = prices.upgradeable_read().await?;
+    /// let failed = reader.upgrade_timeout(Duration::from_millis(20)).await.expect_err("one reads");
+    /// let reader = failed.into_reader().expect("it still reads");
+    ///
+    /// other.release().await?;
+    /// reader.upgrade().await?.release().await?;
+    /// # client.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn upgrade_timeout(
         self,
         timeout: Duration,
-    ) -> Result<RwLockWriteGuard, AcquireError> {
+    ) -> Result<RwLockWriteGuard, UpgradeError> {
         let (client, path) = (self.entrance.client.clone(), self.path().clone());
-        once_within(&client, &path, timeout, self.upgrade()).await
+        let mut upgrading = Upgrading::new(self);
+        let upgraded = once_within(&client, &path, timeout, upgrading.run()).await;
+        upgrading.ended(upgraded)
     }
 
     /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
@@ -92,52 +117,158 @@ impl RwLockUpgradeableGuard {
 
 offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
 
-/// Puts a writer in the place of the reader as soon as it is the only holder.
-async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender, AcquireError> {
-    let path = entrance.path();
-    let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
-    // For the exchange below: its write of the lock's own node names the version that was read.
-    let asked = entrance.client.data(path);
-    // At the end of the queue it keeps new readers out.
-    let (mut barrier, mut queue) = entrance.enter(Kind::Write).await?;
+/// A reader did not become a writer. Dropping it releases the reader, if that still reads.
+#[derive(Debug)]
+pub struct UpgradeError<R = RwLockUpgradeableGuard> {
+    error: AcquireError,
+    reader: Option<Box<R>>,
+}
 
-    let mut parent = asked.await;
-    let mut watches = Watches::default();
-    loop {
-        let Some(end) = queue.places().iter().find(|place| Some(&*place.name) == barrier.name())
-        else {
-            return Err(barrier.deleted());
-        };
+impl<R> UpgradeError<R> {
+    /// Why not.
+    pub fn error(&self) -> &AcquireError {
+        &self.error
+    }
 
-        match queue.upgrade(reader.node().name()) {
-            Upgrade::WaitOn(other) => {
-                let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);
-                reader.run(waiting).await.map_err(lost)??;
-                queue = barrier.list().await?;
-            }
-            Upgrade::Clear(first) => {
-                match trade(entrance, reader, [&first, &end.name], parent).await {
-                    Ok(writer) => {
-                        barrier.disarm();
-                        return Ok(writer);
-                    }
-                    Err(error) if !may_succeed_later(&error) => {
-                        return Err(entrance.not_replaced(reader, error));
-                    }
-                    Err(error) => {
-                        if let TransactionError::Request(error) = error {
-                            retry_acquire(path, error).await?;
-                        }
-                        parent = entrance.client.data(path).await;
-                        queue = barrier.list().await?;
-                    }
+    /// The reader, if it holds the lock as before: with the same node and token, and with the right to become a
+    /// writer. `None` if the lock is lost, or was given up because the exchange may have happened.
+    pub fn into_reader(self) -> Option<R> {
+        self.reader.map(|reader| *reader)
+    }
+
+    /// The same about another form of the reader.
+    pub(crate) fn map<S>(self, form: impl FnOnce(R) -> S) -> UpgradeError<S> {
+        let Self { error, reader } = self;
+        UpgradeError { error, reader: reader.map(|reader| Box::new(form(*reader))) }
+    }
+}
+
+impl<R> fmt::Display for UpgradeError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<R: fmt::Debug> std::error::Error for UpgradeError<R> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Gives the lock up.
+impl<R> From<UpgradeError<R>> for AcquireError {
+    fn from(failed: UpgradeError<R>) -> Self {
+        failed.error
+    }
+}
+
+/// A reader on its way to become a writer.
+struct Upgrading {
+    entrance: Entrance,
+    /// `None` from the moment when the exchange is sent: only its answer tells whether the reader's node is there.
+    reader: Option<Guard>,
+    /// Whether jeopardy was allowed.
+    rides_out: bool,
+}
+
+impl Upgrading {
+    fn new(reader: RwLockUpgradeableGuard) -> Self {
+        let RwLockUpgradeableGuard { guard, entrance } = reader;
+        Self { entrance, reader: Some(guard), rides_out: false }
+    }
+
+    fn reader(&self) -> &Guard {
+        self.reader.as_ref().expect("it is there until the exchange")
+    }
+
+    fn lost(&self, reason: LossReason) -> AcquireError {
+        AcquireError::Lost { path: self.entrance.path().clone(), reason }
+    }
+
+    /// Puts a writer in the place of the reader as soon as it is the only holder.
+    async fn run(&mut self) -> Result<Guard, AcquireError> {
+        let settled = self.reader().settle().await;
+        self.rides_out = settled.map_err(|reason| self.lost(reason))?;
+
+        let (client, path) = (self.entrance.client.clone(), self.entrance.path().clone());
+        // For the exchange below: its write of the lock's own node names the version that was read.
+        let asked = client.data(&path);
+        // At the end of the queue it keeps new readers out.
+        let (mut barrier, mut queue) = self.entrance.enter(Kind::Write).await?;
+
+        let mut parent = asked.await;
+        let mut watches = Watches::default();
+        loop {
+            let own = |place: &&Place| Some(&*place.name) == barrier.name();
+            let Some(end) = queue.places().iter().find(own) else { return Err(barrier.deleted()) };
+
+            match queue.upgrade(self.reader().node().name()) {
+                Upgrade::WaitOn(other) => {
+                    let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);
+                    self.reader().run(waiting).await.map_err(|reason| self.lost(reason))??;
                 }
+                Upgrade::Clear(first) => {
+                    match parent {
+                        Ok(parent) => {
+                            if let Some(writer) = self.trade([&first, &end.name], parent).await? {
+                                barrier.disarm();
+                                return Guard::grant(writer, Front { own: None }).await;
+                            }
+                        }
+                        Err(error) => retry_acquire(&path, error).await?,
+                    }
+                    parent = client.data(&path).await;
+                }
+                Upgrade::Gone => return Err(self.gone()),
             }
-            Upgrade::Gone => {
-                return Err(match reader.state() {
-                    State::Lost(reason) => lost(reason),
-                    _ => AcquireError::NodeDeleted { node: reader.node().clone() },
-                });
+            queue = barrier.list().await?;
+        }
+    }
+
+    /// The listing shows no node of the reader.
+    fn gone(&mut self) -> AcquireError {
+        let node = self.reader().node().clone();
+        match self.reader().found_missing() {
+            LossReason::NodeDeleted => AcquireError::NodeDeleted { node },
+            reason => self.lost(reason),
+        }
+    }
+
+    /// Makes the exchange; `None` if it may succeed when the queue has been listed again.
+    async fn trade(
+        &mut self,
+        between: [&String; 2],
+        parent: (Bytes, Stat),
+    ) -> Result<Option<Contender>, AcquireError> {
+        let reader = self.reader.take().expect("it is there until the exchange");
+        match trade(&self.entrance, &reader, between, parent).await {
+            Ok(writer) => {
+                reader.dissolve();
+                Ok(Some(writer))
+            }
+            Err(error) => {
+                let is_answered = matches!(error, TransactionError::Failed { .. });
+                let may_succeed_later = may_succeed_later(&error);
+                let why = self.entrance.not_replaced(&reader, error);
+                self.reader = is_answered.then_some(reader);
+                if may_succeed_later { Ok(None) } else { Err(why) }
+            }
+        }
+    }
+
+    /// Makes a writer, or gives the reader back if it still holds the lock.
+    fn ended(
+        self,
+        upgraded: Result<Guard, AcquireError>,
+    ) -> Result<RwLockWriteGuard, UpgradeError> {
+        let Self { entrance, reader, rides_out } = self;
+        match upgraded {
+            Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance)),
+            Err(error) => {
+                let held = reader.filter(|reader| !matches!(reader.state(), State::Lost(_)));
+                let held = held.map(|reader| reader.allowed(rides_out));
+                let reader = held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, entrance }));
+                Err(UpgradeError { error, reader })
             }
         }
     }
@@ -145,14 +276,9 @@ async fn clear_the_way(entrance: &Entrance, reader: &Guard) -> Result<Contender,
 
 /// Whether an exchange that failed may succeed when the queue has been listed again.
 fn may_succeed_later(error: &TransactionError) -> bool {
-    match error {
-        TransactionError::Request(error) => is_transient(error),
-        // The first writer has left, and readers behind it hold now; or the lock's own node was written to.
-        TransactionError::Failed { code, .. } => {
-            matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion)
-        }
-        _ => false,
-    }
+    // The first writer has left, and readers behind it hold now; or the lock's own node was written to.
+    let later = |code: &ErrorCode| matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion);
+    matches!(error, TransactionError::Failed { code, .. } if later(code))
 }
 
 /// Replaces the reader and the barrier by the writer, provided that the first writer in the queue is
@@ -162,9 +288,8 @@ async fn trade(
     entrance: &Entrance,
     reader: &Guard,
     [first, barrier]: [&String; 2],
-    parent: Result<(Bytes, Stat), Error>,
+    (data, stat): (Bytes, Stat),
 ) -> Result<Contender, TransactionError> {
-    let (data, stat) = parent?;
     let path = entrance.path();
     let sibling = |name: &String| path.child(name).unwrap_or_else(|_| path.clone());
     let more = |steps: Transaction| {
