@@ -35,6 +35,7 @@ mod publication;
 mod reentrant_mutex;
 mod registration;
 mod registry;
+mod rehearsal;
 mod revocation;
 mod runtimes;
 mod rw_lock;

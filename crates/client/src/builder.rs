@@ -57,6 +57,8 @@ pub struct ClientBuilder {
     strict_servers: bool,
     /// `None`: as the credentials suggest.
     acl: Option<DefaultAcl>,
+    #[cfg(feature = "rehearsal")]
+    rehearsal: Option<crate::rehearsal::Rehearsal>,
 }
 
 impl Default for ClientBuilder {
@@ -68,6 +70,8 @@ impl Default for ClientBuilder {
             connect_timeout: Duration::from_secs(10),
             strict_servers: false,
             acl: None,
+            #[cfg(feature = "rehearsal")]
+            rehearsal: None,
         }
     }
 }
@@ -158,6 +162,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Lets a test make the client suffer; see [`Rehearsal`](crate::Rehearsal).
+    #[cfg(feature = "rehearsal")]
+    pub fn rehearsal(mut self, rehearsal: &crate::rehearsal::Rehearsal) -> Self {
+        self.rehearsal = Some(rehearsal.clone());
+        self
+    }
+
     /// Replaces the clock, the network, identifiers and tasks: for simulations.
     #[doc(hidden)]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
@@ -187,9 +198,7 @@ impl ClientBuilder {
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
     pub async fn connect(self, servers: &str) -> Result<Client, ConnectError> {
-        let servers = self.checked(servers)?;
-        let shared = Shared::new(Arc::clone(&self.runtime), self.config.clone());
-        let (client, failed) = self.start(servers, shared);
+        let (client, failed) = self.begin(servers)?;
         first_connection(&client, failed, self.connect_timeout).await?;
         lease_fits(&client)?;
         Ok(client)
@@ -208,9 +217,7 @@ impl ClientBuilder {
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
     pub fn connect_later(self, servers: &str) -> Result<Client, ConnectError> {
-        let servers = self.checked(servers)?;
-        let shared = Shared::new(Arc::clone(&self.runtime), self.config.clone());
-        Ok(self.start(servers, shared).0)
+        Ok(self.begin(servers)?.0)
     }
 
     /// Ends a session that another process has left behind, and with it all its ephemeral nodes.
@@ -272,6 +279,32 @@ impl ClientBuilder {
         }
     }
 
+    /// Starts a new session.
+    #[cfg(not(feature = "rehearsal"))]
+    fn begin(&self, servers: &str) -> Result<(Client, watch::Receiver<Tried>), ConnectError> {
+        self.begin_in(&self.runtime, servers)
+    }
+
+    /// The same, with what a rehearsal may do to it.
+    #[cfg(feature = "rehearsal")]
+    fn begin(&self, servers: &str) -> Result<(Client, watch::Receiver<Tried>), ConnectError> {
+        let Some(rehearsal) = &self.rehearsal else { return self.begin_in(&self.runtime, servers) };
+        let runtime = rehearsal.around(Arc::clone(&self.runtime));
+        let begun = self.begin_in(&runtime, servers)?;
+        rehearsal.is_of(&begun.0, &self.runtime);
+        Ok(begun)
+    }
+
+    fn begin_in(
+        &self,
+        runtime: &Arc<dyn Runtime>,
+        servers: &str,
+    ) -> Result<(Client, watch::Receiver<Tried>), ConnectError> {
+        let servers = self.checked(servers)?;
+        let shared = Shared::new(Arc::clone(runtime), self.config.clone());
+        Ok(self.start(servers, shared))
+    }
+
     fn checked(&self, servers: &str) -> Result<ConnectString, ConnectError> {
         let servers: ConnectString = servers.parse()?;
         self.check_ranges()?;
@@ -320,14 +353,15 @@ impl ClientBuilder {
         shared: Shared,
     ) -> (Client, watch::Receiver<Tried>) {
         let service = Service::new(servers.hosts.clone(), self.strict_servers);
-        let dialer = Dialer::new(servers.hosts, Arc::clone(&self.runtime));
         let shared = Arc::new(shared);
+        let dialer = Dialer::new(servers.hosts, Arc::clone(shared.runtime()));
         let failures = Failures::default();
         let failed = failures.subscribe();
 
         let acl = self.chosen_acl();
         let client = Client::new(Arc::clone(&shared), servers.chroot, &acl, service);
-        self.runtime.spawn(Box::pin(drive(Driven(shared), dialer, failures)));
+        let runtime = Arc::clone(shared.runtime());
+        runtime.spawn(Box::pin(drive(Driven(shared), dialer, failures)));
         (client, failed)
     }
 }

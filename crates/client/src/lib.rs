@@ -27,6 +27,7 @@
 //!   one_service     asks the servers whether they are one service
 //!   dial            which server is tried next, and when
 //!   fault           why an attempt to connect failed, and whether a retry may help
+//!   rehearsal       Rehearsal: losses on purpose, for tests of programs that hold locks
 //!   tls             TLS to the servers
 //! ```
 //!
@@ -65,6 +66,8 @@ mod hold;
 mod identity;
 mod one_service;
 mod path_sink;
+#[cfg(feature = "rehearsal")]
+mod rehearsal;
 mod reply;
 #[doc(hidden)]
 pub mod runtime;
@@ -90,6 +93,8 @@ pub use failure::Failure;
 pub use hold::{Hold, bound_to, unbound};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
+#[cfg(feature = "rehearsal")]
+pub use rehearsal::Rehearsal;
 pub use reply::{Arrived, Reply, WatchedReply};
 pub use service::ServiceError;
 pub use status::{HoldState, Status};

@@ -131,6 +131,8 @@ pub use watch::{
     TtlPresenceBuilder, WhenTaken,
 };
 
+#[cfg(feature = "rehearsal")]
+pub use lockkeeper_client::Rehearsal;
 pub use lockkeeper_client::{
     Acl, AclError, AddWatchMode, Client, ClientBuilder, Clock, ConnectError, ConnectString,
     Contact, CreateMode, Created, DefaultAcl, Error, ErrorCode, EventKind, Failure, Host, Instant,

@@ -1,0 +1,350 @@
+//! [`Rehearsal`]: losses on purpose, for the tests of programs that hold locks.
+//!
+//! A client in rehearsal has a [`Runtime`] between itself and the real one: its clock can be set ahead, and
+//! each connection goes through a [`relay`], which can end it.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_session::Instant;
+use lockkeeper_wire::{
+    ConnectRequest, ConnectResponse, Decoder, Op, Record as _, ReplyHeader, Request, RequestHeader,
+    split_frame, write_frame,
+};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::client::{Client, WeakClient};
+use crate::connect_string::Host;
+use crate::identity::SessionIdentity;
+use crate::runtime::{Boxed, Runtime, Transport};
+
+/// Makes a client suffer what networks, servers and machines do to it, at the moment that a test chooses. For
+/// tests of programs that hold locks: does the work stop when the lock is lost?
+///
+/// Needs the feature `rehearsal`, which is for `[dev-dependencies]`: without it, no program can contain
+/// this. It works with every server, such as the embedded engine. A rehearsal is for one client, which is given it
+/// by [`ClientBuilder::rehearsal`](crate::ClientBuilder::rehearsal); the other clients of a test play the
+/// other programs.
+///
+/// # Guarantees
+///
+/// A lock is lost here in the order in which it is lost in production: its holder knows, or would know if it
+/// looked, before another client is granted it.
+///
+/// # Not guaranteed
+///
+/// - [`Clock`](crate::Clock) and the timers of tokio do not go ahead with the client's clock. Code under test asks
+///   the guard how much time remains, or [`Client::now`].
+/// - Connections are slower than without a rehearsal.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use lockkeeper_client::{Client, Rehearsal};
+///
+/// let rehearsal = Rehearsal::new();
+/// let client = Client::builder().rehearsal(&rehearsal).connect("127.0.0.1:2181").await?;
+///
+/// rehearsal.cut_off();
+/// // … what does the program do?
+/// rehearsal.reconnect();
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Rehearsal {
+    faults: Arc<Faults>,
+}
+
+impl Rehearsal {
+    /// A rehearsal in which nothing happens yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends the client's connection, and lets it reach no server before [`Rehearsal::reconnect`]. Its locks are
+    /// lost at their deadlines, which is within the session timeout; [`Rehearsal::stand_still`] shortens a test.
+    pub fn cut_off(&self) {
+        self.faults.network.send_modify(|network| {
+            network.is_cut_off = true;
+            network.cuts += 1;
+        });
+    }
+
+    /// Lets the client reach the servers again.
+    pub fn reconnect(&self) {
+        self.faults.network.send_modify(|network| network.is_cut_off = false);
+    }
+
+    /// Ends the connection when the server answers the client's next write (a create, a delete, new data or a
+    /// transaction with one of these). The write has been applied, and the client does not know. Reads,
+    /// heartbeats and what is on its way already do not count.
+    pub fn lose_next_reply(&self) {
+        self.faults.loses_next.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets the client's clock ahead, as if the program had been stopped or its machine suspended for this long. A
+    /// lock whose lease ends within that time is lost when this returns; a task that waits for the loss learns of
+    /// it within a second. The servers do not notice.
+    pub fn stand_still(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.faults.ahead.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Expires the client's session, as servers do that have not heard of it for a session timeout: the client is
+    /// cut off, its clock goes ahead by that time, the servers end the session with all its ephemeral nodes, and
+    /// the client reaches them again, unless it was cut off before. Costs a connection and two round trips.
+    ///
+    /// # Errors
+    /// If the client has no session, or the server to which it was connected last cannot be reached.
+    ///
+    /// # Session loss
+    /// Is what it is for.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave the client cut off.
+    pub async fn expire_session(&self) -> io::Result<()> {
+        let no_session = || io::Error::new(io::ErrorKind::NotConnected, "there is no session");
+        let (runtime, client) = self.faults.client().ok_or_else(no_session)?;
+        let identity = client.session_identity().ok_or_else(no_session)?;
+        let link = client.shared().link();
+        let host = link.host.ok_or_else(no_session)?;
+
+        let was_cut_off = self.faults.network.borrow().is_cut_off;
+        self.cut_off();
+        self.stand_still(identity.timeout);
+        let ended = async {
+            // A server may still be about to take the session back for a connection before.
+            while !end_session(runtime.connect(&host, link.address).await?, &identity).await? {}
+            Ok(())
+        };
+        let ended = ended.await;
+        if !was_cut_off {
+            self.reconnect();
+        }
+        ended
+    }
+
+    /// What a client takes from outside while this rehearsal is on.
+    pub(crate) fn around(&self, runtime: Arc<dyn Runtime>) -> Arc<dyn Runtime> {
+        Arc::new(Rehearsed { runtime, faults: Arc::clone(&self.faults) })
+    }
+
+    /// Makes this the client whose session can be expired.
+    pub(crate) fn is_of(&self, client: &Client, runtime: &Arc<dyn Runtime>) {
+        let mut own = self.faults.client.lock().unwrap_or_else(PoisonError::into_inner);
+        *own = Some((Arc::clone(runtime), client.downgrade()));
+    }
+}
+
+/// What is to go wrong.
+#[derive(Debug, Default)]
+struct Faults {
+    network: watch::Sender<Network>,
+    /// By how much the client's clock is ahead, in nanoseconds.
+    ahead: AtomicU64,
+    /// Whether the connection is to end at the answer to the next write.
+    loses_next: AtomicBool,
+    /// The client, and what it would take from outside without this.
+    client: Mutex<Option<(Arc<dyn Runtime>, WeakClient)>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Network {
+    is_cut_off: bool,
+    /// Grows when all connections are to end.
+    cuts: u64,
+}
+
+impl Faults {
+    fn client(&self) -> Option<(Arc<dyn Runtime>, Client)> {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let (runtime, client) = client.as_ref()?;
+        Some((Arc::clone(runtime), client.upgrade()?))
+    }
+}
+
+/// The runtime of a client in rehearsal.
+#[derive(Debug)]
+struct Rehearsed {
+    runtime: Arc<dyn Runtime>,
+    faults: Arc<Faults>,
+}
+
+impl Runtime for Rehearsed {
+    fn now(&self) -> Instant {
+        self.runtime.now() + Duration::from_nanos(self.faults.ahead.load(Ordering::Relaxed))
+    }
+
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        address: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>> {
+        Box::pin(async move {
+            // Subscribed before the connection is made, so that it is ended by a cut in between.
+            let network = self.faults.network.subscribe();
+            if network.borrow().is_cut_off {
+                return Err(io::Error::other("the client is cut off by a rehearsal"));
+            }
+            let server = self.runtime.connect(host, address).await?;
+            let (address, faults) = (server.address(), Arc::clone(&self.faults));
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            self.runtime.spawn(match server {
+                Transport::Tcp(server) => Box::pin(relay(far, server, faults, network)),
+                Transport::Unix(server) => Box::pin(relay(far, server, faults, network)),
+                Transport::Other(server, _) => Box::pin(relay(far, server, faults, network)),
+            });
+            Ok(Transport::Other(Box::new(near), address))
+        })
+    }
+
+    fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
+        self.runtime.addresses(host)
+    }
+
+    fn unique_id(&self) -> Uuid {
+        self.runtime.unique_id()
+    }
+
+    fn spawn(&self, task: Boxed<'static, ()>) {
+        self.runtime.spawn(task);
+    }
+}
+
+/// One connection, until either side ends it, it is cut, or an answer is to be lost. Both sides then see it closed.
+async fn relay(
+    client: DuplexStream,
+    server: impl AsyncRead + AsyncWrite,
+    faults: Arc<Faults>,
+    mut network: watch::Receiver<Network>,
+) {
+    let (from_client, to_client) = tokio::io::split(client);
+    let (from_server, to_server) = tokio::io::split(server);
+    let lost = Mutex::default();
+    let cuts = network.borrow().cuts;
+    tokio::select! {
+        biased;
+        _ = network.wait_for(|network| network.cuts != cuts) => {}
+        _ = requests(from_client, to_server, &faults, &lost) => {}
+        _ = replies(from_server, to_client, &lost) => {}
+    }
+}
+
+/// The number of the request at whose answer a connection ends.
+type Lost = Mutex<Option<i32>>;
+
+async fn requests(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    faults: &Faults,
+    lost: &Lost,
+) -> io::Result<()> {
+    let mut input = BytesMut::new();
+    let handshake = next_frame(&mut from, &mut input).await?;
+    forward(&mut to, &handshake).await?;
+    loop {
+        let frame = next_frame(&mut from, &mut input).await?;
+        let mut body = Decoder::new(frame.clone());
+        let header = RequestHeader::decode(&mut body).map_err(io::Error::other)?;
+        let loses = |_| faults.loses_next.swap(false, Ordering::Relaxed);
+        if Request::decode(header.op, &mut body).ok().filter(is_write).is_some_and(loses) {
+            *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(header.xid);
+        }
+        forward(&mut to, &frame).await?;
+    }
+}
+
+async fn replies(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    lost: &Lost,
+) -> io::Result<()> {
+    let mut input = BytesMut::new();
+    let handshake = next_frame(&mut from, &mut input).await?;
+    forward(&mut to, &handshake).await?;
+    loop {
+        let frame = next_frame(&mut from, &mut input).await?;
+        let header = ReplyHeader::decode(&mut Decoder::new(frame.clone()));
+        let xid = header.map_err(io::Error::other)?.xid;
+        if *lost.lock().unwrap_or_else(PoisonError::into_inner) == Some(xid) {
+            return Ok(());
+        }
+        forward(&mut to, &frame).await?;
+    }
+}
+
+/// Whether the request changes something if it succeeds. A heartbeat only checks.
+fn is_write(request: &Request) -> bool {
+    match request {
+        Request::Multi(steps) => steps.iter().any(|step| !matches!(step, Op::Check(_))),
+        Request::Create(_)
+        | Request::Create2(_)
+        | Request::CreateContainer(_)
+        | Request::CreateTtl(_)
+        | Request::Delete(_)
+        | Request::SetData(_)
+        | Request::SetAcl(_) => true,
+        _ => false,
+    }
+}
+
+async fn next_frame(
+    from: &mut (impl AsyncRead + Unpin),
+    input: &mut BytesMut,
+) -> io::Result<Bytes> {
+    loop {
+        if let Some(frame) = split_frame(input, usize::MAX).map_err(io::Error::other)? {
+            return Ok(frame);
+        }
+        if from.read_buf(input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+async fn forward(to: &mut (impl AsyncWrite + Unpin), frame: &Bytes) -> io::Result<()> {
+    let mut output = BytesMut::new();
+    write_frame(&mut output, |out| out.extend_from_slice(frame));
+    to.write_all(&output).await?;
+    to.flush().await
+}
+
+/// Takes a session over and closes it; returns whether the server says that it is over.
+async fn end_session(server: Transport, identity: &SessionIdentity) -> io::Result<bool> {
+    match server {
+        Transport::Tcp(server) => end_session_through(server, identity).await,
+        Transport::Unix(server) => end_session_through(server, identity).await,
+        Transport::Other(server, _) => end_session_through(server, identity).await,
+    }
+}
+
+async fn end_session_through(
+    mut server: impl AsyncRead + AsyncWrite + Unpin,
+    identity: &SessionIdentity,
+) -> io::Result<bool> {
+    let (session_id, password) = (identity.id, identity.password.clone());
+    let timeout = i32::try_from(identity.timeout.as_millis()).unwrap_or(i32::MAX);
+    let request = ConnectRequest { session_id, password, ..ConnectRequest::new_session(timeout) };
+    let mut output = BytesMut::new();
+    write_frame(&mut output, |out| request.encode(out));
+    write_frame(&mut output, |out| Request::CloseSession.encode(1, out));
+    server.write_all(&output).await?;
+    server.flush().await?;
+
+    let mut input = BytesMut::new();
+    // A server that does not accept the session closes the connection.
+    let Ok(handshake) = next_frame(&mut server, &mut input).await else { return Ok(false) };
+    // The answer to the end, and the end of the connection.
+    while next_frame(&mut server, &mut input).await.is_ok() {}
+    let response = ConnectResponse::decode(&mut Decoder::new(handshake));
+    Ok(response.map_err(io::Error::other)?.timeout_ms == 0)
+}

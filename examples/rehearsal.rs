@@ -1,0 +1,80 @@
+//! A program's own test that its job stops when the lock is lost: each loss is rehearsed against an engine in
+//! this process.
+//!
+//! `cargo run --example rehearsal --features rehearsal`
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockkeeper::{Client, CreateMode, LossReason, Mutex, Rehearsal, TransactionError, ZnodePath};
+use lockkeeper_engine::Engine;
+
+/// Whether the job's work is under way.
+static WORKING: AtomicBool = AtomicBool::new(false);
+
+/// The job under test: it works for as long as it holds the lock, and says why it has stopped.
+async fn job(client: Client) -> Result<LossReason, Box<dyn Error + Send + Sync>> {
+    let guard = Mutex::new(&client, "/locks/job")?.acquire().await?;
+    let work = async {
+        WORKING.store(true, Ordering::Relaxed);
+        std::future::pending::<()>().await;
+    };
+    let stopped = guard.run(work).await;
+    WORKING.store(false, Ordering::Relaxed);
+    Ok(stopped.expect_err("the work has no end"))
+}
+
+/// Waits until the job works.
+async fn working() {
+    while !WORKING.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let engine = Engine::builder().start().await?;
+    let rehearsal = Rehearsal::new();
+    let client = Client::builder().rehearsal(&rehearsal).connect(&engine.connect_string()).await?;
+    let other = Client::connect(&engine.connect_string()).await?;
+    let others = Mutex::new(&other, "/locks/job")?;
+
+    // The servers end the session. The other program has the lock, and the job does not work any more.
+    let running = tokio::spawn(job(client.clone()));
+    working().await;
+    rehearsal.expire_session().await?;
+    println!("the session has expired, and the job has stopped: {}", running.await??);
+    others.acquire().await?.release().await?;
+
+    // The network is down for longer than the lease lasts.
+    let running = tokio::spawn(job(client.clone()));
+    working().await;
+    rehearsal.cut_off();
+    rehearsal.stand_still(client.session_timeout());
+    println!("the client was cut off, and the job has stopped: {}", running.await??);
+    rehearsal.reconnect();
+
+    // The machine is suspended for so long, and the network is fine.
+    let running = tokio::spawn(job(client.clone()));
+    working().await;
+    rehearsal.stand_still(client.session_timeout());
+    println!("the program stood still, and the job has stopped: {}", running.await??);
+
+    // A write is applied, and its reply is lost: is it done twice?
+    let bill = ZnodePath::new("/bill")?;
+    client.create(&bill, "open", CreateMode::Persistent).await?;
+    let guard = Mutex::new(&client, "/locks/bill")?.acquire().await?;
+    rehearsal.lose_next_reply();
+    let paid = guard.transaction().set_data(&bill, "paid", Some(0)).commit().await;
+    assert!(matches!(paid, Err(TransactionError::Request(_))), "{paid:?}");
+    let (text, stat) = client.data(&bill).await?;
+    assert_eq!((&text[..], stat.version), (&b"paid"[..], 1));
+    println!("the reply was lost, and the bill is paid once");
+
+    guard.release().await?;
+    client.close().await;
+    other.close().await;
+    engine.stop().await?;
+    Ok(())
+}
