@@ -8,6 +8,7 @@ use crate::codec::record;
 ///
 /// The high 32 bits are the epoch of the leader, the low 32 bits count its transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Zxid(pub i64);
 
 record!(Zxid { 0 });
@@ -26,6 +27,7 @@ impl Zxid {
 
 /// The identity of a client session, chosen by the server. 0 asks for a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct SessionId(pub i64);
 
 record!(SessionId { 0 });

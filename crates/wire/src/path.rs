@@ -5,8 +5,13 @@ use std::sync::Arc;
 
 /// An absolute path that every ZooKeeper server accepts, such as `/locks/orders`.
 ///
-/// Cheap to clone.
+/// Cheap to clone. With the feature `serde`, it is written and read as its text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct ZnodePath(Arc<str>);
 
 /// Why a text is no [`ZnodePath`].
@@ -177,6 +182,28 @@ impl std::str::FromStr for ZnodePath {
     }
 }
 
+impl TryFrom<&str> for ZnodePath {
+    type Error = PathError;
+
+    fn try_from(path: &str) -> Result<Self, PathError> {
+        Self::new(path)
+    }
+}
+
+impl TryFrom<String> for ZnodePath {
+    type Error = PathError;
+
+    fn try_from(path: String) -> Result<Self, PathError> {
+        Self::new(&path)
+    }
+}
+
+impl From<ZnodePath> for String {
+    fn from(path: ZnodePath) -> Self {
+        path.as_str().to_owned()
+    }
+}
+
 impl AsRef<str> for ZnodePath {
     fn as_ref(&self) -> &str {
         &self.0
@@ -192,6 +219,20 @@ mod tests {
         for path in ["/", "/a", "/a/b", "/a.b/..c/d..", "/ä/日本", "/a b"] {
             assert_eq!(ZnodePath::new(path).unwrap().as_str(), path);
         }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn only_paths_are_read_by_serde() {
+        let path = ZnodePath::new("/locks/ä b").unwrap();
+        let json = serde_json::to_string(&path).unwrap();
+        assert_eq!(json, "\"/locks/ä b\"");
+        assert_eq!(serde_json::from_str::<ZnodePath>(&json).unwrap(), path);
+        for bad in ["\"locks\"", "\"/a//b\"", "\"/a/..\"", "\"\"", "7"] {
+            assert!(serde_json::from_str::<ZnodePath>(bad).is_err(), "{bad}");
+        }
+        let error = serde_json::from_str::<ZnodePath>("\"locks\"").unwrap_err().to_string();
+        assert!(error.contains("is not a znode path"), "{error}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ const HOT_PATHS: &str = "lockkeeper-hot-paths";
 const XTASK: &str = "xtask";
 
 const LAYERS: &[Layer] = &[
-    pure(WIRE, &[], &["bytes", "thiserror"]),
+    pure(WIRE, &[], &["bytes", "thiserror", "serde"]),
     pure(SESSION, &[WIRE], &["bytes", "thiserror"]),
     // Of `foldhash` only the states whose seed is given: see the tree's `hash`.
     pure(

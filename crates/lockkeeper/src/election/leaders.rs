@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use lockkeeper_client::{
     Client, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::behind::{BEHIND_PAUSE, Horizon};
 use crate::contender::order::{Foreign, WaitQueue};
@@ -20,7 +21,7 @@ use crate::token::FencingToken;
 const MISSES: u32 = 2;
 
 /// The leader of an election.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Leader {
     /// The token of its [`Leadership`](crate::Leadership), which is larger for every later leader. That of
@@ -386,5 +387,17 @@ mod tests {
             let Err(ObserveError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
             assert_eq!(names, [bad]);
         }
+    }
+
+    #[test]
+    fn a_leader_comes_back_from_json() {
+        let leader = Leader {
+            token: "7".parse().unwrap(),
+            id: "one".to_owned(),
+            value: None,
+            node: ZnodePath::new("/leader/one").unwrap(),
+        };
+        let json = serde_json::to_string(&leader).unwrap();
+        assert_eq!(serde_json::from_str::<Leader>(&json).unwrap(), leader);
     }
 }

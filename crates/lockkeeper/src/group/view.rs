@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockkeeper_client::{ZnodePath, Zxid};
+use serde::{Deserialize, Serialize};
 
 use crate::group::layout::GroupLayout;
 use crate::group::member::Member;
@@ -15,7 +16,8 @@ use crate::watch::{CachedNode, Change, Snapshot};
 /// It is the last transaction that made or deleted a node in the group. A member that changes its data
 /// does not change it. Machines of which one may [read more nodes](GroupView::unreadable) than the other may
 /// have other members under one name. See [`Members`](crate::Members) for what may make it fall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ViewId(Zxid);
 
 impl ViewId {

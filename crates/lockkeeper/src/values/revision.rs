@@ -3,9 +3,10 @@
 use std::ops::Deref;
 
 use lockkeeper_client::{Stat, Zxid};
+use serde::{Deserialize, Serialize};
 
 /// Which state of a node a value was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Revision {
     /// The transaction that created the node: another one if the node was deleted and made anew.
     pub czxid: Zxid,
@@ -35,7 +36,7 @@ impl From<Stat> for Revision {
 }
 
 /// A value, and which state of its node it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
     /// The value.
     pub value: T,
@@ -48,5 +49,20 @@ impl<T> Deref for Versioned<T> {
 
     fn deref(&self) -> &T {
         &self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_comes_back_from_json_with_its_revision() {
+        let revision = Revision { czxid: Zxid(1 << 40), mzxid: Zxid(i64::MAX), version: -3 };
+        let versioned = Versioned { value: "v".to_owned(), revision };
+        let json = serde_json::to_string(&versioned).unwrap();
+        assert_eq!(serde_json::from_str::<Versioned<String>>(&json).unwrap(), versioned);
+        let text = r#"{"czxid":1099511627776,"mzxid":9223372036854775807,"version":-3}"#;
+        assert_eq!(serde_json::to_string(&revision).unwrap(), text);
     }
 }
