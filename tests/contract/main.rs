@@ -46,6 +46,7 @@ mod semaphore_layouts;
 mod set_back;
 mod shared;
 mod shown;
+mod streams;
 mod tree_cache;
 mod ttl_presence;
 mod unpolled;

@@ -9,6 +9,7 @@
 //!   dirty           DirtyPaths: a watch that remembers paths instead of events
 //!   path_sink       where the session leaves those paths
 //!   watch_item      what a persistent watch tells, and why it ends
+//!   updates         Updates: what tells changes one after the other, as a stream
 //!   arrival         the order of what a client is told
 //!   hold            Hold: a node whose existence the session proves at each heartbeat
 //!   binding         requests that belong to a hold: what runs on this thread is bound to it
@@ -78,6 +79,8 @@ mod status;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
+#[cfg(feature = "stream")]
+mod updates;
 mod watch_item;
 mod watcher;
 
@@ -101,6 +104,8 @@ pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 pub use transaction::Transaction;
+#[cfg(feature = "stream")]
+pub use updates::{UpdateStream, Updates};
 pub use watch_item::{WatchItem, WatchLost};
 pub use watcher::{WatchStream, Watcher};
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
+//!   updates         what tells changes one after the other, as streams
 //!   failure         what each error answers as a Failure: whether to try again
 //!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
@@ -82,6 +83,8 @@ mod permit_format;
 mod profile;
 mod retry;
 mod token;
+#[cfg(feature = "stream")]
+mod updates;
 mod values;
 mod watch;
 
@@ -142,3 +145,5 @@ pub use lockkeeper_client::{
 };
 #[cfg(feature = "tls")]
 pub use lockkeeper_client::{Tls, TlsError};
+#[cfg(feature = "stream")]
+pub use lockkeeper_client::{UpdateStream, Updates};
