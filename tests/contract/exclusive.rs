@@ -15,6 +15,7 @@ use crate::{LOCK, for_each_lock, gets, is_no_auth, lock_path, shut};
 for_each_lock!("an exclusive lock":
     try_acquire_does_not_wait_and_leaves_nothing,
     l3_a_timeout_leaves_nothing,
+    a_limit_of_nothing_takes_a_free_lock,
     l20_a_guard_belongs_to_no_task_and_no_thread,
     l22_dropping_a_clone_of_the_lock_releases_nothing,
     l24_an_empty_lock_is_a_container,
@@ -185,6 +186,19 @@ async fn l3_a_timeout_leaves_nothing<L: Exclusive>(backend: Backend) -> Result<(
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
     contenders::<L>(&backend, 1).await?;
     guard.release().await?;
+    contenders::<L>(&backend, 0).await
+}
+
+/// Symptom: a limit of nothing, such as what is left of a longer one, never took a lock, however free it was.
+async fn a_limit_of_nothing_takes_a_free_lock<L: Exclusive>(backend: Backend) -> Result<()> {
+    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+    // At first the lock's own node is missing, which takes more than one round trip.
+    for limit in [Duration::ZERO, Duration::from_micros(1)] {
+        let guard = lock_of::<L>(&alice)?.acquire_timeout(limit).await?;
+        let late = lock_of::<L>(&bob)?.acquire_timeout(limit).await;
+        assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
+        guard.release().await?;
+    }
     contenders::<L>(&backend, 0).await
 }
 

@@ -231,7 +231,7 @@ async fn one_whose_queue_is_deleted_as_it_is_entered_is_entered_again(
 ) -> Result<()> {
     let alice = backend.participant().await?;
     let lock = multi(&alice, &[A, B])?;
-    lock.acquire().await?.release().await?;
+    lock.acquire_timeout(Duration::ZERO).await?.release().await?;
     alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
     let guard = lock.acquire().await?;
     places(&backend, &[(A, 1), (B, 1)]).await?;

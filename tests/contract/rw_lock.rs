@@ -235,6 +235,8 @@ async fn timeouts_and_tries_leave_nothing(backend: Backend) -> Result<()> {
     assert!(theirs.try_upgradeable_read().await?.is_none());
     children_reach(&backend.observer().await?, &lock_path(), 1).await?;
     writer.release().await?;
+    ours.read_timeout(Duration::ZERO).await?.release().await?;
+    ours.upgradeable_read_timeout(Duration::ZERO).await?.release().await?;
     queue_empties(&backend).await
 }
 

@@ -137,17 +137,42 @@ impl Entrance {
     }
 }
 
-/// Bounds the whole time that an acquire takes, and uses all of it.
+/// A time limit below which an acquire tries once: a queue that is waited in for less may as well not be entered,
+/// and the limit could end before a server has said that the lock is free.
+pub(crate) const TRIES_ONCE: Duration = Duration::from_millis(10);
+
+/// How long such a try may take, as its limit says nothing about that.
+const LONGEST_TRY: Duration = Duration::from_secs(1);
+
+/// Bounds the whole time that an acquire takes, and uses all of it; with hardly any, tries once.
 pub(crate) async fn within<T, F>(
     client: &Client,
     path: &ZnodePath,
     timeout: Duration,
     acquire: impl Fn() -> F,
+    try_acquire: impl Future<Output = Result<Option<T>, AcquireError>>,
 ) -> Result<T, AcquireError>
 where
     F: Future<Output = Result<T, AcquireError>>,
 {
+    if timeout < TRIES_ONCE {
+        return tried_once(client, path, timeout, try_acquire).await;
+    }
     once_within(client, path, timeout, over_outages(client, acquire)).await
+}
+
+/// Tries once, for an acquire with such a limit.
+pub(crate) async fn tried_once<T>(
+    client: &Client,
+    path: &ZnodePath,
+    timeout: Duration,
+    try_acquire: impl Future<Output = Result<Option<T>, AcquireError>>,
+) -> Result<T, AcquireError> {
+    let late = || AcquireError::timeout(client, path, timeout);
+    match tokio::time::timeout(LONGEST_TRY, try_acquire).await {
+        Ok(tried) => tried?.ok_or_else(late),
+        Err(_) => Err(late()),
+    }
 }
 
 /// Bounds the time of one attempt, which cannot be made again.

@@ -195,7 +195,8 @@ impl ExclusiveNode {
         self.owner_hold().enter(self.take()).await.map(ExclusiveGuard)
     }
 
-    /// [`ExclusiveNode::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`ExclusiveNode::acquire`], but not for longer than `timeout`, which covers everything. With less
+    /// than 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`ExclusiveNode::acquire`] does.
     ///
     /// # Errors
@@ -207,7 +208,7 @@ impl ExclusiveNode {
     /// # Cancel safety
     /// As [`ExclusiveNode::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
-        within(&self.client, &self.path, timeout, || self.acquire()).await
+        within(&self.client, &self.path, timeout, || self.acquire(), self.try_acquire()).await
     }
 
     /// Takes the lock only if it is free, or its owner enters again; `None` if another owner has

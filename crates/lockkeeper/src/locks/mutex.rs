@@ -226,7 +226,8 @@ impl Mutex {
 
     /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. While no server can be
     /// reached it waits for one until then, and enters the queue anew if that takes longer than a session
-    /// timeout. Costs what [`Mutex::acquire`] does.
+    /// timeout. With less than 10 ms it tries once, as [`Mutex::try_acquire`], for up to a second: a lock that is
+    /// free is acquired however short the timeout is. Costs what [`Mutex::acquire`] does.
     ///
     /// # Errors
     /// As [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
@@ -237,7 +238,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
-        within(&self.client, self.path(), timeout, || self.acquire()).await
+        within(&self.client, self.path(), timeout, || self.acquire(), self.try_acquire()).await
     }
 
     /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or

@@ -12,7 +12,7 @@ use lockkeeper_client::{
     TransactionError, ZnodePath, Zxid,
 };
 
-use crate::acquire::entrance::over_outages;
+use crate::acquire::entrance::{TRIES_ONCE, over_outages, tried_once};
 use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
 use crate::acquire::setup::{Setup, setup_options};
 use crate::contender::node::Contender;
@@ -188,7 +188,8 @@ impl MultiLock {
         self.acquire_all(&AtomicUsize::new(0)).await
     }
 
-    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`MultiLock::acquire`] does.
     ///
     /// # Errors
@@ -201,6 +202,10 @@ impl MultiLock {
     /// # Cancel safety
     /// As [`MultiLock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
+        if timeout < TRIES_ONCE {
+            let path = &self.locks[0].path;
+            return tried_once(&self.client, path, timeout, self.try_acquire()).await;
+        }
         let waiting_for = AtomicUsize::new(0);
         let acquiring = over_outages(&self.client, || self.acquire_all(&waiting_for));
         let result = tokio::time::timeout(timeout, acquiring).await;

@@ -170,7 +170,8 @@ impl RwLock {
         self.entrance.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
     }
 
-    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`RwLock::read`] does.
     ///
     /// # Errors
@@ -182,10 +183,12 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard, AcquireError> {
-        within(&self.entrance.client, self.path(), timeout, || self.read()).await
+        let try_once = self.try_read();
+        within(&self.entrance.client, self.path(), timeout, || self.read(), try_once).await
     }
 
-    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`RwLock::write`] does.
     ///
     /// # Errors
@@ -197,10 +200,12 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
-        within(&self.entrance.client, self.path(), timeout, || self.write()).await
+        let try_once = self.try_write();
+        within(&self.entrance.client, self.path(), timeout, || self.write(), try_once).await
     }
 
-    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`RwLock::upgradeable_read`] does.
     ///
     /// # Errors
@@ -215,7 +220,8 @@ impl RwLock {
         &self,
         timeout: Duration,
     ) -> Result<RwLockUpgradeableGuard, AcquireError> {
-        within(&self.entrance.client, self.path(), timeout, || self.upgradeable_read()).await
+        let (client, try_once) = (&self.entrance.client, self.try_upgradeable_read());
+        within(client, self.path(), timeout, || self.upgradeable_read(), try_once).await
     }
 
     /// Reads only if no writer holds the lock or waits for it; `None` if one does. Costs one round

@@ -54,8 +54,8 @@ impl RwLockUpgradeableGuard {
         upgrading.ended(upgraded)
     }
 
-    /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything. Costs
-    /// what [`RwLockUpgradeableGuard::upgrade`] does.
+    /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything: less
+    /// than two round trips is never enough. Costs what [`RwLockUpgradeableGuard::upgrade`] does.
     ///
     /// # Errors
     /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
