@@ -1,6 +1,7 @@
 //! Client: the handle of a session, with all operations on nodes.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -52,18 +53,24 @@ pub type Listing = (Vec<String>, Stat);
 /// When the session has expired, a new one is started by itself: the client goes on, but nothing
 /// that belonged to the old session (ephemeral nodes, watches, locks) does. When the last clone is
 /// dropped, the session is closed in the background; use [`Client::close`] to wait for that.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
     /// What [`DefaultAcl::entries`] says, unless that is that everyone may do everything.
     acl: Option<Arc<[Acl]>>,
 }
 
-#[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
     chroot: ZnodePath,
     service: Service,
+}
+
+/// Its session, and whether it is connected.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client(session {}, {:?})", self.session_id(), self.contact())
+    }
 }
 
 /// A client whose session it does not keep from being closed.

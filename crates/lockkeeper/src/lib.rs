@@ -3,6 +3,7 @@
 //! ```text
 //!   blocking        the same names for programs without async
 //!   updates         what tells changes one after the other, as streams
+//!   debug           what {:?} shows of locks and recipes
 //!   failure         what each error answers as a Failure: whether to try again
 //!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
@@ -67,6 +68,7 @@ mod behind;
 mod beside;
 pub mod blocking;
 mod contender;
+mod debug;
 mod discovery;
 mod election;
 mod error;

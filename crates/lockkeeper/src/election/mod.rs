@@ -101,7 +101,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[doc(alias = "LeaderLatch")]
 #[doc(alias = "LeaderSelector")]
 #[doc(alias = "LeaderElection")]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Election {
     lock: Mutex,
     layout: ElectionLayout,

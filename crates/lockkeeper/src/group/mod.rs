@@ -96,7 +96,7 @@ pub use view::{GroupView, MemberChange, ViewId};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Group {
     client: Client,
     path: ZnodePath,

@@ -75,7 +75,7 @@ use crate::retry::{Attempt, out_of_reach, retried, retry_acquire};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ExclusiveNode {
     client: Client,
     path: ZnodePath,

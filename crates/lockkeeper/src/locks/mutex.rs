@@ -78,7 +78,7 @@ use crate::retry::unless_closed;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Mutex {
     client: Client,
     terms: Terms,

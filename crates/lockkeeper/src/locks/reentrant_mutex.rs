@@ -62,7 +62,7 @@ use crate::profile::Profile;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ReentrantMutex {
     mutex: Mutex,
 }

@@ -81,7 +81,7 @@ pub use holder::NameHolder;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Names {
     client: Client,
     path: ZnodePath,

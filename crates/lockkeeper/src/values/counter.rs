@@ -88,7 +88,7 @@ pub struct Added {
 #[doc(alias = "DistributedAtomicLong")]
 #[doc(alias = "DistributedAtomicInteger")]
 #[doc(alias = "SharedCount")]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Counter(Arc<Inner>);
 
 /// The options of a [`Counter`].

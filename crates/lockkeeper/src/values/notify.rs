@@ -66,7 +66,6 @@ use crate::values::shown::shown;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct Notify {
     place: Place,
     /// The version of the node when it was seen last, without data. Never 0: any node that was just made

@@ -81,7 +81,7 @@ pub use crate::locks::multi_lock::guard::MultiGuard;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MultiLock {
     client: Client,
     /// In the order in which they are waited for, which is that of the paths.

@@ -80,7 +80,7 @@ const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RwLock {
     entrance: Entrance,
 }

@@ -75,7 +75,7 @@ pub use crate::locks::semaphore::profile::SemaphoreProfile;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Semaphore {
     client: Client,
     permits: Permits,
