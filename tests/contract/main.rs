@@ -4,6 +4,7 @@
 //! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of it.
 
 mod access;
+mod chroot;
 mod costs;
 mod counter;
 mod directory;
@@ -176,6 +177,12 @@ async fn enqueue<T: Send + 'static>(
     let acquiring = tokio::spawn(acquire);
     children_reach(&observer, &lock_path(), place).await?;
     Ok(acquiring)
+}
+
+/// A client that sees the whole tree, also where each test has a chroot of its own.
+async fn without_chroot(backend: &Backend) -> Result<Client> {
+    let servers = backend.connect_string();
+    Ok(Client::connect(servers.split('/').next().unwrap_or_default()).await?)
 }
 
 /// Returns when no contender is left.

@@ -1,8 +1,21 @@
 //! Znodes beside a lock, that keep something for its contenders.
 //!
 //! They are beside the lock and not in it: a child of the lock would be a contender for every library.
+//!
+//! And what no program can have for itself: the root of the whole tree, and what the servers keep.
 
-use lockkeeper_client::ZnodePath;
+use lockkeeper_client::{Client, ZnodePath};
+
+/// Whether the servers keep their quotas and configuration there. What is `/zookeeper` below a chroot is not.
+pub(crate) fn is_servers_own(client: &Client, path: &ZnodePath) -> bool {
+    path.below(client.chroot()).is_reserved()
+}
+
+/// Whether a program can have what is below the path to itself: not below the root of the whole tree, nor in what
+/// the servers keep.
+pub(crate) fn is_own_base(client: &Client, path: &ZnodePath) -> bool {
+    !path.below(client.chroot()).is_root() && !is_servers_own(client, path)
+}
 
 /// After a lock's name, in that of the mark of its lock delay.
 pub(crate) const DELAY: &str = "-__delay__";

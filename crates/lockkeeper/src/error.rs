@@ -7,7 +7,7 @@ use lockkeeper_client::{
     TransactionError, ZnodePath,
 };
 
-use crate::beside::is_beside_a_lock;
+use crate::beside::{is_beside_a_lock, is_own_base, is_servers_own};
 use crate::profile::{Profile, Usage};
 
 /// Why a lock cannot be made as it was described.
@@ -20,7 +20,8 @@ pub enum BuildError {
     /// It is `/`.
     #[error("'/' cannot be a lock or an election; name a path below it, like /locks/orders")]
     Root,
-    /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
+    /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration; below a chroot
+    /// that is an ordinary name.
     #[error("{0} is the server's own; name a path outside of /zookeeper, like /locks/orders")]
     Reserved(ZnodePath),
     /// It is, or is below, a node that keeps something for the contenders of a lock.
@@ -57,13 +58,22 @@ pub enum BuildError {
 
 impl BuildError {
     /// The path, if a lock can be there.
-    pub(crate) fn check(path: &str) -> Result<ZnodePath, BuildError> {
-        let path = ZnodePath::new(path)?;
-        if path.is_root() {
-            return Err(BuildError::Root);
+    pub(crate) fn check(client: &Client, path: &str) -> Result<ZnodePath, BuildError> {
+        match Self::check_base(client, path) {
+            // There is nothing beside it.
+            Ok(path) if path.is_root() => Err(BuildError::Root),
+            checked => checked,
         }
-        if path.is_reserved() {
+    }
+
+    /// The same if locks can be below it.
+    pub(crate) fn check_base(client: &Client, path: &str) -> Result<ZnodePath, BuildError> {
+        let path = ZnodePath::new(path)?;
+        if is_servers_own(client, &path) {
             return Err(BuildError::Reserved(path));
+        }
+        if !is_own_base(client, &path) {
+            return Err(BuildError::Root);
         }
         if path.as_str().split('/').any(is_beside_a_lock) {
             return Err(BuildError::Beside(path));

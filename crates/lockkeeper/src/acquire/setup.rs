@@ -52,7 +52,7 @@ impl Setup {
         path: &str,
         kinds: &'static [Kind],
     ) -> Result<Entrance, BuildError> {
-        let terms = Terms::new(BuildError::check(path)?, self.profile, kinds);
+        let terms = Terms::new(BuildError::check(&self.client, path)?, self.profile, kinds);
         let data = self.about.data(self.profile);
         Ok(Entrance { client: self.client, terms, data })
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{Client, Instant, ZnodePath};
 
+use crate::beside::is_own_base;
 use crate::discovery::instances::{InstanceChange, Instances, Listed};
 use crate::discovery::pick::{
     Call, Ejection, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
@@ -56,7 +57,7 @@ impl ServiceDirectoryBuilder {
     pub async fn open(self) -> Result<ServiceDirectory, CacheError> {
         let Self { client, base, service, picker } = self;
         let base = ZnodePath::new(&base)?;
-        if base.is_root() || base.is_reserved() {
+        if !is_own_base(&client, &base) {
             return Err(CacheError::Reserved(base));
         }
         let service = base.child(&service)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use lockkeeper_client::{Client, Error, PathError, ZnodePath};
 use tokio::sync::watch;
 
+use crate::beside::is_own_base;
 use crate::discovery::instance::{Instance, ServiceType};
 use crate::watch::{PendingUpdate, Presence, PresenceError, PresenceState};
 
@@ -154,7 +155,7 @@ impl Registration {
         instance: Instance,
     ) -> Result<Self, RegisterError> {
         let base = ZnodePath::new(base)?;
-        if base.is_root() || base.is_reserved() {
+        if !is_own_base(client, &base) {
             return Err(RegisterError::Reserved(base));
         }
         let path = base.child(&instance.service)?.child(&instance.id)?;

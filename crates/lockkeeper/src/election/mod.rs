@@ -167,7 +167,7 @@ impl ElectionBuilder {
     /// # Errors
     /// If the path cannot be that of an election: what holds for a lock's path holds here.
     pub fn build(self) -> Result<Election, BuildError> {
-        let path = BuildError::check(&self.path)?;
+        let path = BuildError::check(&self.client, &self.path)?;
         let record = record_path(&path);
         let id = self.id.unwrap_or_else(|| OwnerInfo::current(None).to_string());
         let data = Bytes::from(id.clone());

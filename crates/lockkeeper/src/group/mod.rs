@@ -23,6 +23,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
 
+use crate::beside::is_own_base;
 use crate::watch::{IsOurs, Presence, WhenTaken};
 
 pub use error::GroupError;
@@ -133,7 +134,7 @@ impl GroupBuilder {
     /// If the path cannot be that of a group.
     pub fn build(self) -> Result<Group, GroupError> {
         let path = ZnodePath::new(&self.path)?;
-        if path.is_root() || path.is_reserved() {
+        if !is_own_base(&self.client, &path) {
             return Err(GroupError::Reserved(path));
         }
         Ok(Group { client: self.client, path, layout: self.layout })

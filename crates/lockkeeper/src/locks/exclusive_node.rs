@@ -143,8 +143,8 @@ impl ExclusiveNodeBuilder {
     /// # Errors
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<ExclusiveNode, BuildError> {
-        let path = BuildError::check(&self.path)?;
         let Setup { client, about, .. } = self.setup;
+        let path = BuildError::check(&client, &self.path)?;
         let owner = self.owner.unwrap_or_default();
         let (waits_for, warned) = (self.waits_for, self.warned);
         Ok(ExclusiveNode { client, path, owner, about, waits_for, warned })

@@ -104,7 +104,7 @@ impl Locks {
         prefix: &str,
         configure: impl Fn(MutexBuilder) -> MutexBuilder + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
-        let prefix = BuildError::check(prefix)?;
+        let prefix = BuildError::check_base(client, prefix)?;
         let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE, search_at: 0 };
         let (client, configure) = (client.clone(), Arc::new(configure));
         Ok(Self { client, prefix, configure, handles: Arc::new(StdMutex::new(handles)) })

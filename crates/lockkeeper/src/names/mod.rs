@@ -118,7 +118,7 @@ impl NamesBuilder {
     /// # Errors
     /// If the path cannot have names below it: what holds for a lock's path holds here.
     pub fn build(self) -> Result<Names, BuildError> {
-        let path = BuildError::check(&self.path)?;
+        let path = BuildError::check_base(&self.client, &self.path)?;
         Ok(Names { client: self.client, path, label: self.label, warned: Warned::default() })
     }
 }

@@ -144,7 +144,7 @@ impl OnceBuilder {
     /// # Errors
     /// If there can be no lock at the path.
     pub fn build(self) -> Result<Once, BuildError> {
-        let lock = BuildError::check(&self.lock)?;
+        let lock = BuildError::check(&self.client, &self.lock)?;
         let path = beside(&lock, ONCE);
         let (client, options) = (self.client, self.options);
         Ok(Once { store: Store { client, lock, path, options } })

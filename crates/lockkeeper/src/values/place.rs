@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath, present};
 
+use crate::beside::is_servers_own;
 use crate::exact::{DEFAULT_MARKERS, WriteError};
 use crate::retry::retry_anywhere;
 use crate::values::codec::Codec;
@@ -18,7 +19,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
-        Ok(Self { client: client.clone(), path: checked(path)? })
+        Ok(Self { client: client.clone(), path: checked(client, path)? })
     }
 
     /// The data and stat; `None` without a node. Goes on over lost connections and ended sessions.
@@ -85,12 +86,12 @@ impl Place {
 }
 
 /// The path, if a value can be there.
-pub(super) fn checked(path: &str) -> Result<ZnodePath, ValuePathError> {
+pub(super) fn checked(client: &Client, path: &str) -> Result<ZnodePath, ValuePathError> {
     let path = ZnodePath::new(path)?;
     if path.is_root() {
         return Err(ValuePathError::Root);
     }
-    if path.is_reserved() {
+    if is_servers_own(client, &path) {
         return Err(ValuePathError::Reserved(path));
     }
     Ok(path)
@@ -112,7 +113,7 @@ impl PlaceOptions {
     /// The value's node, and the directory of the outcome markers.
     pub(super) fn build(&self) -> Result<(Place, ZnodePath), ValuePathError> {
         let place = Place::new(&self.client, &self.path)?;
-        let markers = checked(self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
+        let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
         Ok((place, markers))
     }
 }

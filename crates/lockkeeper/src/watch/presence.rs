@@ -132,7 +132,7 @@ impl PresenceBuilder {
 
     /// The path of the node.
     fn node(&self) -> Result<ZnodePath, PresenceError> {
-        let path = PresenceError::check(&self.path)?;
+        let path = PresenceError::check(&self.terms.client, &self.path)?;
         match (self.is_protected, path.parent()) {
             (true, Some(parent)) => {
                 let name = protected_name(self.terms.client.unique_id(), path.name());

@@ -78,7 +78,7 @@ impl TtlPresenceBuilder {
     /// # Session loss
     /// Has no effect.
     pub async fn start(self) -> Result<TtlPresence, PresenceError> {
-        let path = PresenceError::check(&self.path)?;
+        let path = PresenceError::check(&self.client, &self.path)?;
         let touch = path.child(TOUCH)?;
         let (state, changes) = StateSender::new(path.clone());
         let runtime = self.client.tokio_runtime().clone();

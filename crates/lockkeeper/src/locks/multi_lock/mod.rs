@@ -120,7 +120,7 @@ impl MultiLockBuilder {
         let Setup { client, profile, about } = self.setup;
         let mut locks = Vec::new();
         for path in &self.paths {
-            let path = BuildError::check(path)?;
+            let path = BuildError::check(&client, path)?;
             locks.push(Terms::new(path, profile, &[Kind::Exclusive]));
         }
         locks.sort_by(|a, b| a.path.cmp(&b.path));

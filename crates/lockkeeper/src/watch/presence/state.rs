@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::{Error, PathError, SessionId, TransactionError, ZnodePath, Zxid};
+use lockkeeper_client::{Client, Error, PathError, SessionId, TransactionError, ZnodePath, Zxid};
 use tokio::sync::watch;
 
+use crate::beside::is_servers_own;
 use crate::retry::TooLong;
 
 /// How a [`Presence`](crate::Presence) stands, as far as is known here.
@@ -100,9 +101,9 @@ pub enum PresenceError {
 
 impl PresenceError {
     /// The path, if a presence can be there.
-    pub(crate) fn check(path: &str) -> Result<ZnodePath, Self> {
+    pub(crate) fn check(client: &Client, path: &str) -> Result<ZnodePath, Self> {
         let path = ZnodePath::new(path)?;
-        match path.is_root() || path.is_reserved() {
+        match path.is_root() || is_servers_own(client, &path) {
             true => Err(Self::Reserved(path)),
             false => Ok(path),
         }
