@@ -98,6 +98,18 @@ impl ServiceDirectory {
         self.inner.pick(how)
     }
 
+    /// As [`crate::ServiceDirectory::pick_except`].
+    ///
+    /// # Errors
+    /// As the method that it is named after.
+    pub fn pick_except(
+        &self,
+        tried: &[Arc<Listed>],
+        how: Pick<'_>,
+    ) -> Result<Call<Listed>, PickError> {
+        self.inner.pick_except(tried, how)
+    }
+
     /// As [`crate::ServiceDirectory::changes`].
     pub fn changes(&self) -> DirectoryChanges {
         DirectoryChanges { inner: self.inner.changes(), runtime: Arc::clone(&self.runtime) }

@@ -214,6 +214,37 @@ impl ServiceDirectory {
         self.inner.picker().pick(how)
     }
 
+    /// The same with none of these instances, for another try after a call has failed: the next picks may give the
+    /// same instance until it is [ejected](Ejection), and those of a key do.
+    ///
+    /// # Errors
+    /// As [`ServiceDirectory::pick`], and [`PickError::AllTried`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn call(instance: &lockkeeper::Listed) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn example(web: &lockkeeper::ServiceDirectory) -> Result<(), Box<dyn std::error::Error>> {
+    /// use lockkeeper::Pick;
+    ///
+    /// let mut tried = Vec::new();
+    /// loop {
+    ///     let picked = web.pick_except(&tried, Pick::key("user-7"))?; // until all were tried
+    ///     tried.push(picked.instance().clone());
+    ///     if picked.outcome(call(tried.last().unwrap()).await).is_ok() {
+    ///         return Ok(());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn pick_except(
+        &self,
+        tried: &[Arc<Listed>],
+        how: Pick<'_>,
+    ) -> Result<Call<Listed>, PickError> {
+        self.inner.picker().pick_except(tried, how)
+    }
+
     /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request to
     /// the ZooKeeper servers.
     ///

@@ -150,14 +150,75 @@ impl<T: Candidate> Balancer<T> {
             self.end_pauses(now);
         }
         if self.all.is_empty() {
-            return Err(match self.order.len() {
-                0 => PickError::NoInstance,
-                instances => PickError::AllDrained { instances },
+            return Err(self.nothing());
+        }
+
+        let index = self.choose(how, now);
+        Ok(self.begin(index, now))
+    }
+
+    /// The same, with none of these. Allocates, as a call has failed before. The picks of others have the same turns
+    /// as without it.
+    pub(crate) fn pick_except(
+        &mut self,
+        tried: &[Arc<T>],
+        how: Pick<'_>,
+        now: Instant,
+    ) -> Result<(Arc<T>, Ticket), PickError> {
+        if self.next_look.is_some_and(|next| next <= now) {
+            self.end_pauses(now);
+        }
+        let mut left = self.untried(tried);
+        if left.is_empty() {
+            return Err(match self.all.is_empty() {
+                true => self.nothing(),
+                false => PickError::AllTried { instances: self.weighted },
             });
         }
 
+        // As in the pools: those that take calls, and of these the near ones.
+        let is_key = matches!(how, Pick::Key(_));
+        let takes_calls = |index: &usize| self.slots[*index].record.takes_calls();
+        let is_near = |index: &usize| self.slots[*index].is_near;
+        if left.iter().any(takes_calls) {
+            left.retain(takes_calls);
+        }
+        if !is_key && left.iter().any(is_near) {
+            left.retain(is_near);
+        }
+
+        let next = self.random.usize(..left.len());
+        let members = left.iter().map(|index| {
+            let Slot { weight, digest, .. } = self.slots[*index];
+            PoolMember { slot: *index, weight, digest }
+        });
+        let mut pool = Pool::default();
+        pool.replace(members, next);
+        let index = self.choose_in(&mut pool, how, now);
+        Ok(self.begin(index, now))
+    }
+
+    /// Why there is nothing to pick.
+    fn nothing(&self) -> PickError {
+        match self.order.len() {
+            0 => PickError::NoInstance,
+            instances => PickError::AllDrained { instances },
+        }
+    }
+
+    /// The slots of those with a weight that are none of these, in the order of the ids.
+    fn untried(&self, tried: &[Arc<T>]) -> Vec<usize> {
+        let is_left = |index: &&usize| {
+            let Slot { instance, weight, .. } = &self.slots[**index];
+            let is_tried = |own: &Arc<T>| tried.iter().any(|tried| tried.id() == own.id());
+            *weight > 0 && instance.as_ref().is_some_and(|own| !is_tried(own))
+        };
+        self.order.iter().filter(is_left).copied().collect()
+    }
+
+    /// Begins a call.
+    fn begin(&mut self, index: usize, now: Instant) -> (Arc<T>, Ticket) {
         self.picks = self.picks.wrapping_add(1);
-        let index = self.choose(how, now);
         let slot = &mut self.slots[index];
         slot.load.begin();
         let is_trial = slot.record.picked(now);
@@ -166,7 +227,7 @@ impl<T: Candidate> Balancer<T> {
         if is_trial {
             self.regroup();
         }
-        Ok((instance, Ticket { slot: index, tenant, period, began: now }))
+        (instance, Ticket { slot: index, tenant, period, began: now })
     }
 
     /// A call has ended.
@@ -202,7 +263,20 @@ impl<T: Candidate> Balancer<T> {
 
     /// The slot of the instance to pick. There is one.
     fn choose(&mut self, how: Pick<'_>, now: Instant) -> usize {
-        let pool = if self.near.is_empty() { &mut self.all } else { &mut self.near };
+        // All clients must come to the same owner of a key, wherever they are.
+        let is_anywhere = self.near.is_empty() || matches!(how, Pick::Key(_));
+        let own = |balancer: &mut Self, pool| match is_anywhere {
+            true => std::mem::replace(&mut balancer.all, pool),
+            false => std::mem::replace(&mut balancer.near, pool),
+        };
+        let mut pool = own(self, Pool::default());
+        let slot = self.choose_in(&mut pool, how, now);
+        own(self, pool);
+        slot
+    }
+
+    /// The slot of the instance to pick from a pool, which is not empty.
+    fn choose_in(&mut self, pool: &mut Pool, how: Pick<'_>, now: Instant) -> usize {
         match how {
             Pick::RoundRobin => pool.take_turn().slot,
             Pick::Weighted => {
@@ -213,8 +287,7 @@ impl<T: Candidate> Balancer<T> {
                 let (first, second) = pool.two(self.random.u64(..), self.random.u64(..));
                 self.less_loaded(first, second, now).slot
             }
-            // All clients must come to the same answer, wherever they are.
-            Pick::Key(key) => self.all.owner(digest(key)).slot,
+            Pick::Key(key) => pool.owner(digest(key)).slot,
         }
     }
 

@@ -46,7 +46,9 @@ pub enum Pick<'a> {
     /// of n instances of equal weight comes or goes, 1/n of the keys move. Takes O(n): about half a
     /// microsecond for 100 instances, and less if all weights are the same.
     ///
-    /// Keys of an ejected instance go to others for as long, and then come back.
+    /// Keys of an ejected instance go to others for as long, and then come back. Until it is ejected, the same key
+    /// gives the same instance: where a call fails, try another by
+    /// [`ServiceDirectory::pick_except`](crate::ServiceDirectory::pick_except).
     Key(&'a [u8]),
 }
 
@@ -70,6 +72,12 @@ pub enum PickError {
     /// There are instances, and each of them is drained or has weight 0.
     #[error("of {instances} instances, each is drained or has weight 0: none takes calls")]
     AllDrained {
+        /// How many there are.
+        instances: usize,
+    },
+    /// Each instance that takes calls was tried before.
+    #[error("all {instances} instances that take calls were tried")]
+    AllTried {
         /// How many there are.
         instances: usize,
     },

@@ -149,6 +149,18 @@ impl<T: Candidate> Picker<T> {
         Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: Verdict::Good })
     }
 
+    /// The same with none of these instances, for another try after a call has failed. A key goes to the instance
+    /// that it would belong to without them. Takes O(n).
+    ///
+    /// # Errors
+    ///
+    /// As [`Picker::pick`], and [`PickError::AllTried`]. Ejected instances are picked before that.
+    pub fn pick_except(&self, tried: &[Arc<T>], how: Pick<'_>) -> Result<Call<T>, PickError> {
+        let now = (self.shared.now)();
+        let (instance, ticket) = self.shared.balancer().pick_except(tried, how, now)?;
+        Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: Verdict::Good })
+    }
+
     /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request
     /// but the call.
     ///

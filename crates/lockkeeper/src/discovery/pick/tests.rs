@@ -791,3 +791,54 @@ proptest! {
         }
     }
 }
+
+/// Symptom: five tries with one key called the same dead instance, beside healthy ones, and the fifth ejected it.
+#[test]
+fn what_was_tried_is_picked_last() {
+    let all = nodes(&[1, 1, 1, 0]);
+    for how in ALL_WAYS {
+        let mut balancer = Balancer::new(Ejection::default(), None, 7);
+        balancer.update(all.clone(), at(0));
+        let mut tried: Vec<Arc<Node>> = Vec::new();
+        for _ in 0..3 {
+            let (instance, ticket) = balancer.pick_except(&tried, how, at(1)).unwrap();
+            balancer.end(ticket, Verdict::Failed, at(2));
+            assert!(tried.iter().all(|tried| tried.id() != instance.id()), "{how:?}: {instance:?}");
+            tried.push(instance);
+        }
+        let end = balancer.pick_except(&tried, how, at(3)).unwrap_err();
+        assert_eq!(end, PickError::AllTried { instances: 3 });
+    }
+}
+
+/// All clients that have tried the same instances agree, and on the instance that the key moves to.
+#[test]
+fn a_key_goes_on_to_the_instance_that_it_would_belong_to() {
+    let all = nodes(&[1; 9]);
+    let mut one = Balancer::new(Ejection::default(), None, 1);
+    one.update(all.clone(), at(0));
+    for key in (0..50).map(|key: u32| key.to_string()) {
+        let how = Pick::key(&key);
+        let (owner, _) = one.pick(how, at(1)).unwrap();
+        let (next, _) = one.pick_except(&[Arc::clone(&owner)], how, at(1)).unwrap();
+        let mut other = Balancer::new(Ejection::default(), None, 2);
+        other.update(all.iter().filter(|node| node.id() != owner.id()).cloned().collect(), at(0));
+        assert_eq!(other.pick(how, at(1)).unwrap().0.id(), next.id());
+        assert_eq!(one.pick_except(&[], how, at(1)).unwrap().0.id(), owner.id());
+    }
+}
+
+/// An ejected instance is left out while another one is not tried, and is better than none.
+#[test]
+fn an_ejected_instance_is_tried_when_no_other_is_left() {
+    let all = nodes(&[1, 1, 1]);
+    let mut balancer = Balancer::new(Ejection::default().failures(1), None, 7);
+    balancer.update(all.clone(), at(0));
+    let (ejected, ticket) = balancer.pick(Pick::RoundRobin, at(0)).unwrap();
+    balancer.end(ticket, Verdict::Failed, at(1));
+    let mut tried = Vec::new();
+    for _ in 0..3 {
+        tried.push(balancer.pick_except(&tried, Pick::PowerOfTwo, at(2)).unwrap().0);
+    }
+    assert_eq!(tried[2].id(), ejected.id());
+}
