@@ -350,6 +350,9 @@ async fn a_filter_that_panics_ends_its_cache(backend: Backend) -> Result<()> {
     let mut changes = cache.changes();
     alice.client.create(&path("/config/bad"), "", CreateMode::Persistent).await?;
     let stopped = CacheError::Stopped { path: path("/config") };
+    // The same while it opens, where the panic crossed into the caller.
+    let opened = TreeCache::builder(&alice.client, "/config").filter(wanted).open();
+    assert_eq!(in_time(opened).await?.map(drop), Err(stopped.clone()));
     assert_eq!(in_time(changes.next()).await?.expect_err("ended"), stopped);
     assert_eq!((cache.ended(), cache.is_current()), (Some(stopped), false));
     Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper_client::{Client, Contact, Instant, ZnodePath};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::watch::backlog::{ReaderId, Unread};
 use crate::watch::error::CacheError;
@@ -92,10 +92,15 @@ impl TreeCacheBuilder {
     /// # Session loss
     /// It begins anew in the next session.
     pub async fn open(mut self) -> Result<TreeCache, CacheError> {
-        ZnodePath::new(&self.scope.root)?;
+        let path = ZnodePath::new(&self.scope.root)?;
         self.scope.max_frame = self.client.max_frame();
         let runtime = self.client.tokio_runtime().clone();
-        let (follower, shared) = Follower::open(self.client, self.scope, self.each_node).await?;
+
+        // A task, which ends when this is dropped: the panic of a filter stays in it, as it does later.
+        let mut opening = JoinSet::new();
+        opening.spawn_on(Follower::open(self.client, self.scope, self.each_node), &runtime);
+        let opened = opening.join_next().await.and_then(Result::ok);
+        let (follower, shared) = opened.unwrap_or(Err(CacheError::Stopped { path }))?;
         let task = runtime.spawn(follower.run()).abort_handle();
         Ok(TreeCache { inner: Arc::new(Inner { shared, task }) })
     }
