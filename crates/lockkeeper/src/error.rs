@@ -426,8 +426,8 @@ fn in_the_way(path: &ZnodePath, own: Profile, names: &[String]) -> String {
              kind, or another path"
         ),
         None => format!(
-            "{path} has children that are not contenders of a lock ({listed}); use a path for the \
-             lock that has nothing else below it, nor other locks"
+            "{path} has children that are not contenders ({listed}); use a path of its own for each lock \
+             and each election, with nothing else below it"
         ),
     }
 }
@@ -667,7 +667,7 @@ mod tests {
             &["x__lock__0000000001"],
             &["a mutex with the profile Kazoo", "has the profile Curator"],
         );
-        says(&["config"], &["not contenders of a lock (config)"]);
+        says(&["config"], &["not contenders (config)", "each lock and each election"]);
         says(&["a", "b", "c", "d", "e"], &["(a, b, c and 2 more)"]);
     }
 }
