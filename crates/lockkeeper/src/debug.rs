@@ -47,6 +47,8 @@ mod tests {
         let client = &Client::builder().connect_later("127.0.0.1:1").unwrap();
         let mutex = Mutex::new(client, "/a").unwrap();
         assert_eq!(format!("{mutex:?}"), "Mutex(/a)");
+        // A path that was checked before is taken too.
+        assert_eq!(Mutex::new(client, mutex.path()).unwrap().path(), mutex.path());
         let multi = MultiLock::new(client, ["/a", "/b"]).unwrap();
         assert_eq!(format!("{multi:?}"), "MultiLock(/a, /b)");
         assert_eq!(format!("{client:?}"), "Client(session 0x0, Disconnected)");

@@ -204,6 +204,15 @@ impl From<ZnodePath> for String {
     }
 }
 
+/// A path is a text, so it is taken wherever a text is.
+impl std::ops::Deref for ZnodePath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl AsRef<str> for ZnodePath {
     fn as_ref(&self) -> &str {
         &self.0
