@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -260,6 +260,20 @@ fn root_restores_the_data_of_another_user() -> Result<()> {
     run(Who::Root, &format!("engine check {data}"))?.is_fine();
     run(Who::Root, &format!("engine backup {data} copy"))?.is_fine();
     run(Who::Root, &format!("engine restore --replace --quiet-time 0s copy {data}"))?.is_fine();
+    // The place may be root's, and the directory that of the user; or it is new in a place of the user.
+    let place = machine.folder().join("place");
+    fs::create_dir_all(place.join("data"))?;
+    give(&place.join("data"))?;
+    fs::create_dir(home.join("below"))?;
+    give(&home.join("below"))?;
+    for target in [place.join("data"), home.join("below/new")] {
+        run(Who::Root, &format!("engine restore --quiet-time 0s copy {}", target.display()))?
+            .is_fine();
+        for file in [target.clone(), target.join("LOCK"), target.with_added_extension("floor")] {
+            let owner = fs::metadata(&file).map(|meta| meta.uid());
+            assert!(owner.is_err() || owner? == NOBODY, "{}", file.display());
+        }
+    }
     assert_eq!(run(Who::Nobody, "run job -- true")?.code, Some(0));
     Ok(())
 }

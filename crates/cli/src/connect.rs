@@ -1,8 +1,8 @@
 //! From the options to a session.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{
     Client, ClientBuilder, ConnectError, ConnectString, Contact, DefaultAcl, Tls, TlsError,
 };
+use lockkeeper_engine::files::read_regular_file;
 use lockkeeper_engine::read_pem;
 use serde::{Deserialize, Serialize};
 
@@ -346,23 +347,25 @@ impl Access {
 }
 
 /// Reads credentials from a file that only its owner can read or write.
-#[expect(clippy::disallowed_methods, reason = "the user names the file")]
 fn read_digest(file: &Path) -> Result<Digest, Failure> {
-    let about = |error: Failure| error.about(&file.display().to_string());
-    let failed = |error: io::Error| about(unusable(error));
-    let opened = File::open(file).map_err(failed)?;
-    if opened.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0 {
+    let name = format!("credentials in {}", file.display());
+    let failed = |error: io::Error| unusable(error).about(&name);
+    // First: it is the only one of these with permissions that say anything.
+    let content = read_regular_file(file, LONGEST_DIGEST).map_err(failed)?;
+    if fs::metadata(file).map_err(failed)?.permissions().mode() & OTHERS != 0 {
         let message =
             format!("others can read or write the credentials: chmod 600 {}", file.display());
         return Err(Failure::new(Exit::Config, message));
     }
-    let mut text = String::new();
-    opened.take(LONGEST_DIGEST).read_to_string(&mut text).map_err(failed)?;
+
+    let text = String::from_utf8(content).map_err(|error| unusable(error).about(&name))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let credentials = text.trim_end_matches(['\n', '\r']);
     if credentials.contains(['\n', '\r']) {
-        return Err(about(unusable("more than one line; write one user:password, and no more")));
+        let message = "more than one line; write one user:password, and no more";
+        return Err(unusable(message).about(&name));
     }
-    Digest::read(credentials).map_err(|error| about(unusable(error)))
+    Digest::read(credentials).map_err(|error| unusable(error).about(&name))
 }
 
 /// Names the files that an error is about.

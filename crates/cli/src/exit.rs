@@ -230,6 +230,7 @@ fn exit_of_storage(error: &StorageError) -> Exit {
         | StorageError::NoParent { .. }
         | StorageError::Within { .. }
         | StorageError::Foreign { .. }
+        | StorageError::MountPoint { .. }
         | StorageError::Backup { .. }
         | StorageError::Untrusted { .. }
         | StorageError::ZooKeeper { .. } => Exit::CannotCreate,

@@ -123,15 +123,14 @@ impl Global {
         self.connect.as_deref()
     }
 
-    /// The file with the credentials, unless they are given otherwise. An option goes over a variable, as that
-    /// may be one for a run around this command.
+    /// The file with the credentials, unless they are given otherwise.
     pub(crate) fn credentials_file(&self) -> Result<Option<&Path>, Failure> {
-        let is_option = |name| matches!(self.settings.source(name), Source::Option(_));
+        let is_given = |name| *self.settings.source(name) != Source::Default;
         let Some(file) = self.digest_file.as_deref() else { return Ok(None) };
-        match (&self.digest, is_option("digest"), is_option("digest-file")) {
-            (None, ..) | (_, false, true) => Ok(Some(file)),
-            (_, true, false) => Ok(None),
-            _ => {
+        match (is_given("digest"), is_given("digest-file")) {
+            (false, _) => Ok(Some(file)),
+            (true, false) => Ok(None),
+            (true, true) => {
                 let message = "--digest and --digest-file both give credentials: leave one out";
                 Err(Failure::new(Exit::Usage, message))
             }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use lockkeeper_engine::{
     Builder, ClientCertificates, Durability, Engine, EngineError, Spin, StartError,
 };
@@ -78,7 +77,7 @@ pub(crate) struct Options {
 
     /// Answer monitors that ask for http://NAME too. On a loopback address, only localhost and IP
     /// addresses are answered without this, so that no web page can read the metrics. Repeatable
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
     allow_host: Vec<String>,
 
     /// Answer these of ZooKeeper's four-letter words too, such as mntr,stat, or * for all of them
@@ -298,6 +297,15 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     builder = options.allow_host.into_iter().fold(builder, Builder::allow_host);
     let words = options.four_letter_words.into_iter();
     Ok((words.fold(builder, Builder::four_letter_word), tls_files))
+}
+
+/// The name of a host, as a request has it without the port.
+fn host_name(text: &str) -> Result<String, &'static str> {
+    let is_in_names = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    match !text.is_empty() && text.chars().all(is_in_names) {
+        true => Ok(text.to_owned()),
+        false => Err("write the name alone, such as metrics.example.org, without a port"),
+    }
 }
 
 /// Where the data is to be; `None` for an engine in memory that keeps nothing at all.

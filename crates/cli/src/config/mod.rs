@@ -108,7 +108,7 @@ struct Layers<'a> {
 impl Layers<'_> {
     fn setting(&self, option: &Arg) -> Setting {
         let name = option.get_long().unwrap_or_default();
-        if let Some((value, source)) = self.given(option) {
+        if let Some((value, source)) = self.given(option).filter(|_| !self.is_overridden(name)) {
             return Setting { name: name.to_owned(), value: Some(value), source };
         }
         match self.in_files(name) {
@@ -140,6 +140,20 @@ impl Layers<'_> {
             false => self.given.get_raw(id)?.next().map(OsStr::to_string_lossy)?.into_owned(),
         };
         Some((value, source))
+    }
+
+    /// Whether these credentials of a variable, which may be one for a run around this command, give way to others
+    /// of an option.
+    fn is_overridden(&self, name: &str) -> bool {
+        let is_from = |id, source| self.given.value_source(id) == Some(source);
+        let is_by = |variable, option| {
+            is_from(variable, ValueSource::EnvVariable) && is_from(option, ValueSource::CommandLine)
+        };
+        match name {
+            "digest" => is_by("digest", "digest_file"),
+            "digest-file" => is_by("digest_file", "digest"),
+            _ => false,
+        }
     }
 
     fn in_files(&self, name: &str) -> Option<(&File, &Entry)> {

@@ -30,6 +30,7 @@ use crate::view;
 
 use control::{Question, Status};
 use home::{Home, Scope};
+use neighbours::Neighbour;
 use room::Room;
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
@@ -111,19 +112,23 @@ pub(crate) fn command(global: &Global, task: Task) -> Result<u8, Failure> {
 fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
     let status = control::ask(home, Question::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
-        (None, true) => print_json(&json!({ "running": false, "scope": home.scope() }))?,
+        (None, true) => {
+            let others = others(home);
+            print_json(&json!({ "running": false, "scope": home.scope(), "others": others }))?;
+        }
         (Some(status), true) => {
             let room = Room::ask(&status.socket);
-            print_json(&Shown { scope: home.scope(), status, room })?;
+            print_json(&Shown { scope: home.scope(), status, room, others: others(home) })?;
         }
         (None, false) => print(&format!(
-            "no engine is running for {} ({}); {}\n",
+            "no engine is running for {} ({}); {}\n{}",
             home.directory().display(),
             users(home)?,
             match home.is_ours() {
                 true => "the next command starts one",
                 false => "root can start it: sudo lockkeeper local start",
-            }
+            },
+            lines(&others(home)),
         ))?,
         (Some(status), false) => print(&describe(home, status)?)?,
     }
@@ -140,6 +145,19 @@ struct Shown<'a> {
     status: &'a Status,
     #[serde(flatten)]
     room: Option<Room>,
+    others: Vec<Neighbour>,
+}
+
+/// The engines whose locks do not exclude those of this one.
+fn others(home: &Home) -> Vec<Neighbour> {
+    match home.scope() {
+        Scope::User => neighbours::of(home.directory()),
+        Scope::System => Vec::new(),
+    }
+}
+
+fn lines(others: &[Neighbour]) -> String {
+    others.iter().map(|other| format!("other       {other}\n")).collect()
 }
 
 /// Whom an engine is for.
@@ -154,11 +172,7 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let uptime = view::duration(Duration::from_millis(status.uptime_ms));
     let room = Room::ask(&status.socket);
     let room = room.map(|room| format!("room        {}\n", room.describe())).unwrap_or_default();
-    let others = match home.scope() {
-        Scope::User => neighbours::of(home.directory()),
-        Scope::System => Vec::new(),
-    };
-    let others: String = others.iter().map(|other| format!("other       {other}\n")).collect();
+    let others = lines(&others(home));
     Ok(format!(
         "running     yes, for {uptime} (pid {}, lockkeeper {})\n\
          users       {}\n\

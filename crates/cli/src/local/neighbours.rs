@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lockkeeper_engine::files::read_kernel_file;
+use serde::Serialize;
 
 use super::home::{ADMIN_SOCKET, Home, SOCKET, START_LOCK};
 use crate::trust;
@@ -20,8 +21,11 @@ const TABLE: &str = "/proc/net/unix";
 /// The flag of a socket that listens.
 const LISTENS: &str = "00010000";
 
+/// Of how many a user is warned at a time.
+const AT_ONCE: usize = 3;
+
 /// An engine, and whose it is.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Neighbour {
     directory: PathBuf,
     pub(super) owner: u32,
@@ -55,6 +59,7 @@ pub(super) fn unknown(home: &Home) -> Vec<Neighbour> {
     others.retain(|other| {
         known.split(|b| *b == b'\n').all(|line| line != other.directory.as_os_str().as_bytes())
     });
+    others.truncate(AT_ONCE);
     if !others.is_empty() {
         let lines = others.iter().flat_map(|other| [other.directory.as_os_str().as_bytes(), b"\n"]);
         // A warning too many, if it cannot be written.

@@ -133,16 +133,19 @@ impl LocalEngine {
         }
 
         let others = neighbours::unknown(&self.home);
-        let Some((other, more)) = others.split_first() else { return self.announce() };
-        let more = if more.is_empty() { "" } else { " and others" };
-        let way_out = match others.iter().all(|other| other.owner == trust::me()) {
-            true => "set LOCKKEEPER_HOME, or HOME, to one directory for all your jobs",
-            false => WAY_OUT,
-        };
-        tell(&format!(
-            "warning: another engine is up on this machine, {other}{more}: its locks do not exclude \
-             yours; {way_out}"
-        ));
+        if others.is_empty() {
+            return self.announce();
+        }
+        for other in others {
+            let way_out = match other.owner == trust::me() {
+                true => "set LOCKKEEPER_HOME, or HOME, to one directory for all your jobs",
+                false => WAY_OUT,
+            };
+            tell(&format!(
+                "warning: another engine is up on this machine, {other}: its locks do not exclude yours; \
+                 {way_out}"
+            ));
+        }
     }
 
     /// Tells a user that there is an engine now, when the first one has started.

@@ -13,7 +13,7 @@ use crate::data_dir::check;
 use crate::data_dir::floor::{Floor, Record, real_path};
 use crate::data_dir::succession::start_above;
 use crate::error::StartError;
-use crate::files::{Access, Owners};
+use crate::files::{Access, Owners, parent};
 use crate::storage::{
     Batch, DATABASE, Draft, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs, Storage,
     StorageError, mark_restored,
@@ -312,12 +312,15 @@ fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
 /// purpose.
 fn keep_owner(target: &Path, draft: &Draft, floor: &Floor) -> Result<(), StorageError> {
     let path = draft.path();
-    let Some(wanted) = fs::metadata(target).if_exists().at(path)? else {
-        return Ok(());
-    };
+    let replaced = fs::metadata(target).if_exists().at(path)?;
+    // A new one belongs to whoever owns the place.
+    let wanted = replaced.as_ref().map_or_else(|| fs::metadata(parent(target)), |r| Ok(r.clone()));
+    let wanted = wanted.at(path)?;
     let files = draft.open()?;
     let made = files.handle().metadata().at(path)?;
-    if (wanted.uid(), wanted.gid()) != (made.uid(), made.gid()) {
+    // The group of a place that is the user's own says nothing.
+    let is_same = wanted.uid() == made.uid() && (replaced.is_none() || wanted.gid() == made.gid());
+    if !is_same {
         let give = |file: &File| fchown(file, Some(wanted.uid()), Some(wanted.gid())).at(path);
         for name in files.names().at(path)? {
             give(&files.open_file(name, Access::Write).at(path)?)?;
@@ -325,5 +328,8 @@ fn keep_owner(target: &Path, draft: &Draft, floor: &Floor) -> Result<(), Storage
         give(files.handle())?;
         give(floor.file())?;
     }
-    files.handle().set_permissions(wanted.permissions()).at(path)
+    match replaced {
+        Some(replaced) => files.handle().set_permissions(replaced.permissions()).at(path),
+        None => Ok(()),
+    }
 }

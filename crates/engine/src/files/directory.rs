@@ -65,7 +65,7 @@ impl Directory {
         let made = Self::find(path, owners.clone(), Some(PRIVATE_DIRECTORY))?;
         let made = made.ok_or(io::ErrorKind::NotFound)?;
         // Its own name is durable, too.
-        if let Some(above) = Self::find(&made.path.join(".."), owners, None)? {
+        if let Some(above) = Self::find(parent(&made.path), owners, None)? {
             above.sync()?;
         }
         Ok(made)
@@ -206,6 +206,15 @@ impl Directory {
     /// If the system refuses it.
     pub fn sync(&self) -> io::Result<()> {
         self.handle.sync_all()
+    }
+}
+
+/// The directory that a path is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) => Path::new("."),
+        None => path,
     }
 }
 

@@ -11,6 +11,7 @@ mod owners;
 mod read;
 mod way;
 
+pub(crate) use self::directory::parent;
 pub use self::directory::{Access, Directory};
 pub(crate) use self::owners::Distrust;
 pub use self::owners::{Owners, is_unmapped};

@@ -72,6 +72,13 @@ pub enum StorageError {
         path: PathBuf,
     },
 
+    /// A file system is mounted there, whose directory cannot get another name.
+    #[error("{} is a mount point, which cannot be replaced: choose a directory below it", .path.display())]
+    MountPoint {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+
     /// Another user may have put the file or the directory there: it belongs to one, or is a link or something
     /// else where a file belongs.
     #[error(

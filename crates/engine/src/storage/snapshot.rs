@@ -20,7 +20,7 @@ use super::files::{LOCK, open_directory};
 use super::log::LogDir;
 use super::overlay::Overlay;
 use super::store::{Disk, Storage};
-use crate::files::{Directory, Owners};
+use crate::files::{Directory, Owners, parent};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
@@ -119,11 +119,7 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
         return Err(StorageError::Exists { path: target.to_path_buf() });
     }
 
-    let parent = match target.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let parent = parent.canonicalize().if_exists().at(target)?;
+    let parent = parent(target).canonicalize().if_exists().at(target)?;
     let parent = parent.ok_or_else(|| StorageError::NoParent { path: target.to_path_buf() })?;
 
     let original = original.canonicalize().at(original)?;
@@ -145,7 +141,8 @@ impl Draft {
     pub(crate) fn beside(target: &Path) -> Result<Self, StorageError> {
         let path = target.with_added_extension("partial");
         fs::remove_dir_all(&path).if_exists().at(target)?;
-        Ok(Self { owners: Owners::of(&path), path: Some(path) })
+        // The owner of what is replaced gets it.
+        Ok(Self { owners: Owners::of(target), path: Some(path) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -185,9 +182,12 @@ impl Draft {
         rename: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<(), StorageError> {
         // A lock belongs to a process; what is moved has none.
-        let _ = fs::remove_file(self.path().join(LOCK));
-        rename(self.path()).at(target)?;
-        open_directory(&target.join(".."), self.owners())?.sync().at(target)?;
+        let _ = self.open()?.remove(LOCK);
+        let above = open_directory(parent(target), self.owners())?;
+        rename(self.path()).and_then(|()| above.sync()).map_err(|e| match e.kind() {
+            io::ErrorKind::ResourceBusy => StorageError::MountPoint { path: target.to_owned() },
+            _ => StorageError::io(target, e),
+        })?;
         self.path = None;
         Ok(())
     }
