@@ -5,7 +5,7 @@ use std::error::Error;
 use lockkeeper::{Client, FencingToken, Mutex};
 use lockkeeper_engine::Engine;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     // A server in this process. With servers of your own: Client::connect("zk1:2181,zk2:2181").
     let engine = Engine::builder().start().await?;

@@ -88,6 +88,27 @@ pub(crate) struct Balancer<T> {
     random: fastrand::Rng,
 }
 
+/// The member of a pool to pick, or two of which the less loaded one is. The pool is not empty.
+fn draw(
+    pool: &mut Pool,
+    how: Pick<'_>,
+    point: &mut u64,
+    random: &mut fastrand::Rng,
+) -> (PoolMember, Option<PoolMember>) {
+    match how {
+        Pick::RoundRobin => (pool.take_turn(), None),
+        Pick::Weighted => {
+            *point = point.wrapping_add(GOLDEN);
+            (pool.at(*point), None)
+        }
+        Pick::PowerOfTwo => {
+            let (first, second) = pool.two(random.u64(..), random.u64(..));
+            (first, Some(second))
+        }
+        Pick::Key(key) => (pool.owner(digest(key)), None),
+    }
+}
+
 impl<T: Candidate> Balancer<T> {
     pub(crate) fn new(ejection: Ejection, zone: Option<String>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -194,7 +215,8 @@ impl<T: Candidate> Balancer<T> {
         });
         let mut pool = Pool::default();
         pool.replace(members, next);
-        let index = self.choose_in(&mut pool, how, now);
+        let (first, second) = draw(&mut pool, how, &mut self.point, &mut self.random);
+        let index = self.less_loaded(first, second, now).slot;
         Ok(self.begin(index, now))
     }
 
@@ -265,34 +287,19 @@ impl<T: Candidate> Balancer<T> {
     fn choose(&mut self, how: Pick<'_>, now: Instant) -> usize {
         // All clients must come to the same owner of a key, wherever they are.
         let is_anywhere = self.near.is_empty() || matches!(how, Pick::Key(_));
-        let own = |balancer: &mut Self, pool| match is_anywhere {
-            true => std::mem::replace(&mut balancer.all, pool),
-            false => std::mem::replace(&mut balancer.near, pool),
-        };
-        let mut pool = own(self, Pool::default());
-        let slot = self.choose_in(&mut pool, how, now);
-        own(self, pool);
-        slot
-    }
-
-    /// The slot of the instance to pick from a pool, which is not empty.
-    fn choose_in(&mut self, pool: &mut Pool, how: Pick<'_>, now: Instant) -> usize {
-        match how {
-            Pick::RoundRobin => pool.take_turn().slot,
-            Pick::Weighted => {
-                self.point = self.point.wrapping_add(GOLDEN);
-                pool.at(self.point).slot
-            }
-            Pick::PowerOfTwo => {
-                let (first, second) = pool.two(self.random.u64(..), self.random.u64(..));
-                self.less_loaded(first, second, now).slot
-            }
-            Pick::Key(key) => pool.owner(digest(key)).slot,
-        }
+        let pool = if is_anywhere { &mut self.all } else { &mut self.near };
+        let (first, second) = draw(pool, how, &mut self.point, &mut self.random);
+        self.less_loaded(first, second, now).slot
     }
 
     /// The one of two that has less to do; the first one unless the difference is clear.
-    fn less_loaded(&mut self, first: PoolMember, second: PoolMember, now: Instant) -> PoolMember {
+    fn less_loaded(
+        &mut self,
+        first: PoolMember,
+        second: Option<PoolMember>,
+        now: Instant,
+    ) -> PoolMember {
+        let Some(second) = second else { return first };
         let contestant = |member: PoolMember| {
             let Slot { load, record, .. } = &self.slots[member.slot];
             LoadedInstance { load: *load, weight: member.weight, failures: record.failures() }
