@@ -246,34 +246,47 @@ fn root_serves_no_data_directory_of_another_user() -> Result<()> {
     Ok(())
 }
 
-/// Root looks after the data of another user: it checks, copies and restores it, and everything stays theirs.
+/// Attack: root's backups and restores were led to other directories of root's by links, and by directories that
+/// were replaced while they ran.
 #[test]
-fn root_restores_the_data_of_another_user() -> Result<()> {
-    let Some(machine) = Machine::new("a restore for another user")? else { return Ok(()) };
+fn root_leaves_the_data_of_another_user_to_its_owner() -> Result<()> {
+    let Some(machine) = Machine::new("data of another user")? else { return Ok(()) };
     let home = machine.home(Who::Nobody);
     let run = |who, line: &str| Ended::of(machine.command(who, line).current_dir(&home));
     assert_eq!(run(Who::Nobody, "run job -- true")?.code, Some(0));
     run(Who::Nobody, "local stop")?.is_fine();
-    let data = home.join(".local/state/lockkeeper/data");
-    let data = data.display();
+    let theirs = home.join(".local/state/lockkeeper/data");
+    assert_eq!(run(Who::Root, "run job -- true")?.code, Some(0));
+    run(Who::Root, "local stop")?.is_fine();
+    let own = machine.home(Who::Root).join(".local/state/lockkeeper/data");
+    let (theirs, own) = (theirs.display(), own.display());
 
-    run(Who::Root, &format!("engine check {data}"))?.is_fine();
-    run(Who::Root, &format!("engine backup {data} copy"))?.is_fine();
-    run(Who::Root, &format!("engine restore --replace --quiet-time 0s copy {data}"))?.is_fine();
-    // The place may be root's, and the directory that of the user; or it is new in a place of the user.
-    let place = machine.folder().join("place");
-    fs::create_dir_all(place.join("data"))?;
-    give(&place.join("data"))?;
-    fs::create_dir(home.join("below"))?;
-    give(&home.join("below"))?;
-    for target in [place.join("data"), home.join("below/new")] {
-        run(Who::Root, &format!("engine restore --quiet-time 0s copy {}", target.display()))?
-            .is_fine();
-        for file in [target.clone(), target.join("LOCK"), target.with_added_extension("floor")] {
-            let owner = fs::metadata(&file).map(|meta| meta.uid());
-            assert!(owner.is_err() || owner? == NOBODY, "{}", file.display());
-        }
+    let backup = machine.folder().join("backup");
+    let backup = backup.display();
+    run(Who::Root, &format!("engine backup {own} {backup}"))?.is_fine();
+    // A link to root's own directory, in a place of the other user.
+    symlink(machine.home(Who::Root).join(".local/state/lockkeeper/data"), home.join("link"))?;
+    std::os::unix::fs::lchown(home.join("link"), Some(NOBODY), Some(NOBODY))?;
+    let before = fs::metadata(machine.home(Who::Root).join(".local/state/lockkeeper/data"))?.ino();
+    for line in [
+        format!("engine check {theirs}"),
+        format!("engine backup {theirs} copy"),
+        format!("engine backup {own} copy"),
+        format!("engine restore --quiet-time 0s {backup} new"),
+        format!("engine restore --replace --quiet-time 0s {backup} {theirs}"),
+        format!("engine restore --replace --quiet-time 0s {backup} link"),
+        "engine check link".to_owned(),
+        "engine backup link copy".to_owned(),
+        "engine floor --above 0x7f0000000000 link".to_owned(),
+    ] {
+        run(Who::Root, &line)?.complains(73, &["belongs to user"]);
     }
+    let after = fs::metadata(machine.home(Who::Root).join(".local/state/lockkeeper/data"))?.ino();
+    assert_eq!(before, after);
+    assert!(!home.join("copy").exists() && !home.join("new").exists());
+
+    run(Who::Nobody, &format!("engine backup {theirs} copy"))?.is_fine();
+    run(Who::Nobody, &format!("engine restore --replace --quiet-time 0s copy {theirs}"))?.is_fine();
     assert_eq!(run(Who::Nobody, "run job -- true")?.code, Some(0));
     Ok(())
 }

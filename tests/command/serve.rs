@@ -360,6 +360,18 @@ async fn it_can_be_stopped_while_it_starts() -> Result<()> {
     Ok(())
 }
 
+/// N53: an engine waited without end for whoever had locked the directory of its sockets.
+#[tokio::test]
+async fn a_lock_on_the_directory_keeps_no_engine_from_starting() -> Result<()> {
+    let home = Home::new()?;
+    fs::create_dir(home.folder().join("data"))?;
+    let turn = fs::File::open(home.folder().join("data"))?;
+    turn.lock()?;
+    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --data-dir data").await?;
+    home.runs(&format!("--connect {address} l"), "true")?.is_fine();
+    Ok(())
+}
+
 /// Everything that is answered to a few bytes.
 pub(crate) fn talk(address: &str, text: &str) -> Result<String> {
     let mut stream = std::net::TcpStream::connect(address)?;

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use lockkeeper_engine::files::{Access, Directory, Owners};
+use lockkeeper_engine::files::{Access, Directory};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -200,7 +200,7 @@ impl Home {
 
     fn files(&self) -> Result<Directory, Failure> {
         // The machine's engine belongs to root, whoever connects to it.
-        let opened = Directory::open(&self.directory, Owners::own());
+        let opened = Directory::open(&self.directory);
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let opened = opened.and_then(|found| found.ok_or_else(missing));
         opened.map_err(|error| trust::cannot_use(&self.directory, &error))

@@ -8,12 +8,13 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
 use lockkeeper::{Client, ClientBuilder, Clock, Contact};
 use lockkeeper_engine::Durability;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -270,9 +271,15 @@ fn see_log(home: &Home) -> String {
     format!("see {}", home.log().display())
 }
 
-/// Nobody listens behind a socket that refuses, and whatever accepts is alive.
+/// Nobody listens behind a socket that refuses, and whatever accepts is alive; so is one whose queue is full, for
+/// whose room a connection would have to wait.
 fn is_alive(home: &Home) -> bool {
-    UnixStream::connect(home.socket()).is_ok()
+    let connected = SocketAddrUnix::new(home.socket()).and_then(|address| {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address)
+    });
+    matches!(connected, Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS))
 }
 
 /// What a variable says, if it is set.

@@ -160,12 +160,9 @@ impl Child {
             // What somebody else has stopped before stays stopped.
             Step::GoOn if self.is_stopped => {}
             Step::GoOn => self.resume(),
-            Step::Kill => self.processes().signal(Signal::KILL),
-            Step::Term => {
-                self.processes().signal(Signal::TERM);
-                // A stopped process does not notice.
-                self.processes().signal(Signal::CONT);
-            }
+            Step::Kill => self.processes().signal(&[Signal::KILL]),
+            // A stopped process does not notice.
+            Step::Term => self.processes().signal(&[Signal::TERM, Signal::CONT]),
         }
     }
 

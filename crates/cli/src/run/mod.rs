@@ -426,7 +426,7 @@ async fn hold(
     };
     // Without us, nobody else ends it.
     let Attended { ended, overran, is_called_off } =
-        attended.inspect_err(|_| child.processes().signal(Signal::KILL))?;
+        attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
     child.finish(&ended);
 
     let lost = loss.conclude(&ended);

@@ -9,12 +9,14 @@ use std::env;
 use std::fs::read_dir;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::thread::sleep;
+use std::thread;
 use std::time::Duration;
 
 use lockkeeper::Clock;
 use lockkeeper_engine::files::read_kernel_file;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open, pidfd_send_signal,
+};
 use serde::{Deserialize, Serialize};
 
 use super::group;
@@ -22,6 +24,10 @@ use crate::program::RUN;
 
 /// How often processes that were killed are looked for again.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// How many looks in a row have to find none: a process shows no environment in the moment in which it becomes
+/// another program, and one that has just been started may not be listed yet.
+const LOOKS: u32 = 8;
 
 /// A name that only this run has on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,45 +63,49 @@ impl RunName {
 }
 
 impl Processes {
-    /// Sends a signal to all of them.
-    pub(super) fn signal(&self, signal: Signal) {
-        // Fails if all of the group has ended.
-        let _ = kill_process_group(self.group, signal);
-        self.signal_others(signal);
+    /// Sends signals to all of them, to the group at once. The others take longer to find: not for one to wait
+    /// for that has a lease to renew.
+    pub(super) fn signal(&self, signals: &'static [Signal]) {
+        for signal in signals {
+            // Fails if all of the group has ended.
+            let _ = kill_process_group(self.group, *signal);
+        }
+        let run = self.run.clone();
+        // Without a thread, they are killed at the end.
+        let _ = thread::Builder::new().spawn(move || run.signal(signals));
     }
 
     /// Kills all of them, and waits until none can run any more; `false` if that takes longer than the limit.
     pub(super) fn end_within(&self, limit: Duration) -> bool {
         let end = Clock.now() + limit;
-        let mut was_none = false;
+        let mut seen_none = 0;
         loop {
             let _ = kill_process_group(self.group, Signal::KILL);
-            let is_none = self.signal_others(Signal::KILL) == 0 && group::has_ended(self.group);
-            // Twice: a process shows no environment in the moment in which it becomes another program.
-            if is_none && was_none {
+            let is_none = self.run.signal(&[Signal::KILL]) == 0 && group::has_ended(self.group);
+            seen_none = if is_none { seen_none + 1 } else { 0 };
+            if seen_none == LOOKS {
                 return true;
             }
             if Clock.now() >= end {
                 return false;
             }
-            was_none = is_none;
-            sleep(LOOK_AGAIN);
+            thread::sleep(LOOK_AGAIN);
         }
     }
+}
 
-    /// Sends a signal to those that can be told by their environment; their number.
-    fn signal_others(&self, signal: Signal) -> usize {
-        let found = self.find();
-        for process in &found {
-            let _ = rustix::process::pidfd_send_signal(process, signal);
-        }
-        found.len()
-    }
-
-    fn find(&self) -> Vec<OwnedFd> {
+impl RunName {
+    /// Sends signals to the processes that have it in their environment; their number.
+    fn signal(&self, signals: &[Signal]) -> usize {
         let entries = read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter_map(Pid::from_raw).filter_map(|id| self.handle(id)).collect()
+        let found = ids.filter_map(Pid::from_raw).filter_map(|id| self.handle(id));
+        let send = |process: OwnedFd| {
+            for signal in signals {
+                let _ = pidfd_send_signal(&process, *signal);
+            }
+        };
+        found.map(send).count()
     }
 
     /// A handle of this process, if it belongs to the run.
@@ -103,13 +113,23 @@ impl Processes {
         let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
         let belongs = || {
             let environment = read_kernel_file(folder.join("environ")).ok()?;
-            self.run.is_in(&environment).then_some(())
+            self.is_in(&environment).then_some(())
         };
+        // Other users could have long environments, in many processes.
+        is_mine(&read_kernel_file(folder.join("status")).ok()?).then_some(())?;
         belongs()?;
-        let handle = rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).ok()?;
+        let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
         // The id may have become that of another process before there was a handle.
         belongs().map(|()| handle)
     }
+}
+
+/// Whether a process with this `/proc/<pid>/status` runs as this user, by all its ids: a set-user-ID program has
+/// the environment that another user has given it.
+fn is_mine(status: &str) -> bool {
+    let me = geteuid().as_raw().to_string();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().all(|id| id == me))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -118,6 +138,16 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    /// Attack: many processes of another user with long environments held the end of a command up.
+    #[test]
+    fn processes_of_other_users_are_not_looked_at() {
+        let me = geteuid().as_raw();
+        let status = |real: u32, own: u32| format!("Name:\tx\nUid:\t{real}\t{own}\t{own}\t{own}\n");
+        assert!(is_mine(&status(me, me)));
+        assert!(!is_mine(&status(me + 1, me + 1)) && !is_mine(&status(me + 1, me)));
+        assert!(is_mine(&read_kernel_file("/proc/self/status").unwrap()) && !is_mine(""));
+    }
 
     #[test]
     fn a_process_belongs_to_its_run_and_to_those_around_it() {

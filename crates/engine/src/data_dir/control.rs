@@ -5,7 +5,7 @@
 //! `error` answers.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,13 @@ use crate::data_dir::backup::{Backup, BackupError};
 use crate::error::StartError;
 use crate::sockets::listen::BACKLOG;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
-use crate::storage::{CONTROL, IoResultExt, Snapshots, Storage, StorageError};
+use crate::storage::{CONTROL, IoResultExt, Snapshots, Storage, StorageError, open_directory};
 use crate::thread;
 
 /// The longest line, in bytes: a path, as long as the operating system takes one, and its end.
 const MAX_LINE: u64 = 4_200;
+/// The longest answer, in bytes: an error with a path or two.
+const LONGEST_ANSWER: u64 = 64 * 1024;
 /// How long a question may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -107,6 +109,8 @@ pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Ba
     if path.as_os_str().as_bytes().contains(&b'\n') {
         return Err(BackupError::Refused("a backup's path cannot have a line break".to_owned()));
     }
+    // Another user's would answer what that user likes.
+    open_directory(data_dir)?;
     let records = match BlockingStream::connect(data_dir.join(CONTROL)) {
         Ok(stream) => ask(stream, &path)?,
         // Nobody listens: either there is no engine, or opening tells which process it is.
@@ -120,7 +124,7 @@ fn ask(mut stream: BlockingStream, target: &Path) -> Result<u64, BackupError> {
     let line = [target.as_os_str().as_bytes(), b"\n"].concat();
     stream.write_all(&line).map_err(no_answer)?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).map_err(no_answer)?;
+    BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut answer).map_err(no_answer)?;
     let answer = answer.trim_end();
     if let Some(records) = answer.strip_prefix("ok ").and_then(|count| count.parse().ok()) {
         return Ok(records);

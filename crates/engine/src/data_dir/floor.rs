@@ -11,7 +11,7 @@
 //! a line that was written in part is not taken for a whole one; the other is whole then.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_wire::Zxid;
 
-use crate::files::{Access, Directory, Owners};
+use crate::files::{Access, Directory, real_way};
 use crate::storage::{IoResultExt, LockedFile, StorageError, make_directory};
 
 /// The length of a line, with its end.
@@ -55,29 +55,22 @@ pub(crate) struct Floor {
 
 impl Floor {
     /// Takes the floor of a directory, which is made if it is missing.
-    pub(crate) fn claim(directory: &Path, owners: Owners) -> Result<Self, StorageError> {
-        let found = Self::find(directory, owners, Access::Create)?;
+    pub(crate) fn claim(directory: &Path) -> Result<Self, StorageError> {
+        let found = Self::find(directory, Access::Create)?;
         found.ok_or_else(|| StorageError::io(directory, ErrorKind::NotFound.into()))
     }
 
     /// The same; `None` if there is none.
-    pub(crate) fn claim_existing(
-        directory: &Path,
-        owners: Owners,
-    ) -> Result<Option<Self>, StorageError> {
-        Self::find(directory, owners, Access::Write)
+    pub(crate) fn claim_existing(directory: &Path) -> Result<Option<Self>, StorageError> {
+        Self::find(directory, Access::Write)
     }
 
-    fn find(
-        directory: &Path,
-        owners: Owners,
-        access: Access,
-    ) -> Result<Option<Self>, StorageError> {
+    fn find(directory: &Path, access: Access) -> Result<Option<Self>, StorageError> {
         let (parent, name) = place_of(directory)?;
         let path = parent.join(&name);
         let above = match access {
-            Access::Create => Some(make_directory(&parent, owners)?),
-            _ => Directory::open(&parent, owners).at(&parent)?,
+            Access::Create => Some(make_directory(&parent)?),
+            _ => Directory::open(&parent).at(&parent)?,
         };
         let Some(above) = above else { return Ok(None) };
         let Some(file) = above.open_file(&name, access).if_exists().at(&path)? else {
@@ -107,10 +100,6 @@ impl Floor {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.file
     }
 
     /// What it says; `None` if nothing was ever written.
@@ -201,16 +190,19 @@ fn place_of(directory: &Path) -> Result<(PathBuf, OsString), StorageError> {
 }
 
 /// The directory without links and dots, whether it exists or not.
+///
+/// # Errors
+/// If a part of the way to it is another user's, who could lead it elsewhere.
 pub(crate) fn real_path(directory: &Path) -> Result<PathBuf, StorageError> {
-    if let Some(real) = fs::canonicalize(directory).if_exists().at(directory)? {
+    let full = std::path::absolute(directory).at(directory)?;
+    if let Some(real) = real_way(&full).at(directory)? {
         return Ok(real);
     }
-    let full = std::path::absolute(directory).at(directory)?;
-    let real = match (full.parent().map(fs::canonicalize), full.file_name()) {
-        (Some(Ok(parent)), Some(name)) => parent.join(name),
-        _ => full,
+    let real = match (full.parent().map(real_way), full.file_name()) {
+        (Some(parent), Some(name)) => parent.at(directory)?.map(|parent| parent.join(name)),
+        _ => None,
     };
-    Ok(real)
+    Ok(real.unwrap_or(full))
 }
 
 const MARK: &str = "lockkeeper-floor 1:";
@@ -235,21 +227,23 @@ fn parse(line: &[u8]) -> Option<(u64, Record)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(40);
 
     fn found(directory: &Path) -> Option<Record> {
-        Floor::claim(directory, Owners::own()).unwrap().record()
+        Floor::claim(directory).unwrap().record()
     }
 
     #[test]
     fn it_outlives_its_directory_and_covers_more_than_was_asked() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("data");
-        assert!(Floor::claim_existing(&directory, Owners::own()).unwrap().is_none());
+        assert!(Floor::claim_existing(&directory).unwrap().is_none());
         fs::create_dir(&directory).unwrap();
-        let mut floor = Floor::claim(&directory, Owners::own()).unwrap();
+        let mut floor = Floor::claim(&directory).unwrap();
         assert_eq!(floor.record(), None);
         floor.cover(Zxid(5), LONG, LONG).unwrap();
         let covered = floor.record().unwrap();
@@ -264,7 +258,7 @@ mod tests {
     #[test]
     fn it_never_goes_back_but_at_an_orderly_end() {
         let home = tempfile::tempdir().unwrap();
-        let mut floor = Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
+        let mut floor = Floor::claim(&home.path().join("data")).unwrap();
         floor.cover(Zxid(5), LONG, LONG).unwrap();
         floor.cover(Zxid(3), LONG * 2, LONG).unwrap();
         let record = Record { zxid: Zxid(5 + AHEAD), longest_timeout: LONG * 2 };
@@ -280,7 +274,7 @@ mod tests {
     #[test]
     fn e38_timeouts_that_grow_little_by_little_are_written_seldom() {
         let home = tempfile::tempdir().unwrap();
-        let mut floor = Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
+        let mut floor = Floor::claim(&home.path().join("data")).unwrap();
         for ms in 4_000..=40_000 {
             let timeout = Duration::from_millis(ms);
             floor.cover(Zxid(5), timeout, LONG).unwrap();
@@ -322,11 +316,11 @@ mod tests {
     #[test]
     fn one_process_has_it_at_a_time() {
         let home = tempfile::tempdir().unwrap();
-        let floor = Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
-        let error = Floor::claim(&home.path().join("data"), Owners::own()).unwrap_err();
+        let floor = Floor::claim(&home.path().join("data")).unwrap();
+        let error = Floor::claim(&home.path().join("data")).unwrap_err();
         assert!(matches!(error, StorageError::InUse { .. }), "{error}");
         drop(floor);
-        Floor::claim(&home.path().join("data"), Owners::own()).unwrap();
+        Floor::claim(&home.path().join("data")).unwrap();
     }
 
     /// A write that was cut short anywhere leaves the one before it.
@@ -339,7 +333,7 @@ mod tests {
             let (parent, name) = place_of(&directory).unwrap();
             let path = parent.join(name);
             let old = fs::read(&path).unwrap();
-            let mut floor = Floor::claim(&directory, Owners::own()).unwrap();
+            let mut floor = Floor::claim(&directory).unwrap();
             floor.rest(Record { zxid: Zxid(writes), longest_timeout: LONG }).unwrap();
             let after = floor.record();
             drop(floor);
@@ -363,7 +357,7 @@ mod tests {
     fn what_is_no_floor_is_refused() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("data.floor"), [b'x'; 200]).unwrap();
-        let error = Floor::claim(&home.path().join("data"), Owners::own()).unwrap_err().to_string();
+        let error = Floor::claim(&home.path().join("data")).unwrap_err().to_string();
         assert!(error.contains("data.floor is damaged"), "{error}");
     }
 }

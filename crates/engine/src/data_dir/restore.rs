@@ -1,6 +1,6 @@
 //! Putting a backup in the place of a data directory.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,6 @@ use crate::data_dir::check;
 use crate::data_dir::floor::{Floor, Record, real_path};
 use crate::data_dir::succession::start_above;
 use crate::error::StartError;
-use crate::files::{Access, Owners, parent};
 use crate::storage::{
     Batch, DATABASE, Draft, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs, Storage,
     StorageError, mark_restored,
@@ -124,8 +123,7 @@ pub fn restore(
     let (source, mut server) = read(backup, Storage::inspect)?;
     let old = Old::claim(&target, existing)?;
     // One restore at a time.
-    let owners = Owners::of(&target);
-    let mut floor = Floor::claim(&target, owners)?;
+    let mut floor = Floor::claim(&target)?;
 
     let (of_old, of_floor) = (old.record(), floor.record().unwrap_or_default());
     let found = server.stats();
@@ -143,7 +141,7 @@ pub fn restore(
         None => QuietTime::AtLeast(longest_timeout),
     };
     mark_restored(&draft.open()?, quiet)?;
-    let replaced = old.give_way(draft, &target, &floor)?;
+    let replaced = old.give_way(draft, &target)?;
 
     let last_zxid = server.stats().last_zxid;
     let longest_timeout = quiet.of(Duration::ZERO);
@@ -180,7 +178,7 @@ pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, 
         false if !is_data(&target) => return Err(RestoreFailure::Foreign { path: target }),
         false => Some(OwnedDirectory::claim(&target)?),
     };
-    let mut floor = Floor::claim(&target, Owners::of(&target))?;
+    let mut floor = Floor::claim(&target)?;
     let known = floor.record().unwrap_or_default();
     floor.rest(Record { zxid: known.zxid.max(above), ..known })?;
     Ok(floor.path().to_owned())
@@ -269,13 +267,8 @@ impl Old {
     }
 
     /// Puts the draft into its place; where this is afterwards.
-    fn give_way(
-        &self,
-        draft: Draft,
-        target: &Path,
-        floor: &Floor,
-    ) -> Result<Option<PathBuf>, StorageError> {
-        keep_owner(target, &draft, floor)?;
+    fn give_way(&self, draft: Draft, target: &Path) -> Result<Option<PathBuf>, StorageError> {
+        keep_permissions(target, &draft)?;
         if matches!(self, Self::None) {
             draft.put_in_place(target)?;
             return Ok(None);
@@ -308,28 +301,13 @@ fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
     unreachable!("directories have fewer names than that")
 }
 
-/// The engine may run as another user than the one who restores, and the directory may be shared on
-/// purpose.
-fn keep_owner(target: &Path, draft: &Draft, floor: &Floor) -> Result<(), StorageError> {
+/// The directory may be shared on purpose: with a group, or with everyone.
+fn keep_permissions(target: &Path, draft: &Draft) -> Result<(), StorageError> {
     let path = draft.path();
-    let replaced = fs::metadata(target).if_exists().at(path)?;
-    // A new one belongs to whoever owns the place.
-    let wanted = replaced.as_ref().map_or_else(|| fs::metadata(parent(target)), |r| Ok(r.clone()));
-    let wanted = wanted.at(path)?;
+    let Some(replaced) = fs::metadata(target).if_exists().at(path)? else { return Ok(()) };
     let files = draft.open()?;
-    let made = files.handle().metadata().at(path)?;
-    // The group of a place that is the user's own says nothing.
-    let is_same = wanted.uid() == made.uid() && (replaced.is_none() || wanted.gid() == made.gid());
-    if !is_same {
-        let give = |file: &File| fchown(file, Some(wanted.uid()), Some(wanted.gid())).at(path);
-        for name in files.names().at(path)? {
-            give(&files.open_file(name, Access::Write).at(path)?)?;
-        }
-        give(files.handle())?;
-        give(floor.file())?;
+    if files.handle().metadata().at(path)?.gid() != replaced.gid() {
+        fchown(files.handle(), None, Some(replaced.gid())).at(path)?;
     }
-    match replaced {
-        Some(replaced) => files.handle().set_permissions(replaced.permissions()).at(path),
-        None => Ok(()),
-    }
+    files.handle().set_permissions(replaced.permissions()).at(path)
 }

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::data_dir::check::restore;
 use crate::data_dir::floor::{Floor, Record};
 use crate::error::StartError;
-use crate::files::{Directory, Owners};
+use crate::files::Directory;
 use crate::settings::plan::Plan;
 use crate::storage::{
     Durability, FORMAT, QuietTime, Storage, StorageError, mark_restored, open_directory,
@@ -63,7 +63,7 @@ impl Succession {
     }
 
     fn in_memory(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
-        let floor = Floor::claim(dir, Owners::own())?;
+        let floor = Floor::claim(dir)?;
         let record = match floor.record() {
             Some(record) => record,
             None => kept_in(dir, plan.config.max_session_timeout)?,
@@ -75,7 +75,7 @@ impl Succession {
     }
 
     fn on_disk(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
-        let floor = Floor::claim_existing(dir, Owners::own())?;
+        let floor = Floor::claim_existing(dir)?;
         let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
         let is_new = server.stats().last_zxid == Zxid(0);
         if is_new {
@@ -97,7 +97,7 @@ impl Succession {
                 ),
             }
             // First: after a crash in between, the next start must not be taken for an ordinary one.
-            let files = open_directory(dir, Owners::own())?;
+            let files = open_directory(dir)?;
             mark_restored(&files, QuietTime::AtLeast(record.longest_timeout))?;
             server.begin_after(start_above(record.zxid.epoch()));
             server.end_sessions(clock::now());
@@ -111,7 +111,7 @@ impl Succession {
             floor => floor,
         };
         let succession = Self { floor, ..Self::default() };
-        let files = open_directory(dir, Owners::own())?;
+        let files = open_directory(dir)?;
         let Some(marked) = restored_mark(&files)? else {
             return Ok(succession);
         };
@@ -183,7 +183,7 @@ pub(crate) fn start_above(epoch: u32) -> Zxid {
 
 /// An engine whose data is on disk can do without a floor as long as the directory is there.
 fn make_floor(dir: &Path) -> Option<Floor> {
-    let claimed = Floor::claim(dir, Owners::own());
+    let claimed = Floor::claim(dir);
     claimed
         .inspect_err(|e| {
             tracing::warn!(

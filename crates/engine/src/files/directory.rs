@@ -1,7 +1,7 @@
 //! A directory that is open, and the files in it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::owners::{Distrust, Owners};
+use super::owners::{Distrust, check_owner};
 use super::read::read_at_most;
 use super::way::follow;
 
@@ -38,51 +38,48 @@ pub enum Access {
 pub struct Directory {
     path: PathBuf,
     handle: Arc<File>,
-    owners: Owners,
 }
 
 impl Directory {
     /// Opens a directory; `None` if it is missing. All steps of the path and the directory itself have to
-    /// belong to these owners.
+    /// belong to root or the user of this process.
     ///
     /// Others may have the permission to write to it or to a step, as in the volumes of containers: what they
     /// put there has another owner, and is refused.
     ///
     /// # Errors
     /// If it is something else than a directory, or belongs to another user.
-    pub fn open(path: &Path, owners: Owners) -> io::Result<Option<Self>> {
-        Self::find(path, owners, None)
+    pub fn open(path: &Path) -> io::Result<Option<Self>> {
+        Self::find(path, None)
     }
 
     /// The same. What is missing is made, for this user alone; a directory that exists keeps its permissions.
     ///
     /// # Errors
     /// As [`Directory::open`], and if it cannot be made.
-    pub fn open_or_make(path: &Path, owners: Owners) -> io::Result<Self> {
-        if let Some(found) = Self::find(path, owners.clone(), None)? {
+    pub fn open_or_make(path: &Path) -> io::Result<Self> {
+        if let Some(found) = Self::find(path, None)? {
             return Ok(found);
         }
-        let made = Self::find(path, owners.clone(), Some(PRIVATE_DIRECTORY))?;
+        let made = Self::find(path, Some(PRIVATE_DIRECTORY))?;
         let made = made.ok_or(io::ErrorKind::NotFound)?;
         // Its own name is durable, too.
-        if let Some(above) = Self::find(parent(&made.path), owners, None)? {
+        if let Some(above) = Self::find(parent(&made.path), None)? {
             above.sync()?;
         }
         Ok(made)
     }
 
-    fn find(path: &Path, owners: Owners, make: Option<u32>) -> io::Result<Option<Self>> {
-        let full = std::path::absolute(path)?;
-        let judge = |_: &Path, meta: &std::fs::Metadata, _| owners.check(meta.uid());
-        let Some(real) = follow(&full, make, judge, |_, error| error)? else { return Ok(None) };
+    fn find(path: &Path, make: Option<u32>) -> io::Result<Option<Self>> {
+        let Some(real) = way(&std::path::absolute(path)?, make)? else { return Ok(None) };
 
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = match openat(CWD, &real, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             opened => File::from(opened?),
         };
-        owners.check(handle.metadata()?.uid())?;
-        Ok(Some(Self { path: path.to_path_buf(), handle: Arc::new(handle), owners }))
+        check_owner(handle.metadata()?.uid())?;
+        Ok(Some(Self { path: path.to_path_buf(), handle: Arc::new(handle) }))
     }
 
     /// The path as it was given.
@@ -129,7 +126,7 @@ impl Directory {
         if !meta.is_file() {
             return Err(Distrust::NoFile.into());
         }
-        self.owners.check(meta.uid())?;
+        check_owner(meta.uid())?;
         if access != Access::Read && meta.nlink() > 1 {
             return Err(Distrust::TwoNames.into());
         }
@@ -209,6 +206,19 @@ impl Directory {
     }
 }
 
+/// An absolute path without symbolic links, if it exists.
+///
+/// # Errors
+/// If a part of the way belongs to another user.
+pub(crate) fn real_way(path: &Path) -> io::Result<Option<PathBuf>> {
+    way(path, None)
+}
+
+fn way(path: &Path, make: Option<u32>) -> io::Result<Option<PathBuf>> {
+    let judge = |_: &Path, meta: &Metadata, _| check_owner(meta.uid());
+    follow(path, make, judge, |_, error| error)
+}
+
 /// The directory that a path is in.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
@@ -227,7 +237,7 @@ mod tests {
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let folder = tempfile::tempdir().unwrap();
-        let opened = Directory::open(folder.path(), Owners::own()).unwrap().unwrap();
+        let opened = Directory::open(folder.path()).unwrap().unwrap();
         (folder, opened)
     }
 
@@ -278,7 +288,7 @@ mod tests {
     fn a_directory_that_is_moved_stays_the_same() {
         let home = tempfile::tempdir().unwrap();
         let (path, moved) = (home.path().join("data"), home.path().join("moved"));
-        let directory = Directory::open_or_make(&path, Owners::own()).unwrap();
+        let directory = Directory::open_or_make(&path).unwrap();
         fs::rename(&path, &moved).unwrap();
         fs::create_dir(&path).unwrap();
         directory.replace("file", b"one").unwrap();
@@ -288,11 +298,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_none() {
         let home = tempfile::tempdir().unwrap();
-        assert!(Directory::open(&home.path().join("data"), Owners::own()).unwrap().is_none());
-        let made = Directory::open_or_make(&home.path().join("a/b"), Owners::own()).unwrap();
+        assert!(Directory::open(&home.path().join("data")).unwrap().is_none());
+        let made = Directory::open_or_make(&home.path().join("a/b")).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(made.path()), mode(&home.path().join("a"))), (0o700, 0o700));
         fs::write(home.path().join("file"), "").unwrap();
-        assert!(Directory::open(&home.path().join("file"), Owners::own()).is_err());
+        assert!(Directory::open(&home.path().join("file")).is_err());
     }
 }

@@ -11,9 +11,9 @@ mod owners;
 mod read;
 mod way;
 
-pub(crate) use self::directory::parent;
 pub use self::directory::{Access, Directory};
+pub(crate) use self::directory::{parent, real_way};
 pub(crate) use self::owners::Distrust;
-pub use self::owners::{Owners, is_unmapped};
+pub use self::owners::is_unmapped;
 pub use self::read::{read_kernel_file, read_regular_file};
 pub use self::way::{Step, follow};

@@ -1,22 +1,12 @@
 //! Whose files are relied on.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
 use rustix::process::geteuid;
 
 use super::read::read_kernel_file;
 
 const ROOT: u32 = 0;
-
-/// The users whose files and directories are relied on: root and the user of this process, and possibly
-/// more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owners {
-    also: Vec<u32>,
-}
 
 /// Why a file, or a directory on the way to it, is not used: another user may have put it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,34 +28,14 @@ impl From<Distrust> for io::Error {
     }
 }
 
-impl Owners {
-    /// Root and the user of this process: for what an engine runs on.
-    #[must_use]
-    pub fn own() -> Self {
-        Self { also: Vec::new() }
+/// Checks that a file belongs to root or the user of this process. What belongs to another user is not relied on,
+/// also not by root: its owner could replace it at any moment.
+pub(super) fn check_owner(owner: u32) -> io::Result<()> {
+    let me = geteuid().as_raw();
+    match [ROOT, me].contains(&owner) || is_unmapped(owner) {
+        true => Ok(()),
+        false => Err(Distrust::Owner { owner, me }.into()),
     }
-
-    /// The same, and the owners of `path` and of the directories above it, who could replace it anyway: for
-    /// root that looks after the files of another user.
-    #[must_use]
-    pub fn of(path: &Path) -> Self {
-        let full = std::path::absolute(path).unwrap_or_default();
-        Self { also: full.ancestors().filter_map(|path| owner_of(path).ok()).collect() }
-    }
-
-    /// # Errors
-    /// If none of them is this user.
-    pub(super) fn check(&self, owner: u32) -> io::Result<()> {
-        let me = geteuid().as_raw();
-        if [ROOT, me].contains(&owner) || self.also.contains(&owner) || is_unmapped(owner) {
-            return Ok(());
-        }
-        Err(Distrust::Owner { owner, me }.into())
-    }
-}
-
-fn owner_of(path: &Path) -> io::Result<u32> {
-    fs::metadata(path).map(|meta| meta.uid())
 }
 
 /// Whether this may be root, seen from within a user namespace that does not know all users: a
@@ -95,12 +65,9 @@ mod tests {
     }
 
     #[test]
-    fn another_user_is_trusted_only_with_their_own_files() {
+    fn another_user_is_not_trusted() {
         let me = geteuid().as_raw();
-        let other = me + 1;
-        assert!(Owners::own().check(me).is_ok());
-        assert!(Owners::own().check(ROOT).is_ok());
-        assert!(Owners::own().check(other).unwrap_err().to_string().contains("belongs to user"));
-        assert!(Owners { also: vec![other] }.check(other).is_ok());
+        assert!(check_owner(me).is_ok() && check_owner(ROOT).is_ok());
+        assert!(check_owner(me + 1).unwrap_err().to_string().contains("belongs to user"));
     }
 }

@@ -1,11 +1,12 @@
 //! Unix sockets that listen. An engine removes its socket file at its end, and replaces one that a dead
 //! engine left.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, connect};
@@ -75,12 +76,28 @@ fn create_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
+/// How long to wait for another engine that is about to bind. Binding takes less than a millisecond.
+const TURN_LIMIT: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// Waits until no other engine is about to bind in this directory. Without this, two engines could
-/// find the same dead socket, and the slower one would remove the socket of the faster.
+/// find the same dead socket, and the slower one would remove the socket of the faster. Anybody who can read
+/// the directory can hold its lock, so it is not waited for without end.
 #[expect(clippy::disallowed_methods, reason = "nothing is read or written")]
 fn take_turn(directory: &Path) -> io::Result<File> {
     let turn = File::open(directory)?;
-    turn.lock()?;
+    let end = Instant::now() + TURN_LIMIT;
+    while let Err(error) = turn.try_lock() {
+        match error {
+            TryLockError::Error(error) => return Err(error),
+            TryLockError::WouldBlock if Instant::now() >= end => {
+                let directory = directory.display();
+                tracing::warn!("{directory} is locked by another process; not waiting for it");
+                return Ok(turn);
+            }
+            TryLockError::WouldBlock => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
     Ok(turn)
 }
 

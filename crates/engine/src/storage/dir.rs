@@ -9,7 +9,7 @@ use super::error::{IoResultExt, StorageError};
 use super::files::{
     self, DATABASE, LOCK, LockedFile, in_use, is_known, make_directory, open_directory, read_text,
 };
-use crate::files::{Access, Directory, Owners};
+use crate::files::{Access, Directory};
 
 /// The format that this release reads and writes.
 const FORMAT: u32 = 3;
@@ -47,14 +47,14 @@ pub(crate) struct OwnedDirectory {
 impl OwnedDirectory {
     /// Locks a directory that exists, whatever is in it.
     pub(crate) fn claim(path: &Path) -> Result<Self, StorageError> {
-        Ok(Self { _dir: DataDir::lock(open_directory(path, Owners::of(path))?)? })
+        Ok(Self { _dir: DataDir::lock(open_directory(path)?)? })
     }
 }
 
 impl DataDir {
     /// Creates the directory if need be, locks it and checks its format.
-    pub(super) fn claim(path: &Path, owners: Owners) -> Result<(DataDir, State), StorageError> {
-        let files = make_directory(path, owners)?;
+    pub(super) fn claim(path: &Path) -> Result<(DataDir, State), StorageError> {
+        let files = make_directory(path)?;
         // Before a file is made in it.
         check_unused(&files)?;
         let dir = Self::lock(files)?;
@@ -64,8 +64,8 @@ impl DataDir {
 
     /// Keeps engines out of a directory that exists, and checks its format. Writes nothing, so that
     /// it works on a medium that cannot be written.
-    pub(super) fn look_at(path: &Path, owners: Owners) -> Result<(DataDir, State), StorageError> {
-        let files = open_directory(path, owners)?;
+    pub(super) fn look_at(path: &Path) -> Result<(DataDir, State), StorageError> {
+        let files = open_directory(path)?;
         let dir = DataDir { lock: lock_for_reading(&files)?, files };
         let state = dir.check_format()?;
         Ok((dir, state))
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn a_shared_descriptor_does_not_keep_the_directory_locked() {
         let path = tempfile::TempDir::new().unwrap();
-        let (dir, _) = DataDir::claim(path.path(), Owners::own()).unwrap();
+        let (dir, _) = DataDir::claim(path.path()).unwrap();
         let inherited_by_a_child = dir.lock.as_ref().unwrap().try_clone().unwrap();
         drop(dir);
-        DataDir::claim(path.path(), Owners::own()).unwrap();
+        DataDir::claim(path.path()).unwrap();
         drop(inherited_by_a_child);
     }
 
@@ -226,14 +226,14 @@ mod tests {
     fn a_directory_with_other_files_is_not_taken() {
         let dir = tempfile::TempDir::new().unwrap();
         std::fs::write(dir.path().join("passwd"), "").unwrap();
-        let refused = DataDir::claim(dir.path(), Owners::own()).unwrap_err().to_string();
+        let refused = DataDir::claim(dir.path()).unwrap_err().to_string();
         assert!(refused.contains("(passwd, for instance)"), "{refused}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no file was made in it");
 
         std::fs::remove_file(dir.path().join("passwd")).unwrap();
         std::fs::create_dir(dir.path().join("lost+found")).unwrap();
-        drop(DataDir::claim(dir.path(), Owners::own()).unwrap());
-        let (_, state) = DataDir::claim(dir.path(), Owners::own()).unwrap();
+        drop(DataDir::claim(dir.path()).unwrap());
+        let (_, state) = DataDir::claim(dir.path()).unwrap();
         assert_eq!(state, State::New, "what an engine has left that was killed early is its own");
     }
 }

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use super::error::{IoResultExt, StorageError};
-use crate::files::{Directory, Owners};
+use crate::files::Directory;
 
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const FORMAT: &str = "FORMAT";
@@ -44,15 +44,15 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 /// Opens a directory that has to be there.
-pub(crate) fn open_directory(path: &Path, owners: Owners) -> Result<Directory, StorageError> {
+pub(crate) fn open_directory(path: &Path) -> Result<Directory, StorageError> {
     let missing = || StorageError::io(path, io::ErrorKind::NotFound.into());
-    Directory::open(path, owners).at(path)?.ok_or_else(missing)
+    Directory::open(path).at(path)?.ok_or_else(missing)
 }
 
 /// Makes a directory, if need be, for this user alone. One that exists keeps its permissions (it may be
 /// shared on purpose); the files in it are private either way, as they hold session passwords.
-pub(crate) fn make_directory(path: &Path, owners: Owners) -> Result<Directory, StorageError> {
-    Directory::open_or_make(path, owners).map_err(|e| StorageError::not_created(path, e))
+pub(crate) fn make_directory(path: &Path) -> Result<Directory, StorageError> {
+    Directory::open_or_make(path).map_err(|e| StorageError::not_created(path, e))
 }
 
 /// Reads a file of a line or two; `None` if it is missing.

@@ -65,11 +65,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::files::Owners;
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let folder = tempfile::tempdir().unwrap();
-        let opened = Directory::open(folder.path(), Owners::own()).unwrap().unwrap();
+        let opened = Directory::open(folder.path()).unwrap().unwrap();
         (folder, opened)
     }
 

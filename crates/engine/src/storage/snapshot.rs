@@ -20,13 +20,13 @@ use super::files::{LOCK, open_directory};
 use super::log::LogDir;
 use super::overlay::Overlay;
 use super::store::{Disk, Storage};
-use crate::files::{Directory, Owners, parent};
+use crate::files::{Directory, parent};
 
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
 
 /// How a directory is taken that is looked at.
-type Open = fn(&Path, Owners) -> Result<(DataDir, State), StorageError>;
+type Open = fn(&Path) -> Result<(DataDir, State), StorageError>;
 
 impl Storage {
     /// Opens what is in `dir` and checks every page of it, but changes nothing: what opening
@@ -49,7 +49,7 @@ impl Storage {
             return Err(StorageError::io(dir, missing));
         }
 
-        let (dir, state) = open(dir, Owners::of(dir))?;
+        let (dir, state) = open(dir)?;
         if state == State::New {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ impl Storage {
     /// Opens a directory that is being made, to become a backup or a data directory, possibly in another
     /// user's.
     pub(crate) fn open_draft(draft: &Draft) -> Result<Self, StorageError> {
-        let disk = Disk::open(draft.path(), draft.owners(), Durability::Sync, plain())?;
+        let disk = Disk::open(draft.path(), Durability::Sync, plain())?;
         Ok(Storage { disk: Some(disk) })
     }
 
@@ -107,7 +107,7 @@ fn copy(open: &OpenDisk, target: &Path, is_over: &AtomicBool) -> Result<u64, Sto
     check_place(open.dir.path(), target)?;
     let draft = Draft::beside(target)?;
     let records = fill(open, &draft, is_over)?;
-    DataDir::claim(draft.path(), draft.owners())?.0.mark_backup()?;
+    DataDir::claim(draft.path())?.0.mark_backup()?;
     draft.put_in_place(target)?;
     Ok(records)
 }
@@ -131,32 +131,25 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
 
 /// A directory that is being made beside its place; removed on drop, unless it was put there.
 #[derive(Debug)]
-pub(crate) struct Draft {
-    path: Option<PathBuf>,
-    owners: Owners,
-}
+pub(crate) struct Draft(Option<PathBuf>);
 
 impl Draft {
     /// What an earlier one has left that was cut short is removed.
     pub(crate) fn beside(target: &Path) -> Result<Self, StorageError> {
+        // Before anything is removed in it: it is not another user's.
+        open_directory(parent(target))?;
         let path = target.with_added_extension("partial");
         fs::remove_dir_all(&path).if_exists().at(target)?;
-        // The owner of what is replaced gets it.
-        Ok(Self { owners: Owners::of(target), path: Some(path) })
+        Ok(Self(Some(path)))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.path.as_deref().unwrap_or(Path::new(""))
-    }
-
-    /// Whose files it is made among.
-    pub(super) fn owners(&self) -> Owners {
-        self.owners.clone()
+        self.0.as_deref().unwrap_or(Path::new(""))
     }
 
     /// The directory itself, once it is filled.
     pub(crate) fn open(&self) -> Result<Directory, StorageError> {
-        open_directory(self.path(), self.owners())
+        open_directory(self.path())
     }
 
     /// Gives it the name of the target, where nothing is, or an empty directory.
@@ -183,19 +176,19 @@ impl Draft {
     ) -> Result<(), StorageError> {
         // A lock belongs to a process; what is moved has none.
         let _ = self.open()?.remove(LOCK);
-        let above = open_directory(parent(target), self.owners())?;
+        let above = open_directory(parent(target))?;
         rename(self.path()).and_then(|()| above.sync()).map_err(|e| match e.kind() {
             io::ErrorKind::ResourceBusy => StorageError::MountPoint { path: target.to_owned() },
             _ => StorageError::io(target, e),
         })?;
-        self.path = None;
+        self.0 = None;
         Ok(())
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Some(path) = &self.0 {
             let _ = fs::remove_dir_all(path);
         }
     }

@@ -16,7 +16,6 @@ use super::durability::Durability;
 use super::error::{IoResultExt, StorageError};
 use super::journal::Journal;
 use super::log::{Applied, LogDir};
-use crate::files::Owners;
 
 /// The durable copy of the engine's state.
 pub(crate) struct Storage {
@@ -42,7 +41,7 @@ impl Storage {
             return Ok(Storage { disk: None });
         }
         let dir = dir.ok_or(StorageError::NoDirectory { durability })?;
-        let disk = Disk::open(dir, Owners::own(), durability, wrap)?;
+        let disk = Disk::open(dir, durability, wrap)?;
         Ok(Storage { disk: Some(disk) })
     }
 
@@ -113,11 +112,10 @@ impl Disk {
 
     pub(super) fn open(
         path: &Path,
-        owners: Owners,
         durability: Durability,
         wrap: Wrap,
     ) -> Result<Disk, StorageError> {
-        let (dir, state) = DataDir::claim(path, owners)?;
+        let (dir, state) = DataDir::claim(path)?;
         if state == State::Backup {
             return Err(StorageError::Backup { path: path.to_owned() });
         }
