@@ -89,6 +89,7 @@ pub(crate) struct Balancer<T> {
 }
 
 /// The member of a pool to pick, or two of which the less loaded one is. The pool is not empty.
+#[inline(always)]
 fn draw(
     pool: &mut Pool,
     how: Pick<'_>,
