@@ -97,11 +97,21 @@ fn credentials_of_an_option_go_over_those_of_a_variable() -> Result<()> {
     let ends = |variable: (&str, &str), line: &str| {
         Ended::of(home.command(line).env(variable.0, variable.1))
     };
+    let shell = "printf me:secret | \"$0\" --digest-file /dev/stdin run -q l -- true";
+    let program = home.command("").get_program().to_owned();
+    let mut piped = std::process::Command::new("sh");
+    piped.args(["-c", shell]).arg(program).env("LOCKKEEPER_HOME", home.engine());
+    Ended::of(piped.env("LOCKKEEPER_SYSTEM_HOME", "none"))?.is_fine();
+
     let missing = ("LOCKKEEPER_DIGEST_FILE", "missing");
     ends(missing, "--digest me:secret run -q l -- true")?.is_fine();
     ends(missing, "run -q l -- true")?.complains(78, &["missing"]);
     let other = ("LOCKKEEPER_DIGEST", "me:secret");
     ends(other, "--digest-file missing run -q l -- true")?.complains(78, &["missing"]);
+    // One of a run around this one, and one of the script in it.
+    let mut both = home.command("run -q l -- true");
+    both.env(missing.0, missing.1).env(other.0, other.1);
+    Ended::of(&mut both)?.is_fine();
     home.ends("--digest me:secret --digest-file missing run -q l -- true")?
         .complains(64, &["--digest", "--digest-file", "leave one out"]);
     Ok(())

@@ -120,6 +120,17 @@ async fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine(
     Ok(kill_process(kept, Signal::KILL)?)
 }
 
+/// Symptom: the command got TERM twice, once as a member of its group and once by its environment; some programs
+/// take the second one for an order to end at once.
+#[test]
+fn a_command_is_asked_to_end_once() -> Result<()> {
+    let home = Home::new()?;
+    let script = "trap 'echo asked' TERM; while :; do sleep 0.05; done";
+    let overrun = home.runs("--max-run 1s --kill-after 2s l", script)?;
+    assert_eq!((overrun.code, &*overrun.stdout), (Some(124), "asked\n"), "{overrun:?}");
+    Ok(())
+}
+
 /// C7: the watchdog had the credentials in its environment for as long as the command ran.
 #[tokio::test]
 async fn the_watchdog_shows_no_credentials() -> Result<()> {

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
+use lockkeeper_testkit::process::Process;
 
 use crate::machine::{Machine, NOBODY, Who};
+use crate::serve::address_of;
 use crate::support::Ended;
 
 /// What a command may ask of an engine, or leave to it.
@@ -285,8 +287,31 @@ fn root_leaves_the_data_of_another_user_to_its_owner() -> Result<()> {
     assert_eq!(before, after);
     assert!(!home.join("copy").exists() && !home.join("new").exists());
 
+    // An empty one would become root's, and its engine could not start.
+    let place = machine.folder().join("place");
+    fs::create_dir_all(place.join("data"))?;
+    give(&place.join("data"))?;
+    let line = format!("engine restore --quiet-time 0s {backup} {}", place.join("data").display());
+    run(Who::Root, &line)?.complains(73, &["belongs to user"]);
+
     run(Who::Nobody, &format!("engine backup {theirs} copy"))?.is_fine();
     run(Who::Nobody, &format!("engine restore --replace --quiet-time 0s copy {theirs}"))?.is_fine();
     assert_eq!(run(Who::Nobody, "run job -- true")?.code, Some(0));
+    Ok(())
+}
+
+/// The directory above may be one that is gone through and not listed.
+#[test]
+fn a_place_that_cannot_be_listed_is_good() -> Result<()> {
+    let Some(machine) = Machine::new("a place that cannot be listed")? else { return Ok(()) };
+    let place = machine.folder().join("place");
+    fs::create_dir_all(place.join("data"))?;
+    set_mode(&place, 0o711)?;
+    give(&place.join("data"))?;
+    let line = format!("serve --listen 127.0.0.1:0 --data-dir {}", place.join("data").display());
+    let serve = machine.command(Who::Nobody, &line);
+    let mut server = Process::spawn("server", &serve, machine.folder())?;
+    address_of(&mut server)?;
+    server.kill();
     Ok(())
 }

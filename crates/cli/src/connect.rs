@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -351,7 +351,11 @@ fn read_digest(file: &Path) -> Result<Digest, Failure> {
     let name = format!("credentials in {}", file.display());
     let failed = |error: io::Error| unusable(error).about(&name);
     // First: it is the only one of these with permissions that say anything.
-    let content = read_regular_file(file, LONGEST_DIGEST).map_err(failed)?;
+    let content = match is_of_shell(file) {
+        true => read_pipe(file),
+        false => read_regular_file(file, LONGEST_DIGEST),
+    };
+    let content = content.map_err(failed)?;
     if fs::metadata(file).map_err(failed)?.permissions().mode() & OTHERS != 0 {
         let message =
             format!("others can read or write the credentials: chmod 600 {}", file.display());
@@ -366,6 +370,19 @@ fn read_digest(file: &Path) -> Result<Digest, Failure> {
         return Err(unusable(message).about(&name));
     }
     Digest::read(credentials).map_err(|error| unusable(error).about(&name))
+}
+
+/// Whether this is what a shell hands over: `--digest-file <(pass show lock)`, or standard input. It has a writer.
+fn is_of_shell(file: &Path) -> bool {
+    let is_pipe = || fs::metadata(file).is_ok_and(|meta| meta.file_type().is_fifo());
+    ["/dev/fd", "/dev/stdin", "/proc/self/fd"].iter().any(|of| file.starts_with(of)) && is_pipe()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the kernel's name for a descriptor")]
+fn read_pipe(file: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    fs::File::open(file)?.take(LONGEST_DIGEST).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Names the files that an error is about.

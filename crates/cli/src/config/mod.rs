@@ -142,8 +142,8 @@ impl Layers<'_> {
         Some((value, source))
     }
 
-    /// Whether these credentials of a variable, which may be one for a run around this command, give way to others
-    /// of an option.
+    /// Whether these credentials of a variable give way to others: a run around this command may have set
+    /// `LOCKKEEPER_DIGEST_FILE`, and none sets `LOCKKEEPER_DIGEST`.
     fn is_overridden(&self, name: &str) -> bool {
         let is_from = |id, source| self.given.value_source(id) == Some(source);
         let is_by = |variable, option| {
@@ -151,7 +151,9 @@ impl Layers<'_> {
         };
         match name {
             "digest" => is_by("digest", "digest_file"),
-            "digest-file" => is_by("digest_file", "digest"),
+            "digest-file" => {
+                is_from("digest_file", ValueSource::EnvVariable) && self.is_given("digest")
+            }
             _ => false,
         }
     }

@@ -26,6 +26,7 @@ use clap::Args;
 use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
@@ -461,7 +462,9 @@ async fn hold(
 /// moment once another program may have the lock.
 async fn end_leftovers(child: &Child) {
     let processes = child.processes();
-    let _ = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT)).await;
+    let ending = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT));
+    // A process that waits for a dead file system may not even show its environment.
+    let _ = timeout(2 * HOPELESS_LIMIT, ending).await;
 }
 
 /// Starts this machine's engine again whenever it dies. If that fails, the user is told; the

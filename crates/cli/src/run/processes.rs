@@ -15,7 +15,7 @@ use std::time::Duration;
 use lockkeeper::Clock;
 use lockkeeper_engine::files::read_kernel_file;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal, geteuid, getpgid, kill_process_group, pidfd_open, pidfd_send_signal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -54,34 +54,45 @@ impl RunName {
         }
     }
 
-    /// Whether a process with this environment, as in `/proc/<pid>/environ`, belongs to the run.
+    /// Whether a process with this environment, as in `/proc/<pid>/environ`, belongs to the run, or to one in it.
     fn is_in(&self, environment: &str) -> bool {
-        let variables = environment.split('\0').filter_map(|text| text.split_once('='));
-        let mut values = variables.filter(|(name, _)| *name == RUN).map(|(_, value)| value);
-        values.any(|value| value.split(' ').any(|run| run == self.0))
+        runs(environment).any(|run| run == self.0)
+    }
+
+    /// Whether it belongs to no run within this one.
+    fn is_last_in(&self, environment: &str) -> bool {
+        runs(environment).last() == Some(&self.0)
     }
 }
 
 impl Processes {
-    /// Sends signals to all of them, to the group at once. The others take longer to find: not for one to wait
-    /// for that has a lease to renew.
+    /// Sends each of them these signals once, the group at once. The others take longer to find: not for one to
+    /// wait for that has a lease to renew. A run within this one passes on what it gets.
     pub(super) fn signal(&self, signals: &'static [Signal]) {
         for signal in signals {
             // Fails if all of the group has ended.
             let _ = kill_process_group(self.group, *signal);
         }
-        let run = self.run.clone();
+        let Self { group, run } = self.clone();
+        let is_stray = move |id: Pid, environment: &str| {
+            getpgid(Some(id)) != Ok(group) && run.is_last_in(environment)
+        };
         // Without a thread, they are killed at the end.
-        let _ = thread::Builder::new().spawn(move || run.signal(signals));
+        let _ = thread::Builder::new().spawn(move || send(signals, is_stray));
     }
 
     /// Kills all of them, and waits until none can run any more; `false` if that takes longer than the limit.
     pub(super) fn end_within(&self, limit: Duration) -> bool {
         let end = Clock.now() + limit;
-        let mut seen_none = 0;
+        let (mut seen_none, mut has_group_ended) = (0, false);
         loop {
-            let _ = kill_process_group(self.group, Signal::KILL);
-            let is_none = self.run.signal(&[Signal::KILL]) == 0 && group::has_ended(self.group);
+            // Not once it has: its number may be used again.
+            if !has_group_ended {
+                let _ = kill_process_group(self.group, Signal::KILL);
+                has_group_ended = group::has_ended(self.group);
+            }
+            let found = send(&[Signal::KILL], |_, environment| self.run.is_in(environment));
+            let is_none = found == 0 && has_group_ended;
             seen_none = if is_none { seen_none + 1 } else { 0 };
             if seen_none == LOOKS {
                 return true;
@@ -94,34 +105,39 @@ impl Processes {
     }
 }
 
-impl RunName {
-    /// Sends signals to the processes that have it in their environment; their number.
-    fn signal(&self, signals: &[Signal]) -> usize {
-        let entries = read_dir("/proc").into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let found = ids.filter_map(Pid::from_raw).filter_map(|id| self.handle(id));
-        let send = |process: OwnedFd| {
-            for signal in signals {
-                let _ = pidfd_send_signal(&process, *signal);
-            }
-        };
-        found.map(send).count()
-    }
+/// The names of the runs that a process with this environment belongs to, the innermost last.
+fn runs(environment: &str) -> impl Iterator<Item = &str> {
+    let variables = environment.split('\0').filter_map(|text| text.split_once('='));
+    let values = variables.filter(|(name, _)| *name == RUN).map(|(_, value)| value);
+    values.flat_map(|value| value.split(' '))
+}
 
-    /// A handle of this process, if it belongs to the run.
-    fn handle(&self, id: Pid) -> Option<OwnedFd> {
-        let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
-        let belongs = || {
-            let environment = read_kernel_file(folder.join("environ")).ok()?;
-            self.is_in(&environment).then_some(())
-        };
-        // Other users could have long environments, in many processes.
-        is_mine(&read_kernel_file(folder.join("status")).ok()?).then_some(())?;
-        belongs()?;
-        let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
-        // The id may have become that of another process before there was a handle.
-        belongs().map(|()| handle)
-    }
+/// Sends signals to the processes that are to get them, by their ids and environments; their number.
+fn send(signals: &[Signal], is_to_get: impl Fn(Pid, &str) -> bool) -> usize {
+    let entries = read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let found = ids.filter_map(Pid::from_raw).filter_map(|id| handle(id, &is_to_get));
+    let send = |process: OwnedFd| {
+        for signal in signals {
+            let _ = pidfd_send_signal(&process, *signal);
+        }
+    };
+    found.map(send).count()
+}
+
+/// A handle of this process, if it is to get a signal.
+fn handle(id: Pid, is_to_get: impl Fn(Pid, &str) -> bool) -> Option<OwnedFd> {
+    let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
+    let look = || {
+        let environment = read_kernel_file(folder.join("environ")).ok()?;
+        is_to_get(id, &environment).then_some(())
+    };
+    // Other users could have long environments, in many processes.
+    is_mine(&read_kernel_file(folder.join("status")).ok()?).then_some(())?;
+    look()?;
+    let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
+    // The id may have become that of another process before there was a handle.
+    look().map(|()| handle)
 }
 
 /// Whether a process with this `/proc/<pid>/status` runs as this user, by all its ids: a set-user-ID program has
@@ -157,6 +173,11 @@ mod tests {
         assert!(!run.is_in("LOCKKEEPER_RUN=1f-200\0X=1f-20"));
         assert!(!run.is_in("OLD_LOCKKEEPER_RUN=1f-20"));
         assert!(!run.is_in(""));
+        // A run within passes on what it is asked: its command is not asked twice.
+        assert!(
+            run.is_last_in("LOCKKEEPER_RUN=aa-1 1f-20")
+                && !run.is_last_in("LOCKKEEPER_RUN=1f-20 bb-2")
+        );
     }
 
     /// Symptom: what had left the group of the command ran beside the next holder.

@@ -15,7 +15,7 @@ use crate::data_dir::succession::start_above;
 use crate::error::StartError;
 use crate::storage::{
     Batch, DATABASE, Draft, FORMAT, IoResultExt, OwnedDirectory, QuietTime, Repairs, Storage,
-    StorageError, mark_restored,
+    StorageError, mark_restored, open_directory,
 };
 
 /// What is to become of a data directory that is there.
@@ -228,6 +228,10 @@ enum Old {
 impl Old {
     fn claim(target: &Path, existing: Existing) -> Result<Self, RestoreFailure> {
         if is_free(target)? {
+            // An empty one of another user would become this user's.
+            if target.try_exists().at(target)? {
+                open_directory(target)?;
+            }
             return Ok(Self::None);
         }
         if existing == Existing::Keep {

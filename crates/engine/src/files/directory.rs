@@ -74,8 +74,12 @@ impl Directory {
         let Some(real) = way(&std::path::absolute(path)?, make)? else { return Ok(None) };
 
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let handle = match openat(CWD, &real, flags, Mode::empty()) {
+        let open = |flags| openat(CWD, &real, flags, Mode::empty());
+        let handle = match open(flags) {
             Err(Errno::NOENT) => return Ok(None),
+            // One that may be gone through and not listed: its files can be opened all the same.
+            #[cfg(target_os = "linux")]
+            Err(Errno::ACCESS) => File::from(open(flags | OFlags::PATH)?),
             opened => File::from(opened?),
         };
         check_owner(handle.metadata()?.uid())?;

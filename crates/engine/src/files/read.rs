@@ -37,7 +37,7 @@ pub(super) fn read_at_most(file: impl Read, longest: u64) -> io::Result<Vec<u8>>
     file.take(longest.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > longest {
         let what = format!("it is longer than {longest} bytes");
-        return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+        return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
     Ok(content)
 }

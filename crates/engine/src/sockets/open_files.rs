@@ -28,8 +28,8 @@ pub(crate) fn make_room_for(connections: usize) -> usize {
     let room = usize::try_from(got - OTHERS.min(got / 4)).unwrap_or(connections);
     if room < connections {
         tracing::warn!(
-            "this process may open {got} files, so {room} connections are accepted, and not \
-             {connections}: raise the hard limit (ulimit -Hn)"
+            "this process may open {got} files, so no more than {room} connections are accepted: raise the hard \
+             limit (ulimit -Hn) for more"
         );
     }
     room.min(connections)

@@ -69,8 +69,7 @@ impl Storage {
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
     }
 
-    /// Opens a directory that is being made, to become a backup or a data directory, possibly in another
-    /// user's.
+    /// Opens a directory that is being made, to become a backup or a data directory.
     pub(crate) fn open_draft(draft: &Draft) -> Result<Self, StorageError> {
         let disk = Disk::open(draft.path(), Durability::Sync, plain())?;
         Ok(Storage { disk: Some(disk) })
