@@ -59,6 +59,34 @@ impl RunName {
         runs(environment).any(|run| run == self.0)
     }
 
+    /// Sends signals to the processes of this run that are to get them, by their ids and environments; their number.
+    fn signal(&self, signals: &[Signal], is_to_get: impl Fn(Pid, &str) -> bool) -> usize {
+        let entries = read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let found = ids.filter_map(Pid::from_raw).filter_map(|id| self.handle(id, &is_to_get));
+        let send = |process: OwnedFd| {
+            for signal in signals {
+                let _ = pidfd_send_signal(&process, *signal);
+            }
+        };
+        found.map(send).count()
+    }
+
+    /// A handle of this process, if it belongs to the run and is to get a signal.
+    fn handle(&self, id: Pid, is_to_get: impl Fn(Pid, &str) -> bool) -> Option<OwnedFd> {
+        let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
+        let look = || {
+            let environment = read_kernel_file(folder.join("environ")).ok()?;
+            (self.is_in(&environment) && is_to_get(id, &environment)).then_some(())
+        };
+        // Other users could have long environments, in many processes.
+        is_mine(&read_kernel_file(folder.join("status")).ok()?).then_some(())?;
+        look()?;
+        let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
+        // The id may have become that of another process before there was a handle.
+        look().map(|()| handle)
+    }
+
     /// Whether it belongs to no run within this one.
     fn is_last_in(&self, environment: &str) -> bool {
         runs(environment).last() == Some(&self.0)
@@ -74,11 +102,13 @@ impl Processes {
             let _ = kill_process_group(self.group, *signal);
         }
         let Self { group, run } = self.clone();
-        let is_stray = move |id: Pid, environment: &str| {
-            getpgid(Some(id)) != Ok(group) && run.is_last_in(environment)
+        let ask = move || {
+            run.signal(signals, |id, environment| {
+                getpgid(Some(id)) != Ok(group) && run.is_last_in(environment)
+            })
         };
         // Without a thread, they are killed at the end.
-        let _ = thread::Builder::new().spawn(move || send(signals, is_stray));
+        let _ = thread::Builder::new().spawn(ask);
     }
 
     /// Kills all of them, and waits until none can run any more; `false` if that takes longer than the limit.
@@ -91,7 +121,7 @@ impl Processes {
                 let _ = kill_process_group(self.group, Signal::KILL);
                 has_group_ended = group::has_ended(self.group);
             }
-            let found = send(&[Signal::KILL], |_, environment| self.run.is_in(environment));
+            let found = self.run.signal(&[Signal::KILL], |_, _| true);
             let is_none = found == 0 && has_group_ended;
             seen_none = if is_none { seen_none + 1 } else { 0 };
             if seen_none == LOOKS {
@@ -110,34 +140,6 @@ fn runs(environment: &str) -> impl Iterator<Item = &str> {
     let variables = environment.split('\0').filter_map(|text| text.split_once('='));
     let values = variables.filter(|(name, _)| *name == RUN).map(|(_, value)| value);
     values.flat_map(|value| value.split(' '))
-}
-
-/// Sends signals to the processes that are to get them, by their ids and environments; their number.
-fn send(signals: &[Signal], is_to_get: impl Fn(Pid, &str) -> bool) -> usize {
-    let entries = read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let found = ids.filter_map(Pid::from_raw).filter_map(|id| handle(id, &is_to_get));
-    let send = |process: OwnedFd| {
-        for signal in signals {
-            let _ = pidfd_send_signal(&process, *signal);
-        }
-    };
-    found.map(send).count()
-}
-
-/// A handle of this process, if it is to get a signal.
-fn handle(id: Pid, is_to_get: impl Fn(Pid, &str) -> bool) -> Option<OwnedFd> {
-    let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
-    let look = || {
-        let environment = read_kernel_file(folder.join("environ")).ok()?;
-        is_to_get(id, &environment).then_some(())
-    };
-    // Other users could have long environments, in many processes.
-    is_mine(&read_kernel_file(folder.join("status")).ok()?).then_some(())?;
-    look()?;
-    let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
-    // The id may have become that of another process before there was a handle.
-    look().map(|()| handle)
 }
 
 /// Whether a process with this `/proc/<pid>/status` runs as this user, by all its ids: a set-user-ID program has
