@@ -120,14 +120,14 @@ const WITHOUT_JSON: [&str; 6] = ["run", "wait", "serve", "export", "completions"
 const LOCAL_WITHOUT_JSON: [&str; 5] = ["start", "stop", "enable", "disable", "unit"];
 
 /// Changes a command and all below it.
-fn each(command: clap::Command, change: fn(clap::Command) -> clap::Command) -> clap::Command {
+fn each(command: clap::Command, change: &dyn Fn(clap::Command) -> clap::Command) -> clap::Command {
     change(command).mut_subcommands(|below| each(below, change))
 }
 
 /// Hides options that have no effect, here and in the commands below.
 fn hide(command: clap::Command, is_idle: fn(&Arg) -> bool) -> clap::Command {
-    let command = command.mut_args(|arg| if is_idle(&arg) { arg.hide(true) } else { arg });
-    command.mut_subcommands(|below| hide(below, is_idle))
+    let hide = |arg: Arg| if is_idle(&arg) { arg.hide(true) } else { arg };
+    each(command, &|below| below.mut_args(hide))
 }
 
 impl Cli {
@@ -138,7 +138,7 @@ impl Cli {
 
     /// The same for manual pages, which list each other: there is none of `help`.
     pub(crate) fn without_help() -> clap::Command {
-        Self::defined(each(Self::command(), |below| below.disable_help_subcommand(true)))
+        Self::defined(each(Self::command(), &|below| below.disable_help_subcommand(true)))
     }
 
     fn defined(command: clap::Command) -> clap::Command {
@@ -262,23 +262,20 @@ fn is_other_for_run(error: &clap::Error) -> bool {
 
 /// What is most often forgotten.
 fn tip(error: &clap::Error) -> &'static str {
-    let words: Vec<_> = std::env::args_os().collect();
-    let is_run = words.iter().any(|word| word == "run");
-    if is_run
-        && error.kind() == ErrorKind::UnknownArgument
+    let has = |word: &str| std::env::args_os().any(|own| own == word);
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    if has("run")
+        && is_unknown
         && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
         && let Some((_, instead)) = OTHERS_OF_FLOCK.iter().find(|(other, _)| other == option)
     {
         return instead;
     }
-    let is_revoke = words.iter().any(|word| word == "revoke");
-    if is_revoke
-        && words.iter().any(|word| word == "--wait")
-        && error.kind() == ErrorKind::UnknownArgument
-    {
+    if has("revoke") && has("--wait") && is_unknown {
         return revoke::TIME_OF_WAIT;
     }
-    let is_run = is_run && !words.iter().any(|word| word == "--");
+
+    let is_run = has("run") && !has("--");
     match error.kind() {
         ErrorKind::InvalidSubcommand if is_other_for_run(error) => {
             "; a command runs under a lock as in: lockkeeper run demo/hello -- echo hello"

@@ -17,7 +17,7 @@ use crate::driver::{Driven, Failures, drive};
 use crate::error::ConnectError;
 use crate::fault::FaultKind;
 use crate::identity::SessionIdentity;
-use crate::runtime::{Runtime, TokioRuntime, Transport};
+use crate::runtime::{Runtime, TokioRuntime};
 use crate::service::Service;
 use crate::shared::Shared;
 
@@ -272,11 +272,7 @@ impl ClientBuilder {
     /// # Cancel safety
     /// Safe. There is no time limit: a server that is not one may keep the connection open.
     pub async fn ask_word(&self, host: &Host, word: &str) -> io::Result<String> {
-        match self.runtime.connect(host, None).await? {
-            Transport::Tcp(stream) => ask(stream, word).await,
-            Transport::Unix(stream) => ask(stream, word).await,
-            Transport::Other(stream, _) => ask(stream, word).await,
-        }
+        ask(self.runtime.connect(host, None).await?.into_stream(), word).await
     }
 
     /// Starts a new session.

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::client::{Client, WeakClient};
 use crate::connect_string::Host;
 use crate::identity::SessionIdentity;
-use crate::runtime::{Boxed, Runtime, Transport};
+use crate::runtime::{Boxed, Runtime, Stream, Transport};
 
 /// Makes a client suffer what networks, servers and machines do to it, at the moment that a test chooses. For
 /// tests of programs that hold locks: does the work stop when the lock is lost?
@@ -123,7 +123,8 @@ impl Rehearsal {
         self.stand_still(identity.timeout);
         let ended = async {
             // A server may still be about to take the session back for a connection before.
-            while !end_session(runtime.connect(&host, link.address).await?, &identity).await? {}
+            let server = async || runtime.connect(&host, link.address).await;
+            while !end_session(server().await?.into_stream(), &identity).await? {}
             Ok(())
         };
         let ended = ended.await;
@@ -198,11 +199,7 @@ impl Runtime for Rehearsed {
             let server = self.runtime.connect(host, address).await?;
             let (address, faults) = (server.address(), Arc::clone(&self.faults));
             let (near, far) = tokio::io::duplex(64 * 1024);
-            self.runtime.spawn(match server {
-                Transport::Tcp(server) => Box::pin(relay(far, server, faults, network)),
-                Transport::Unix(server) => Box::pin(relay(far, server, faults, network)),
-                Transport::Other(server, _) => Box::pin(relay(far, server, faults, network)),
-            });
+            self.runtime.spawn(Box::pin(relay(far, server.into_stream(), faults, network)));
             Ok(Transport::Other(Box::new(near), address))
         })
     }
@@ -223,7 +220,7 @@ impl Runtime for Rehearsed {
 /// One connection, until either side ends it, it is cut, or an answer is to be lost. Both sides then see it closed.
 async fn relay(
     client: DuplexStream,
-    server: impl AsyncRead + AsyncWrite,
+    server: Box<dyn Stream>,
     faults: Arc<Faults>,
     mut network: watch::Receiver<Network>,
 ) {
@@ -319,18 +316,7 @@ async fn forward(to: &mut (impl AsyncWrite + Unpin), frame: &Bytes) -> io::Resul
 }
 
 /// Takes a session over and closes it; returns whether the server says that it is over.
-async fn end_session(server: Transport, identity: &SessionIdentity) -> io::Result<bool> {
-    match server {
-        Transport::Tcp(server) => end_session_through(server, identity).await,
-        Transport::Unix(server) => end_session_through(server, identity).await,
-        Transport::Other(server, _) => end_session_through(server, identity).await,
-    }
-}
-
-async fn end_session_through(
-    mut server: impl AsyncRead + AsyncWrite + Unpin,
-    identity: &SessionIdentity,
-) -> io::Result<bool> {
+async fn end_session(mut server: Box<dyn Stream>, identity: &SessionIdentity) -> io::Result<bool> {
     let (session_id, password) = (identity.id, identity.password.clone());
     let timeout = i32::try_from(identity.timeout.as_millis()).unwrap_or(i32::MAX);
     let request = ConnectRequest { session_id, password, ..ConnectRequest::new_session(timeout) };

@@ -64,6 +64,15 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// The connection, whatever its kind.
+    pub(crate) fn into_stream(self) -> Box<dyn Stream> {
+        match self {
+            Self::Tcp(stream) => Box::new(stream),
+            Self::Unix(stream) => Box::new(stream),
+            Self::Other(stream, _) => stream,
+        }
+    }
+
     /// The address at its other end, if it has one.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         match self {

@@ -85,6 +85,13 @@ impl Engine {
         self.stats().sessions
     }
 
+    /// How many bytes are free on the disk of the data directory, and how many of these stay free: with less,
+    /// changes are refused ([`Builder::disk_reserve`]). `None` if nothing is kept on a disk.
+    pub fn disk_room(&self) -> Option<(u64, u64)> {
+        let room = (self.shared.disk.free(), self.shared.disk.reserve());
+        Some(room).filter(|(_, reserve)| *reserve > 0)
+    }
+
     /// Since when there has been no session; `None` while there are any. For callers that end an
     /// engine which nobody uses.
     pub fn idle_since(&self) -> Option<Instant> {

@@ -5,10 +5,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use clap::Command;
+
 use super::file::File;
 use crate::exit::{Exit, Failure};
 use crate::person;
-use clap::Command;
 
 /// The variable that names a file, as `--config` does.
 const VARIABLE: &str = "LOCKKEEPER_CONFIG";

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lockkeeper_engine::files::is_owner;
 use lockkeeper_engine::{Durability, Engine};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
@@ -19,8 +20,8 @@ use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::home::Home;
+use super::room::Room;
 use crate::exit::{Exit, Failure};
-use crate::trust;
 
 /// How long the other side may take to ask or to answer.
 const TALK_LIMIT: Duration = Duration::from_secs(5);
@@ -48,6 +49,8 @@ pub(super) struct Status {
     /// For how long no session begins yet.
     #[serde(default)]
     pub(super) quiet_ms: u64,
+    #[serde(flatten)]
+    pub(super) room: Option<Room>,
 }
 
 /// A question.
@@ -169,10 +172,6 @@ impl Answer {
     }
 }
 
-fn is_owner(uid: u32) -> bool {
-    uid == trust::me() || uid == trust::ROOT
-}
-
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let meta = fs::symlink_metadata(path).ok()?;
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
@@ -284,6 +283,7 @@ impl Control {
             durability: self.durability.to_string(),
             sessions: engine.sessions(),
             quiet_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
+            room: engine.disk_room().map(Room::new),
         }
     }
 }

@@ -109,8 +109,6 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
         .unix_socket(home.socket())
         .unix_socket_mode(home.socket_mode())
         .data_dir(home.data())
-        // Numbers alone, for `local status`.
-        .four_letter_word("mntr")
         .durability(durability)
         .tick(TICK)
         .max_session_timeout(LONGEST_SESSION)

@@ -253,8 +253,10 @@ fn check_entry(
 
 /// Refuses to make a home directory, such as that of `nobody`, which is not meant to exist.
 fn check_home(named: &Path) -> Result<(), Failure> {
-    let home = person::home().filter(|home| named.starts_with(home) && !home.exists());
-    match home.filter(|_| env::var_os(VARIABLE).is_none_or(|value| value.is_empty())) {
+    if set(VARIABLE).is_some() {
+        return Ok(());
+    }
+    match person::home().filter(|home| named.starts_with(home) && !home.exists()) {
         None => Ok(()),
         Some(home) => {
             let message = format!("the home directory {} does not exist", home.display());
@@ -264,9 +266,13 @@ fn check_home(named: &Path) -> Result<(), Failure> {
     }
 }
 
+/// What a variable says, if anything.
+fn set(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
 /// `LOCKKEEPER_HOME`, or the XDG state directory.
 pub(super) fn named() -> Result<PathBuf, Failure> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // A relative XDG directory is to be ignored, says its specification.
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let in_home = || Some(person::home()?.join(STATE));

@@ -31,7 +31,6 @@ use crate::view;
 use control::{Question, Status};
 use home::{Home, Scope};
 use neighbours::Neighbour;
-use room::Room;
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
 
@@ -117,8 +116,7 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
             print_json(&json!({ "running": false, "scope": home.scope(), "others": others }))?;
         }
         (Some(status), true) => {
-            let room = Room::ask(&status.socket);
-            print_json(&Shown { scope: home.scope(), status, room, others: others(home) })?;
+            print_json(&Shown { scope: home.scope(), status, others: others(home) })?;
         }
         (None, false) => print(&format!(
             "no engine is running for {} ({}); {}\n{}",
@@ -143,8 +141,6 @@ struct Shown<'a> {
     scope: Scope,
     #[serde(flatten)]
     status: &'a Status,
-    #[serde(flatten)]
-    room: Option<Room>,
     others: Vec<Neighbour>,
 }
 
@@ -170,8 +166,8 @@ fn users(home: &Home) -> Result<String, Failure> {
 
 fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let uptime = view::duration(Duration::from_millis(status.uptime_ms));
-    let room = Room::ask(&status.socket);
-    let room = room.map(|room| format!("room        {}\n", room.describe())).unwrap_or_default();
+    let room =
+        status.room.map(|room| format!("room        {}\n", room.describe())).unwrap_or_default();
     let others = lines(&others(home));
     Ok(format!(
         "running     yes, for {uptime} (pid {}, lockkeeper {})\n\

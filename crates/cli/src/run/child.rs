@@ -13,7 +13,7 @@ use rustix::process::{
 
 use super::exec;
 use super::lock::Held;
-use super::processes::{Processes, RunName};
+use super::processes::Processes;
 use super::terminal::{Terminal, is_on_its_own};
 use super::watchdog::Watchdog;
 use crate::connect::Connection;
@@ -27,8 +27,7 @@ use crate::program::{RUN, this_program};
 /// It is waited for by this alone, so that its id is its own for as long as it is signalled.
 #[derive(Debug)]
 pub(super) struct Child {
-    group: Pid,
-    run: RunName,
+    processes: Processes,
     terminal: Option<Terminal>,
     /// Whether it was stopped by somebody else, and not continued since.
     is_stopped: bool,
@@ -109,26 +108,26 @@ impl Child {
         let group = group.ok_or_else(|| {
             Failure::new(Exit::Bug, format!("{} is not a process id", child.id()))
         })?;
-        let run = watchdog.run().clone();
-        let mut child = Self { group, run, terminal: Terminal::find(), is_stopped: false };
+        let processes = Processes { group, run: watchdog.run().clone() };
+        let mut child = Self { processes, terminal: Terminal::find(), is_stopped: false };
         child.offer_terminal();
         Ok(child)
     }
 
     /// Its process group.
     pub(super) fn group(&self) -> Pid {
-        self.group
+        self.processes.group
     }
 
     /// Its process group, and what it has started that has left it.
-    pub(super) fn processes(&self) -> Processes {
-        Processes { group: self.group, run: self.run.clone() }
+    pub(super) fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// What has happened since this was asked last; `None`: nothing more.
     pub(super) fn poll(&self) -> Result<Option<Change>, Failure> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
-        let change = waitpid(Some(self.group), options).map_err(|error| {
+        let change = waitpid(Some(self.group()), options).map_err(|error| {
             Failure::new(Exit::Bug, format!("cannot wait for the command: {error}"))
         })?;
         Ok(change.map(|(_, status)| match status.stopping_signal() {
@@ -140,9 +139,9 @@ impl Child {
 
     /// Passes a signal on to the whole group.
     pub(super) fn signal(&self, signal: Signal) {
-        tracing::debug!(?signal, group = self.group.as_raw_nonzero(), "passed on");
+        tracing::debug!(?signal, group = self.group().as_raw_nonzero(), "passed on");
         // Fails if the whole group has ended, of which we are about to hear.
-        let _ = kill_process_group(self.group, signal);
+        let _ = kill_process_group(self.group(), signal);
     }
 
     /// Asks the group to end.
@@ -160,9 +159,9 @@ impl Child {
             // What somebody else has stopped before stays stopped.
             Step::GoOn if self.is_stopped => {}
             Step::GoOn => self.resume(),
-            Step::Kill => self.processes().signal(&[Signal::KILL]),
+            Step::Kill => self.processes.signal(&[Signal::KILL]),
             // A stopped process does not notice.
-            Step::Term => self.processes().signal(&[Signal::TERM, Signal::CONT]),
+            Step::Term => self.processes.signal(&[Signal::TERM, Signal::CONT]),
         }
     }
 
@@ -172,7 +171,7 @@ impl Child {
     /// command then never runs again.
     pub(super) fn stopped(&mut self, by: Option<Signal>) {
         self.is_stopped = true;
-        let group = self.group;
+        let group = self.group();
         let wants_terminal = matches!(by, Some(Signal::TTIN | Signal::TTOU));
         // It may have stopped just before it was lent the terminal.
         let can_read = |terminal: &mut Terminal| terminal.is_with(group) || terminal.lend(group);
@@ -220,14 +219,16 @@ impl Child {
 
     /// The command has ended: the terminal is ours again.
     pub(super) fn finish(&mut self, ended: &Ended) {
+        let group = self.group();
         if let Some(terminal) = &mut self.terminal {
-            terminal.take_back(self.group, ended.0.signaled());
+            terminal.take_back(group, ended.0.signaled());
         }
     }
 
     fn offer_terminal(&mut self) {
+        let group = self.group();
         if let Some(terminal) = &mut self.terminal {
-            terminal.lend_to_foreground(self.group);
+            terminal.lend_to_foreground(group);
         }
     }
 }

@@ -461,7 +461,7 @@ async fn hold(
 /// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
 /// moment once another program may have the lock.
 async fn end_leftovers(child: &Child) {
-    let processes = child.processes();
+    let processes = child.processes().clone();
     let ending = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT));
     // A process that waits for a dead file system may not even show its environment.
     let _ = timeout(2 * HOPELESS_LIMIT, ending).await;

@@ -3,12 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use rustix::process::geteuid;
-
+use crate::files;
 use crate::sockets::stream::Peer;
-
-/// The user who may do everything.
-const ROOT: u32 = 0;
 
 /// Whom a connection is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +27,7 @@ impl Origin {
     pub(crate) fn is_owner(self) -> bool {
         match self {
             Self::Address(_) => false,
-            Self::User(uid) => uid == ROOT || uid == geteuid().as_raw(),
+            Self::User(uid) => files::is_owner(uid),
         }
     }
 

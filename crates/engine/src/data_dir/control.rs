@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::data_dir::backup::{Backup, BackupError};
 use crate::error::StartError;
+use crate::files;
 use crate::sockets::listen::BACKLOG;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 use crate::storage::{CONTROL, IoResultExt, Snapshots, Storage, StorageError, open_directory};
@@ -76,8 +77,7 @@ fn target_of(mut line: Vec<u8>) -> Option<PathBuf> {
 
 /// Whether the other end is this user or root: a copy is written with the engine's permissions.
 fn is_owner(stream: &UnixStream) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+    stream.peer_cred().is_ok_and(|peer| files::is_owner(peer.uid()))
 }
 
 /// Copies on a thread of its own: the engine does not wait for it.

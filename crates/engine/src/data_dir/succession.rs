@@ -75,7 +75,7 @@ impl Succession {
     }
 
     fn on_disk(plan: &Plan, dir: &Path, server: &mut Server) -> Result<Self, StartError> {
-        let floor = Floor::claim_existing(dir)?;
+        let (files, floor) = (open_directory(dir)?, Floor::claim_existing(dir)?);
         let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
         let is_new = server.stats().last_zxid == Zxid(0);
         if is_new {
@@ -97,7 +97,6 @@ impl Succession {
                 ),
             }
             // First: after a crash in between, the next start must not be taken for an ordinary one.
-            let files = open_directory(dir)?;
             mark_restored(&files, QuietTime::AtLeast(record.longest_timeout))?;
             server.begin_after(start_above(record.zxid.epoch()));
             server.end_sessions(clock::now());
@@ -111,7 +110,6 @@ impl Succession {
             floor => floor,
         };
         let succession = Self { floor, ..Self::default() };
-        let files = open_directory(dir)?;
         let Some(marked) = restored_mark(&files)? else {
             return Ok(succession);
         };

@@ -233,22 +233,26 @@ pub(crate) fn parent(path: &Path) -> &Path {
 }
 
 #[cfg(test)]
+impl Directory {
+    /// An empty one, for as long as its folder lives.
+    pub(crate) fn temporary() -> (tempfile::TempDir, Self) {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Self::open(folder.path()).unwrap().unwrap();
+        (folder, opened)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
-    fn directory() -> (tempfile::TempDir, Directory) {
-        let folder = tempfile::tempdir().unwrap();
-        let opened = Directory::open(folder.path()).unwrap().unwrap();
-        (folder, opened)
-    }
-
     /// Attack: root is led to write elsewhere, or to wait, by what another user has put there.
     #[test]
     fn nothing_but_a_regular_file_with_one_name_is_opened() {
-        let (folder, directory) = directory();
+        let (folder, directory) = Directory::temporary();
         let victim = folder.path().join("victim");
         fs::write(&victim, "mine").unwrap();
         symlink(&victim, folder.path().join("link")).unwrap();
@@ -275,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_file_is_made_for_its_user_alone_and_found_again() {
-        let (folder, directory) = directory();
+        let (folder, directory) = Directory::temporary();
         assert!(!directory.has("file").unwrap());
         directory.replace("file", b"one").unwrap();
         directory.replace("file", b"two").unwrap();

@@ -14,6 +14,6 @@ mod way;
 pub use self::directory::{Access, Directory};
 pub(crate) use self::directory::{parent, real_way};
 pub(crate) use self::owners::Distrust;
-pub use self::owners::is_unmapped;
+pub use self::owners::{is_owner, is_unmapped};
 pub use self::read::{read_kernel_file, read_regular_file};
 pub use self::way::{Step, follow};

@@ -28,13 +28,18 @@ impl From<Distrust> for io::Error {
     }
 }
 
+/// Whether this is root or the user of this process: who may do all that the process does.
+#[must_use]
+pub fn is_owner(uid: u32) -> bool {
+    uid == ROOT || uid == geteuid().as_raw()
+}
+
 /// Checks that a file belongs to root or the user of this process. What belongs to another user is not relied on,
 /// also not by root: its owner could replace it at any moment.
 pub(super) fn check_owner(owner: u32) -> io::Result<()> {
-    let me = geteuid().as_raw();
-    match [ROOT, me].contains(&owner) || is_unmapped(owner) {
+    match is_owner(owner) || is_unmapped(owner) {
         true => Ok(()),
-        false => Err(Distrust::Owner { owner, me }.into()),
+        false => Err(Distrust::Owner { owner, me: geteuid().as_raw() }.into()),
     }
 }
 

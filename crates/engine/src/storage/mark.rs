@@ -66,15 +66,9 @@ mod tests {
 
     use super::*;
 
-    fn directory() -> (tempfile::TempDir, Directory) {
-        let folder = tempfile::tempdir().unwrap();
-        let opened = Directory::open(folder.path()).unwrap().unwrap();
-        (folder, opened)
-    }
-
     #[test]
     fn a_mark_stays_until_it_is_removed() {
-        let (_folder, directory) = directory();
+        let (_folder, directory) = Directory::temporary();
         assert_eq!(restored_mark(&directory).unwrap(), None);
         let time = Duration::from_millis(1_500);
         for quiet in [QuietTime::Exactly(time), QuietTime::AtLeast(time)] {
@@ -96,7 +90,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_damage() {
-        let (_folder, directory) = directory();
+        let (_folder, directory) = Directory::temporary();
         fs::write(directory.path_of(RESTORED), "quiet").unwrap();
         let error = restored_mark(&directory).unwrap_err().to_string();
         assert!(error.contains("RESTORED is damaged"), "{error}");

@@ -251,7 +251,9 @@ async fn what_is_in_memory_only_has_no_backup() {
     let engine = Engine::builder().start().await.unwrap();
     let error = engine.backup(dir.path().join("copy")).await.unwrap_err();
     assert!(matches!(error, BackupError::NothingKept));
+    assert_eq!(engine.disk_room(), None);
     let engine = start(&dir.path().join("data")).await;
+    assert!(engine.disk_room().is_some_and(|(_, reserve)| reserve > 0));
     let error = engine.backup(dir.path().join("no/such/parent/\0")).await.unwrap_err();
     assert!(matches!(error, BackupError::Storage(_)), "{error}");
 }
