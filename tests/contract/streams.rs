@@ -1,4 +1,4 @@
-//! Whatever tells changes is a stream, for code that combines streams.
+//! Each source of changes can be a stream, for code that combines streams.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -9,7 +9,7 @@
 //!   dirty           DirtyPaths: a watch that remembers paths instead of events
 //!   path_sink       where the session leaves those paths
 //!   watch_item      what a persistent watch tells, and why it ends
-//!   updates         Updates: what tells changes one after the other, as a stream
+//!   updates         Updates: a source of changes as a stream
 //!   arrival         the order of what a client is told
 //!   hold            Hold: a node whose existence the session proves at each heartbeat
 //!   binding         requests that belong to a hold: what runs on this thread is bound to it

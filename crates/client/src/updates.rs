@@ -1,4 +1,4 @@
-//! [`Updates`]: whatever tells changes one after the other, as a stream.
+//! [`Updates`]: a source of changes as a stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use crate::failure::Failure;
 use crate::watch_item::{WatchItem, WatchLost};
 use crate::watcher::WatchStream;
 
-/// Whatever tells changes one after the other by a method `next`. With this trait it becomes a [`Stream`], for
-/// code that combines streams. Needs the feature `stream`.
+/// A source of changes: a type with a method `next` that waits for the next change. This trait turns it into a
+/// [`Stream`], for code that combines streams. Needs the feature `stream`.
 ///
 /// # Examples
 ///

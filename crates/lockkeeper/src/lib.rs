@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   blocking        the same names for programs without async
-//!   updates         what tells changes one after the other, as streams
+//!   updates         sources of changes as streams
 //!   debug           what {:?} shows of locks and recipes
 //!   failure         what each error answers as a Failure: whether to try again
 //!   group/          Group: programs that are there, and views of which

@@ -1,4 +1,4 @@
-//! Whatever tells changes one after the other, as a stream.
+//! Sources of changes as streams.
 
 use lockkeeper_client::Updates;
 
