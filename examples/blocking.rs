@@ -5,51 +5,49 @@
 
 use std::error::Error;
 use std::fs;
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use lockkeeper::blocking::{Client, Mutex};
+use lockkeeper::Mutex;
+use lockkeeper::blocking::Client;
 use lockkeeper_engine::Engine;
 
 const THREADS: u32 = 4;
 const ROUNDS: u32 = 25;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let servers = match std::env::args().nth(1) {
         Some(servers) => servers,
         None => start_server()?,
     };
     let file = std::env::temp_dir().join(format!("lockkeeper-blocking-{}", std::process::id()));
     fs::write(&file, "0")?;
-    let threads: Vec<_> = (0..THREADS)
-        .map(|_| {
-            let (servers, file) = (servers.clone(), file.clone());
-            thread::spawn(move || -> Result<(), String> {
-                let client = Client::connect(&servers).map_err(|error| error.to_string())?;
-                let lock = Mutex::new(&client, "/locks/count").map_err(|e| e.to_string())?;
-                for _ in 0..ROUNDS {
-                    let guard = lock.acquire().map_err(|error| error.to_string())?;
-                    guard.ensure(Duration::from_secs(1)).map_err(|error| error.to_string())?;
-                    let count = fs::read_to_string(&file).map_err(|error| error.to_string())?;
-                    let count: u32 = count.parse().map_err(|_| "not a number".to_owned())?;
-                    fs::write(&file, (count + 1).to_string()).map_err(|error| error.to_string())?;
-                    guard.release().map_err(|error| error.to_string())?;
-                }
-                Ok(())
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().map_err(|_| "a thread panicked")??;
-    }
+    let client = Client::connect(&servers)?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| count(&client, &file))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+    })?;
     println!("{THREADS} threads counted to {}", fs::read_to_string(&file)?);
     fs::remove_file(file)?;
     Ok(())
 }
 
+fn count(client: &Client, file: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let lock = Mutex::new(client, "/locks/count")?;
+    for _ in 0..ROUNDS {
+        let guard = client.wait(lock.acquire())?;
+        guard.ensure(Duration::from_secs(1))?;
+        let count: u32 = fs::read_to_string(file)?.parse()?;
+        fs::write(file, (count + 1).to_string())?;
+        client.wait(guard.release())?;
+    }
+    Ok(())
+}
+
 /// A server that runs as long as this program.
-fn start_server() -> Result<String, Box<dyn Error>> {
+fn start_server() -> Result<String, Box<dyn Error + Send + Sync>> {
     let (started, servers) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -33,7 +33,6 @@ contract!("election":
     a_first_node_that_is_not_ephemeral_is_no_leader,
     an_observer_says_what_it_cannot_see,
     work_is_dropped_at_the_loss_and_begun_again,
-    work_on_a_thread_ends_at_the_loss_and_begins_again,
     an_observer_goes_on_with_the_next_session,
     a_request_to_leave_is_no_id,
     a_leader_that_was_asked_after_a_wait_is_still_known,
@@ -414,43 +413,6 @@ async fn work_is_dropped_at_the_loss_and_begun_again(backend: Backend) -> Result
     assert_eq!((time, went_on.load(Ordering::SeqCst)), (2, 0));
     observer.sync(election.path()).await?;
     assert!(observer.children(election.path()).await?.0.is_empty(), "it has resigned");
-    Ok(())
-}
-
-/// A thread cannot be stopped from outside: its work asks between the steps.
-async fn work_on_a_thread_ends_at_the_loss_and_begins_again(backend: Backend) -> Result<()> {
-    use lockkeeper::blocking::{Client, Election};
-    let servers = backend.connect_string();
-    let (leads, mut led) = tokio::sync::mpsc::unbounded_channel();
-    let thread = tokio::task::spawn_blocking(move || {
-        let client = Client::connect(&servers)?;
-        let election =
-            Election::builder(&client, ELECTION).grace(Duration::from_millis(1)).build()?;
-        let mut terms = 0;
-        let last = election.lead(|leadership| {
-            terms += 1;
-            if terms < 3 {
-                let told = (leadership.node().clone(), leadership.token());
-                leads.send(told).expect("somebody waits");
-                leadership.lost();
-                leadership.checkpoint(Duration::ZERO, Duration::ZERO)?;
-            }
-            Ok(leadership.token())
-        })?;
-        anyhow::Ok((terms, last))
-    });
-
-    let observer = backend.observer().await?;
-    let mut tokens = Vec::new();
-    while let Some((node, token)) = led.recv().await {
-        tokens.push(token);
-        observer.delete(&node, None).await?;
-    }
-    let (terms, last) = tokio::time::timeout(LONG, thread).await???;
-    assert_eq!(terms, 3);
-    assert!(tokens.is_sorted() && tokens.last() < Some(&last), "{tokens:?}, {last}");
-    observer.sync(&ZnodePath::new(ELECTION)?).await?;
-    assert!(observer.children(&ZnodePath::new(ELECTION)?).await?.0.is_empty(), "it has resigned");
     Ok(())
 }
 

@@ -330,47 +330,33 @@ async fn every_wait_ends_when_credentials_are_refused(backend: Backend) -> Resul
     Ok(())
 }
 
-/// As threads wait, in `lockkeeper::blocking`.
+/// As threads wait, with `Client::wait`.
 async fn waits_of_threads_end_when_their_client_is_closed(backend: Backend) -> Result<()> {
     let servers = backend.connect_string();
     let connected = tokio::task::spawn_blocking(move || blocking::Client::connect(&servers));
-    let client = connected.await??;
-    let mutex = blocking::Mutex::new(&client, "/ends/mutex")?;
-    let reentrant = blocking::ReentrantMutex::new(&client, "/ends/reentrant")?;
-    let election = blocking::Election::new(&client, "/ends/election")?;
-    let kept = {
-        let (mutex, reentrant, election) = (mutex.clone(), reentrant.clone(), election.clone());
-        tokio::task::spawn_blocking(move || {
-            let entry = reentrant.acquire(&Owner::new("first"))?;
-            anyhow::Ok((mutex.acquire()?, entry, election.campaign()?))
-        })
-    };
-    let kept = Arc::new(kept.await??);
+    let client = Arc::new(connected.await??);
+    let mutex = Mutex::new(&client, "/ends/mutex")?;
+    let election = Election::new(&client, "/ends/election")?;
+    let guard = Arc::new(mutex.acquire().await?);
+    let _leader = election.campaign().await?;
 
     let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-    let mut threads = 0;
-    let mut thread = |name: &'static str, wait: Box<dyn FnOnce() -> String + Send>| {
-        let told = told.clone();
-        threads += 1;
-        std::thread::spawn(move || told.send((name, wait())));
+    let thread = |name: &'static str, wait: Box<dyn FnOnce(&Client) -> String + Send>| {
+        let (told, client) = (told.clone(), Arc::clone(&client));
+        std::thread::spawn(move || told.send((name, wait(&client))));
     };
-    thread("Mutex", Box::new(move || format!("{:?}", mutex.acquire().map(drop))));
-    let entered = move || reentrant.acquire(&Owner::new("second")).map(drop);
-    thread("ReentrantMutex", Box::new(move || format!("{:?}", entered())));
-    let campaign = election.clone();
-    thread("Election", Box::new(move || format!("{:?}", campaign.campaign().map(drop))));
-    thread("Election, lead", Box::new(move || format!("{:?}", election.lead(|_| Ok(())))));
-    let guards = Arc::clone(&kept);
-    thread("Guard", Box::new(move || format!("{:?}", guards.0.lost())));
+    thread("Mutex", Box::new(move |client| format!("{:?}", client.wait(mutex.acquire()))));
+    let lead = move |client: &Client| format!("{:?}", client.wait(election.lead(async |_| ())));
+    thread("Election", Box::new(lead));
+    let kept = Arc::clone(&guard);
+    thread("Guard", Box::new(move |client| format!("{:?}", client.wait(kept.lost()))));
 
-    let closing = client.clone();
-    tokio::task::spawn_blocking(move || closing.close()).await?;
-    for _ in 0..threads {
+    client.close().await;
+    for _ in 0..3 {
         let ended = tokio::time::timeout(HANGS, tells.recv()).await.context("a thread waits")?;
         let (name, ended) = ended.context("each is told")?;
         assert!(ended.contains("Closed"), "{name}: {ended}");
     }
-    tokio::task::spawn_blocking(move || drop((kept, client))).await?;
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! Holders that ride out an outage: what they do after the deadline, and what they come back to.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use lockkeeper::revoke::revoke;
 use lockkeeper::{
-    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, Guard,
-    LossReason, MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile,
-    State, VerifyError, ZnodePath,
+    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
+    MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile, State,
+    VerifyError, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::history::Share;
 use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
@@ -48,7 +47,6 @@ contract!("jeopardy":
     an_idle_node_is_given_up_at_the_deadline,
     what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others,
     a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again,
-    a_thread_that_leads_waits_an_outage_out,
 );
 
 /// Long enough for a busy machine, short enough to wait for. The lease is shorter by more than two
@@ -423,25 +421,26 @@ async fn what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others(
 async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
     backend: Backend,
 ) -> Result<()> {
-    use lockkeeper::blocking::{Client as BlockingClient, Mutex};
     let alice = short(&backend).await?;
     let servers = through_the_proxy(&backend, &alice);
     let (held, holds) = oneshot::channel();
     let (doubted, doubts) = oneshot::channel();
     let on_a_thread = move || {
         let options = Client::builder().session_timeout(TIMEOUT);
-        let client = BlockingClient::connect_with(options, &servers)?;
-        let guard = Mutex::new(&client, LOCK)?.acquire()?;
-        guard.checkpoint(Duration::ZERO, LONG)?;
-        ages(&guard);
+        let client = blocking::Client::connect_with(options, &servers)?;
+        let guard = client.wait(Mutex::new(&client, LOCK)?.acquire())?;
+        client.wait(guard.checkpoint(Duration::ZERO, LONG))?;
+        while guard.remaining() > TIMEOUT - Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         held.send(()).expect("somebody waits");
-        guard.jeopardy()?;
+        client.wait(guard.jeopardy())?;
         assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
         doubted.send(()).expect("somebody waits");
         let token = guard.token();
-        guard.checkpoint(Duration::ZERO, LONG)?;
+        client.wait(guard.checkpoint(Duration::ZERO, LONG))?;
         assert_eq!((guard.state(), guard.token()), (State::Held, token));
-        anyhow::Ok(guard.release()?)
+        anyhow::Ok(client.wait(guard.release())?)
     };
     let thread = tokio::task::spawn_blocking(on_a_thread);
     holds.await?;
@@ -451,62 +450,11 @@ async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
     thread.await?
 }
 
-/// Symptom: the work began anew after each outage that was longer than a lease, although the documentation
-/// promised that `checkpoint` waits it out.
-async fn a_thread_that_leads_waits_an_outage_out(backend: Backend) -> Result<()> {
-    use lockkeeper::blocking::{Client as BlockingClient, Election};
-    let alice = short(&backend).await?;
-    let servers = through_the_proxy(&backend, &alice);
-    let (leading, mut leads) = mpsc::unbounded_channel();
-    let on_a_thread = move || {
-        let options = Client::builder().session_timeout(TIMEOUT);
-        let client = BlockingClient::connect_with(options, &servers)?;
-        let mut terms = 0;
-        let tokens = Election::new(&client, LOCK)?.lead(|leadership| {
-            terms += 1;
-            if terms > 1 {
-                return Ok((leadership.token(), leadership.token()));
-            }
-            let step = Duration::from_millis(100);
-            leadership.checkpoint(step, LONG)?;
-            let token = leadership.token();
-            ages(leadership);
-            leading.send("leads").expect("somebody waits");
-            // The outage begins in the middle of a step.
-            let then = leadership.jeopardy().map_err(EnsureError::Lost);
-            leading
-                .send(if then.is_ok() { "in jeopardy" } else { "lost" })
-                .expect("somebody waits");
-            then?;
-            leadership.checkpoint(step, LONG)?;
-            Ok((token, leadership.token()))
-        })?;
-        anyhow::Ok((terms, tokens))
-    };
-    let thread = tokio::task::spawn_blocking(on_a_thread);
-
-    assert_eq!(leads.recv().await, Some("leads"));
-    alice.proxy.refuse();
-    let then = leads.recv().await;
-    alice.proxy.restore();
-    let (terms, (before, after)) = thread.await??;
-    assert_eq!(then, Some("in jeopardy"));
-    assert_eq!((terms, before), (1, after));
-    Ok(())
-}
-
 /// Where a client of its own connects, to be cut off with this participant.
 fn through_the_proxy(backend: &Backend, participant: &Participant) -> String {
     let target = backend.connect_string();
     let chroot = target.find('/').map_or("", |at| &target[at..]);
     format!("{}{chroot}", participant.proxy.address())
-}
-
-/// As [`aged`], on a thread.
-fn ages<G: Deref<Target = Guard>>(guard: &lockkeeper::blocking::Guard<G>) {
-    while guard.remaining() > TIMEOUT - Duration::from_secs(1) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 async fn the_next_holder_of_a_node_decides_anew(backend: Backend) -> Result<()> {

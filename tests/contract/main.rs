@@ -4,6 +4,7 @@
 //! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of it.
 
 mod access;
+mod blocking;
 mod chroot;
 mod costs;
 mod counter;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, ClaimError, Client, CreateMode, LossReason, Names, State, ZnodePath, blocking,
+    AcquireError, ClaimError, Client, CreateMode, LossReason, Names, State, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -26,7 +26,6 @@ contract!("names":
     a_node_that_does_not_go_by_itself_is_no_claim,
     a_claim_whose_name_becomes_anothers_is_lost,
     a_name_that_becomes_such_a_node_is_not_waited_for,
-    a_thread_can_claim_names,
     names_look_for_exposures_once,
 );
 
@@ -238,23 +237,6 @@ async fn a_name_that_becomes_such_a_node_is_not_waited_for(backend: Backend) -> 
     assert_eq!(ended.err(), Some(ClaimError::Foreign { node: node("7") }));
     drop(first);
     Ok(())
-}
-
-async fn a_thread_can_claim_names(backend: Backend) -> Result<()> {
-    let servers = backend.connect_string();
-    let on_a_thread = move || -> Result<()> {
-        let client = blocking::Client::connect(&servers)?;
-        let names = blocking::Names::new(&client, NAMES)?;
-        let claim = names.claim("7")?;
-        assert!(names.try_claim("7")?.is_none() && names.claim_now("7").is_err());
-        assert!(names.claim_timeout("7", Duration::from_millis(20)).is_err());
-        assert_eq!(names.claim_any(["7", "8"])?.context("8 is free")?.name(), "8");
-        assert_eq!(names.holder("7")?.context("somebody")?.token, claim.token());
-        assert!(claim.is_held() && names.taken()?.contains(&"7".to_owned()));
-        claim.release()?;
-        Ok(())
-    };
-    tokio::task::spawn_blocking(on_a_thread).await?
 }
 
 /// Each claim looked at the lists of the znodes above it, and warned again.

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
 use lockkeeper::{
-    Begun, BuildError, CreateMode, IfUnfinished, Mutex, MutexGuard, Once, OnceError, OnceKey,
-    OnceRun, Tick, ZnodePath, inspect, revoke,
+    Begun, BuildError, CreateMode, IfUnfinished, Mutex, MutexGuard, Once, OnceError, OnceKey, Tick,
+    ZnodePath, inspect, revoke,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Loss;
@@ -46,7 +46,7 @@ fn once(who: &Participant) -> Result<Once> {
 }
 
 /// What has come of it, in a word and with the attempt.
-fn word(begun: &Begun<OnceRun<'_>>) -> String {
+fn word(begun: &Begun<'_>) -> String {
     match begun {
         Begun::Run(run) => format!("run {}", run.attempt()),
         Begun::Done(record) => format!("done {}", record.attempt),

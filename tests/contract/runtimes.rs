@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use lockkeeper::{
     AcquireError, CacheError, Change, Client, Counter, CreateMode, Election, Group, IdBlocks,
     LossReason, Mutex, Outcome, Presence, PresenceError, PresenceState, ServiceDirectory,
-    TreeCache, ValueError, WhenTaken, ZnodePath, blocking,
+    TreeCache, ValueError, WhenTaken, ZnodePath,
 };
 use lockkeeper_testkit::backend::Backend;
 use tokio::runtime::Runtime;
@@ -20,7 +20,6 @@ use crate::contract;
 contract!("several runtimes":
     an_add_in_a_runtime_that_stands_still_stalls_no_other,
     an_add_in_a_runtime_that_has_ended_stalls_no_other,
-    a_blocking_add_in_async_code_goes_on,
     what_was_begun_in_a_runtime_that_has_ended_goes_on,
     a_lingering_node_does_not_stay_when_a_runtime_has_ended,
     a_start_that_is_given_up_makes_room_for_the_next,
@@ -107,27 +106,6 @@ async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(backend: Backend) ->
         let after = second.block_on(in_time(counter.add(100)))??.after;
         assert!(matches!(after, 102 | 112), "{after}");
         Ok(())
-    })
-    .await
-}
-
-/// The thread that waits is the one that would run the task whose add was begun.
-///
-/// Seen to fail with wake-ups that were left to the runtime of whoever polled: it hung.
-async fn a_blocking_add_in_async_code_goes_on(backend: Backend) -> Result<()> {
-    let servers = backend.connect_string();
-    elsewhere(move || {
-        let client = blocking::Client::connect(&servers)?;
-        let counter = blocking::Counter::new(&client, "/orders")?;
-        runtime().block_on(async {
-            let adds = counter.as_async();
-            shared_write(adds).await?;
-            let mut held = pin!(adds.add(10));
-            begun(held.as_mut()).await;
-            assert_eq!(counter.add(100)?.after, 112);
-            assert_eq!(held.await?.after, 12);
-            Ok(())
-        })
     })
     .await
 }

@@ -6,11 +6,10 @@ use anyhow::Result;
 use bytes::Bytes;
 use lockkeeper::{
     Client, Contact, CreateMode, Outcome, Raw, Revision, Shared, Swap, ValueChange, ValueChanges,
-    ValueError, Zxid, blocking,
+    ValueError, Zxid,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
-use lockkeeper_testkit::scratch;
 use lockkeeper_wire::OpCode;
 
 use crate::{contract, gets, next_session};
@@ -30,7 +29,6 @@ contract!("a shared value":
     changes_go_on_in_the_next_session,
     a_follower_waits_while_no_server_can_be_reached,
     what_each_costs,
-    the_blocking_forms_do_the_same,
 );
 
 const LIMITS: &str = "/limits";
@@ -388,63 +386,4 @@ async fn what_each_costs(backend: Backend) -> Result<()> {
     assert!(matches!(swapping.await??, Swap::Done(_)));
     assert_eq!(alice.proxy.requests(), [Multi, GetData], "in one round trip");
     Ok(())
-}
-
-async fn the_blocking_forms_do_the_same(backend: Backend) -> Result<()> {
-    let servers = backend.connect_string();
-    let thread = tokio::task::spawn_blocking(move || -> Result<()> {
-        let client = blocking::Client::connect(&servers)?;
-        let limits: blocking::Shared<Vec<u32>> = blocking::Shared::new(&client, LIMITS)?;
-        let mut changes = limits.changes();
-        assert_eq!(changes.next()?, ValueChange::Absent);
-        let first = limits.set(&vec![1])?;
-        assert_eq!(
-            limits.update(|old| [old.map_or(&[][..], |old| old), &[2]].concat())?.value,
-            [1, 2]
-        );
-        let found = limits.get()?.expect("it is set");
-        assert!(found.revision.mzxid > first);
-        assert!(matches!(changes.next()?, ValueChange::Set(_)));
-        assert_eq!(changes.latest(), Some(&found));
-
-        let raw = blocking::Shared::<Bytes, _>::with(&client, "/raw", |value| value.codec(Raw))?;
-        raw.set(&Bytes::from_static(b"x"))?;
-        let counter = blocking::Counter::with(&client, "/number", |counter| {
-            counter.layout(lockkeeper::CounterLayout::KazooAscii)
-        })?;
-        assert_eq!((counter.add(2)?.after, counter.value()?), (2, 2));
-        assert_eq!(blocking::IdBlocks::new(&counter, 5).next()?, 3);
-
-        let routes: blocking::Publication<u32> = blocking::Publication::new(&client, "/routes")?;
-        let mut editions = routes.follow();
-        assert_eq!((routes.publish(&1)?, routes.publish(&2)?), (1, 2));
-        assert!(matches!(editions.next()?, ValueChange::Set(now) if now.value == 2));
-        assert_eq!(routes.rollback(1)?, Some(3));
-        assert_eq!(
-            (routes.current()?.map(|now| now.value), routes.editions()?),
-            (Some(1), vec![1, 2, 3])
-        );
-
-        let file = scratch::folder()?;
-        let file = file.path().join("limits");
-        let later = blocking::Client::connect_later(Client::builder(), &servers)?;
-        let limits: blocking::Shared<Vec<u32>> = blocking::Shared::new(&later, LIMITS)?;
-        let mut changes = limits.changes();
-        assert!(!changes.keep_in(&file)? && !changes.is_current());
-        assert!(matches!(changes.next()?, ValueChange::Set(_)));
-        assert!(changes.is_current());
-        changes.kept()?;
-        let mut changes = limits.changes();
-        assert!(changes.keep_in(&file)? && changes.latest().is_some());
-        let mut editions = routes.follow();
-        assert!(editions.keep_in(&file).is_err() && !editions.is_current());
-        editions.kept()?;
-
-        let news = blocking::Notify::new(&client, "/news")?;
-        let known = news.last()?;
-        let sent = news.notify()?;
-        assert_eq!(news.wait_past(known)?, sent);
-        Ok(())
-    });
-    thread.await?
 }

@@ -109,7 +109,7 @@ impl Job {
     }
 
     /// Does it, if it is to be done.
-    async fn go_on(&mut self, key: OnceKey, begun: Begun<OnceRun<'_>>) {
+    async fn go_on(&mut self, key: OnceKey, begun: Begun<'_>) {
         let wrong = match begun {
             Begun::Run(run) => {
                 self.note(What::Note(format!("begins {key}, attempt {}", run.attempt())));

@@ -160,6 +160,19 @@ impl Client {
         self.inner.shared.home()
     }
 
+    /// Waits for a future on a thread of a program without async, and returns its output:
+    /// `client.wait(lock.acquire())`. The future runs on this thread. Its timers and tasks are those of the
+    /// runtime in which the client was connected, which has to run on another thread: that of
+    /// `lockkeeper::blocking::Client` does.
+    ///
+    /// # Panics
+    /// In async code, where `.await` is used instead. A thread that waited here could not run its other tasks,
+    /// one of which may have what is waited for.
+    #[track_caller]
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        self.tokio_runtime().block_on(future)
+    }
+
     /// The session, or [`SessionId::NONE`] while there is none.
     pub fn session_id(&self) -> SessionId {
         self.inner.shared.look(|session| session.id())

@@ -39,7 +39,7 @@ impl Failure for ValueError {
     }
 }
 
-impl<R: std::fmt::Debug> Failure for UpgradeError<R> {
+impl Failure for UpgradeError {
     /// Whether another upgrade may succeed, if the reader still reads; or else another acquire.
     fn is_retryable(&self) -> bool {
         self.error().is_retryable()

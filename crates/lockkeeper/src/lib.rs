@@ -1,7 +1,7 @@
 //! Distributed locks with guards, fencing tokens and exact leases, on the ZooKeeper protocol.
 //!
 //! ```text
-//!   blocking        the same names for programs without async
+//!   blocking        a client for programs without async
 //!   updates         sources of changes as streams
 //!   debug           what {:?} shows of locks and recipes
 //!   failure         what each error answers as a Failure: whether to try again
@@ -36,7 +36,7 @@
 //! or used for the first time, so a lock below one that is held is granted, and the upper one refused next.
 //!
 //! Everything here runs in a tokio runtime whose timer is enabled, and what waits panics without a timer;
-//! [`blocking`] needs no runtime.
+//! a client of [`blocking`] has a runtime of its own.
 //!
 //! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
 //!

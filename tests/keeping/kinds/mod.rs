@@ -77,7 +77,7 @@ pub(crate) const KINDS: &[Kind] = &[
     library!("ReentrantMutex, entered again", mutex::entered_again),
     library!("ExclusiveNode", mutex::exclusive_node),
     library!("Locks", mutex::of_registry),
-    library!("blocking::Mutex", mutex::blocking),
+    library!("Mutex of a blocking client", mutex::blocking),
     library!("RwLock read", rw_lock::read),
     library!("RwLock read of kazoo's", rw_lock::kazoo_read),
     library!("RwLock write", rw_lock::write),

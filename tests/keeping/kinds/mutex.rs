@@ -76,14 +76,14 @@ pub(super) async fn of_registry(scene: &Scene) -> Result<Held> {
     Ok(Held::one(scene.behind(before, lock(&scene.client)?.acquire()).await?))
 }
 
-/// A guard for programs without async, and what it needs.
-struct Blocking(blocking::Guard<MutexGuard>);
+/// A guard, and the client of a program without async that it belongs to.
+struct Blocking(MutexGuard, #[expect(dead_code, reason = "it owns the session")] blocking::Client);
 
 impl Deref for Blocking {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
-        self.0.as_async()
+        &self.0
     }
 }
 
@@ -92,16 +92,18 @@ pub(super) async fn blocking(scene: &Scene) -> Result<Held> {
     let options = scene.servers.client(scene.case.mode);
     let servers = scene.servers.connect_string(scene.case.server).to_owned();
     let path = scene.path.clone();
-    let lock = tokio::task::spawn_blocking(move || {
-        let client = blocking::Client::connect_with(options, &servers)?;
-        anyhow::Ok(blocking::Mutex::new(&client, &path)?)
-    });
-    let lock = lock.await??;
+    let connected =
+        tokio::task::spawn_blocking(move || blocking::Client::connect_with(options, &servers));
+    let client = connected.await??;
+    let lock = Mutex::new(&client, &path)?;
 
     let acquire = async {
-        let acquire = tokio::task::spawn_blocking(move || lock.acquire());
+        let acquire = tokio::task::spawn_blocking(move || {
+            let guard = client.wait(lock.acquire())?;
+            Ok(Blocking(guard, client))
+        });
         let guard: Result<_, AcquireError> = acquire.await.expect("to acquire does not panic");
         guard
     };
-    Ok(Held::one(Blocking(scene.behind(before, acquire).await?)))
+    Ok(Held::one(scene.behind(before, acquire).await?))
 }

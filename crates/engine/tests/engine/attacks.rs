@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockkeeper::blocking;
+use lockkeeper::{Mutex, blocking};
 use lockkeeper_engine::{Builder, Engine};
 use lockkeeper_wire::{CreateMode, PathRequest, ReadOp, Request, SetWatchesRequest};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -155,16 +155,15 @@ impl Holders {
         let over = Arc::new(AtomicBool::new(false));
         let threads = (0..HOLDERS).map(|n| {
             let client = blocking::Client::connect(connect).unwrap();
-            let lock = blocking::Mutex::new(&client, &format!("/locks/{n}")).unwrap();
-            let guard = lock.acquire().unwrap();
+            let lock = Mutex::new(&client, &format!("/locks/{n}")).unwrap();
+            let guard = client.wait(lock.acquire()).unwrap();
             let over = over.clone();
             thread::spawn(move || {
                 let mut times = Vec::new();
                 while !over.load(Ordering::Relaxed) {
                     let since = Instant::now();
                     // Ends early when the lock is lost, or its deadline has come.
-                    let held = guard.as_async();
-                    let proof = client.wait(held.run(held.verify()));
+                    let proof = client.wait(guard.run(guard.verify()));
                     proof.expect("it is lost").expect("it holds its lock");
                     times.push(since.elapsed());
                     assert!(guard.is_held());
@@ -172,7 +171,7 @@ impl Holders {
                     thread::sleep(BEAT);
                 }
                 assert!(guard.is_held());
-                guard.release().unwrap();
+                client.wait(guard.release()).unwrap();
                 times
             })
         });

@@ -310,21 +310,6 @@ impl Election {
         }
     }
 
-    /// Campaigns until this candidate has led through the grace: what comes before the work in
-    /// [`blocking::Election::lead`](crate::blocking::Election::lead).
-    pub(crate) async fn stand_through_grace(&self) -> Result<Leadership, AcquireError> {
-        loop {
-            let leadership = self.stand().await?;
-            match leadership.run(self.outwait_grace()).await {
-                Ok(()) => return Ok(leadership),
-                Err(reason) => {
-                    tracing::warn!(election = %self.path(), %reason, "leadership is lost");
-                }
-            }
-            pause().await;
-        }
-    }
-
     async fn outwait_grace(&self) {
         if !self.grace.is_zero() {
             tokio::time::sleep(self.grace).await;
@@ -382,7 +367,7 @@ impl Election {
 
 /// Waits before a candidate that has lost its leadership or its place stands again: many that lost their
 /// session at once do not come back at once.
-pub(crate) async fn pause() {
+async fn pause() {
     tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
 }
 

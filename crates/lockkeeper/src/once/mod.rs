@@ -152,13 +152,11 @@ impl OnceBuilder {
 }
 
 /// What has come of an attempt to begin something.
-///
-/// `R` is [`OnceRun`], or that of [`blocking`](crate::blocking::OnceRun).
 #[derive(Debug)]
 #[must_use = "it is to be done only if it is `Run`"]
-pub enum Begun<R> {
+pub enum Begun<'a> {
     /// It is begun, and to be done now.
-    Run(R),
+    Run(OnceRun<'a>),
     /// It was done.
     Done(OnceRecord),
     /// It was begun, its end is not recorded, and it is not to be done again.
@@ -207,7 +205,7 @@ impl Once {
         &self,
         guard: &'a Guard,
         key: impl Into<OnceKey>,
-    ) -> Result<Begun<OnceRun<'a>>, OnceError> {
+    ) -> Result<Begun<'a>, OnceError> {
         if *guard.path() != self.store.lock {
             let (lock, guard) = (self.store.lock.clone(), guard.path().clone());
             return Err(OnceError::OtherLock { lock, guard });

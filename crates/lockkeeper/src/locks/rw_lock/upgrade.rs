@@ -119,12 +119,12 @@ offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
 
 /// A reader did not become a writer. Dropping it releases the reader, if that still reads.
 #[derive(Debug)]
-pub struct UpgradeError<R = RwLockUpgradeableGuard> {
+pub struct UpgradeError {
     error: AcquireError,
-    reader: Option<Box<R>>,
+    reader: Option<Box<RwLockUpgradeableGuard>>,
 }
 
-impl<R> UpgradeError<R> {
+impl UpgradeError {
     /// Why not.
     pub fn error(&self) -> &AcquireError {
         &self.error
@@ -132,32 +132,26 @@ impl<R> UpgradeError<R> {
 
     /// The reader, if it holds the lock as before: with the same node and token, and with the right to become a
     /// writer. `None` if the lock is lost, or was given up because the exchange may have happened.
-    pub fn into_reader(self) -> Option<R> {
+    pub fn into_reader(self) -> Option<RwLockUpgradeableGuard> {
         self.reader.map(|reader| *reader)
-    }
-
-    /// The same about another form of the reader.
-    pub(crate) fn map<S>(self, form: impl FnOnce(R) -> S) -> UpgradeError<S> {
-        let Self { error, reader } = self;
-        UpgradeError { error, reader: reader.map(|reader| Box::new(form(*reader))) }
     }
 }
 
-impl<R> fmt::Display for UpgradeError<R> {
+impl fmt::Display for UpgradeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<R: fmt::Debug> std::error::Error for UpgradeError<R> {
+impl std::error::Error for UpgradeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }
 }
 
 /// Gives the lock up.
-impl<R> From<UpgradeError<R>> for AcquireError {
-    fn from(failed: UpgradeError<R>) -> Self {
+impl From<UpgradeError> for AcquireError {
+    fn from(failed: UpgradeError) -> Self {
         failed.error
     }
 }
