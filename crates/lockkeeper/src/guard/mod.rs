@@ -6,6 +6,7 @@
 //!   owned_node   a holder's node, and its deletion
 //!   proving      the proof that a lock is held, and how a grant waits for one
 //!   revocation   the mark by which another program asks for the lock
+//!   several      what is true of locks that are held together
 //!   waits        what a holder can wait for; methods of the guard, as here
 //! ```
 
@@ -13,11 +14,13 @@ pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
 mod proving;
 pub(crate) mod revocation;
+pub(crate) mod several;
 pub(crate) mod state;
 mod waits;
 
 use std::fmt;
 use std::future::Future;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -29,7 +32,6 @@ use tokio::sync::{Mutex, SetOnce};
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
-use crate::guard::jeopardy::{Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::proving::{Proof, Proofs, prove};
 use crate::guard::state::{State, Unheld, is_proven, judge, unproven};
@@ -269,7 +271,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        jeopardy::run(self, work).await
+        jeopardy::run(slice::from_ref(self), work).await
     }
 
     /// Runs `work` as [`Guard::run`] does, and continues it after an outage:
@@ -313,7 +315,7 @@ impl Guard {
         grace: Duration,
         work: impl Future<Output = T>,
     ) -> Result<T, LossReason> {
-        jeopardy::run_through(self, grace, work).await
+        jeopardy::run_through(slice::from_ref(self), grace, work).await
     }
 
     /// Checks that the lock is held for at least `wanted` from now on, as [`Guard::ensure`] does, and
@@ -357,7 +359,7 @@ impl Guard {
     /// # Cancel safety
     /// Safe; jeopardy stays allowed.
     pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
-        jeopardy::checkpoint(self, wanted, grace).await
+        jeopardy::checkpoint(slice::from_ref(self), wanted, grace).await
     }
 
     /// Starts a transaction that is applied only while the lock is held: it begins with a check
@@ -586,22 +588,6 @@ impl Guard {
     /// What it means that the node is gone.
     pub(crate) fn deletion(&self) -> LossReason {
         deletion(self.client(), self.session(), &self.0.revoking)
-    }
-}
-
-impl Belief for Guard {
-    fn client(&self) -> &Client {
-        self.client()
-    }
-
-    fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.nodes().map(|(hold, _)| hold)
-    }
-
-    as_the_guard_does!();
-
-    fn give_up(&self) -> LossReason {
-        self.lose(LossReason::DeadlinePassed)
     }
 }
 

@@ -1,21 +1,15 @@
 //! The guard of several locks that are held together.
 
-use std::cmp::Reverse;
 use std::fmt;
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_client::{
-    Client, ErrorCode, Hold, Instant, SessionId, Transaction, TransactionError, ZnodePath,
-};
+use lockkeeper_client::{ErrorCode, Instant, SessionId, Transaction, TransactionError, ZnodePath};
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
-use crate::guard::jeopardy::{self, Belief, as_the_guard_does};
 use crate::guard::owned_node::{OwnedNode, deleted};
 use crate::guard::state::State;
-use crate::guard::{Guard, verified};
+use crate::guard::{Guard, jeopardy, several};
 use crate::token::FencingToken;
 
 /// Locks that are held already.
@@ -57,12 +51,12 @@ impl MultiGuard {
 
     /// How the worst of the locks stands; see [`Guard::state`].
     pub fn state(&self) -> State {
-        worst(self.guards.iter().map(Guard::state))
+        several::worst(self.guards.iter().map(Guard::state))
     }
 
     /// Whether all locks are held; see [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
-        self.guards.iter().all(Guard::is_held)
+        several::is_held(&self.guards)
     }
 
     /// The earliest of the deadlines; see [`Guard::deadline`]. `None` if one is lost or in
@@ -83,7 +77,7 @@ impl MultiGuard {
     /// # Errors
     /// As [`Guard::ensure`], for any of them.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
-        self.guards.iter().try_for_each(|guard| guard.ensure(wanted))
+        several::ensure(&self.guards, wanted)
     }
 
     /// Has the servers confirm that all are held. Costs one committed write.
@@ -97,12 +91,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe.
     pub async fn verify(&self) -> Result<(), VerifyError> {
-        match self.transaction().in_session(self.session()).commit().await {
-            Err(TransactionError::Failed { index, code: ErrorCode::NoNode, .. }) => {
-                Err(VerifyError::Lost(self.guards[index].found_missing()))
-            }
-            committed => verified(committed.map(drop), self.state()),
-        }
+        several::verify(&self.guards).await
     }
 
     /// Waits until one of the locks is lost: which, and why. Costs what [`Guard::lost`] does, for each lock.
@@ -113,7 +102,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> (&ZnodePath, LossReason) {
-        self.first(Guard::lost).await
+        several::first(&self.guards, Guard::lost).await
     }
 
     /// Waits until a client asks for one of the locks, and tells which; see
@@ -129,26 +118,8 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn revoke_requested(&self) -> Result<&ZnodePath, LossReason> {
-        let (path, asked) = self.first(Guard::revoke_requested).await;
+        let (path, asked) = several::first(&self.guards, Guard::revoke_requested).await;
         asked.map(|()| path)
-    }
-
-    /// The first of what these waits come to, and the lock that it is about.
-    async fn first<'a, F: Future>(
-        &'a self,
-        wait: impl Fn(&'a Guard) -> F,
-    ) -> (&'a ZnodePath, F::Output) {
-        let waits = self.guards.iter().map(|guard| (guard.path(), Box::pin(wait(guard))));
-        let mut waits: Vec<_> = waits.collect();
-        poll_fn(|context| {
-            for (path, wait) in &mut waits {
-                if let Poll::Ready(output) = wait.as_mut().poll(context) {
-                    return Poll::Ready((*path, output));
-                }
-            }
-            Poll::Pending
-        })
-        .await
     }
 
     /// Does work only while all locks are held: drops it when one is lost or in jeopardy; see
@@ -163,7 +134,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        jeopardy::run(self, work).await
+        jeopardy::run(&self.guards, work).await
     }
 
     /// Has all locks outlast their deadline; see [`Guard::allow_jeopardy`]. They are proven again
@@ -175,7 +146,7 @@ impl MultiGuard {
     /// # Session loss
     /// As [`Guard::allow_jeopardy`].
     pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
-        self.guards.iter().try_for_each(Guard::allow_jeopardy)
+        several::allow_jeopardy(&self.guards)
     }
 
     /// Waits until a lock is in jeopardy; see [`Guard::jeopardy`]. Costs what that does, for each lock.
@@ -189,7 +160,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn jeopardy(&self) -> Result<(), LossReason> {
-        self.first(Guard::jeopardy).await.1
+        several::jeopardy(&self.guards).await
     }
 
     /// Waits until no lock is in jeopardy; see [`Guard::held_again`]. Costs what that does, for each lock.
@@ -203,16 +174,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn held_again(&self) -> Result<(), LossReason> {
-        loop {
-            for guard in &self.guards {
-                guard.held_again().await?;
-            }
-            match self.state() {
-                State::Lost(reason) => return Err(reason),
-                State::Jeopardy => {}
-                State::Held | State::Suspect { .. } => return Ok(()),
-            }
-        }
+        several::held_again(&self.guards).await
     }
 
     /// Does work only while all locks are held, and rides out outages; see [`Guard::run_through`]. Costs what
@@ -231,7 +193,7 @@ impl MultiGuard {
         grace: Duration,
         work: impl Future<Output = T>,
     ) -> Result<T, LossReason> {
-        jeopardy::run_through(self, grace, work).await
+        jeopardy::run_through(&self.guards, grace, work).await
     }
 
     /// Makes sure that all are held for some time to come, and waits for it; a `grace` that is not zero
@@ -246,13 +208,12 @@ impl MultiGuard {
     /// # Cancel safety
     /// Safe; jeopardy stays allowed.
     pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
-        jeopardy::checkpoint(self, wanted, grace).await
+        jeopardy::checkpoint(&self.guards, wanted, grace).await
     }
 
     /// Starts a transaction that is applied only while all locks are held.
     pub fn transaction(&self) -> Transaction {
-        let empty = self.guards[0].client().transaction();
-        self.guards.iter().fold(empty, |all, guard| guard.add_checks(all))
+        several::checks(&self.guards)
     }
 
     /// Gives all locks back in one transaction, and waits until a server has confirmed it. Costs
@@ -312,38 +273,8 @@ impl fmt::Debug for MultiGuard {
         for (path, token) in self.tokens() {
             write!(f, "{path}, token {token}; ")?;
         }
-        write!(f, "{})", worst(self.guards.iter().map(Guard::seen)))
+        write!(f, "{})", several::worst(self.guards.iter().map(Guard::seen)))
     }
-}
-
-impl Belief for MultiGuard {
-    fn client(&self) -> &Client {
-        self.guards[0].client()
-    }
-
-    fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.guards.iter().flat_map(Belief::holds)
-    }
-
-    as_the_guard_does!();
-
-    fn give_up(&self) -> LossReason {
-        // Each, as no other of them may come back.
-        let first = self.guards.iter().map(Belief::give_up).reduce(|first, _| first);
-        first.unwrap_or(LossReason::DeadlinePassed)
-    }
-}
-
-/// The worst of the states of several locks.
-fn worst(states: impl Iterator<Item = State>) -> State {
-    let badness = |state: &State| match state {
-        State::Held => 0,
-        State::Suspect { .. } => 1,
-        State::Jeopardy => 2,
-        State::Lost(_) => 3,
-    };
-    // The first of the lost ones, as `MultiGuard::lost` names it.
-    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
 }
 
 async fn release_each(mut nodes: Vec<OwnedNode>) -> Result<(), ReleaseError> {

@@ -1,0 +1,94 @@
+//! What is true of locks that are held together, of which there is at least one.
+
+use std::cmp::Reverse;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper_client::{ErrorCode, Transaction, TransactionError, ZnodePath};
+
+use crate::error::{EnsureError, LossReason, VerifyError};
+use crate::guard::state::State;
+use crate::guard::{Guard, verified};
+
+pub(crate) fn is_held(guards: &[Guard]) -> bool {
+    guards.iter().all(Guard::is_held)
+}
+
+pub(crate) fn ensure(guards: &[Guard], wanted: Duration) -> Result<(), EnsureError> {
+    guards.iter().try_for_each(|guard| guard.ensure(wanted))
+}
+
+pub(crate) fn allow_jeopardy(guards: &[Guard]) -> Result<(), LossReason> {
+    guards.iter().try_for_each(Guard::allow_jeopardy)
+}
+
+/// The worst of the states.
+pub(crate) fn worst(states: impl Iterator<Item = State>) -> State {
+    let badness = |state: &State| match state {
+        State::Held => 0,
+        State::Suspect { .. } => 1,
+        State::Jeopardy => 2,
+        State::Lost(_) => 3,
+    };
+    // The first of the lost ones, as `MultiGuard::lost` names it.
+    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
+}
+
+/// Starts a transaction with checks of all their nodes.
+pub(crate) fn checks(guards: &[Guard]) -> Transaction {
+    let empty = guards[0].client().transaction();
+    guards.iter().fold(empty, |all, guard| guard.add_checks(all))
+}
+
+pub(crate) async fn verify(guards: &[Guard]) -> Result<(), VerifyError> {
+    if let [guard] = guards {
+        return guard.verify().await;
+    }
+    match checks(guards).in_session(guards[0].session()).commit().await {
+        Err(TransactionError::Failed { index, code: ErrorCode::NoNode, .. }) => {
+            Err(VerifyError::Lost(guards[index].found_missing()))
+        }
+        committed => verified(committed.map(drop), worst(guards.iter().map(Guard::state))),
+    }
+}
+
+/// Waits until one is not held: whether it is in jeopardy or lost.
+pub(crate) async fn jeopardy(guards: &[Guard]) -> Result<(), LossReason> {
+    first(guards, Guard::jeopardy).await.1
+}
+
+/// Waits until none is in jeopardy.
+pub(crate) async fn held_again(guards: &[Guard]) -> Result<(), LossReason> {
+    loop {
+        for guard in guards {
+            guard.held_again().await?;
+        }
+        match worst(guards.iter().map(Guard::state)) {
+            State::Lost(reason) => return Err(reason),
+            State::Jeopardy => {}
+            State::Held | State::Suspect { .. } => return Ok(()),
+        }
+    }
+}
+
+/// The first of what these waits come to, and the lock that it is about.
+pub(crate) async fn first<'a, F: Future>(
+    guards: &'a [Guard],
+    wait: impl Fn(&'a Guard) -> F,
+) -> (&'a ZnodePath, F::Output) {
+    if let [guard] = guards {
+        return (guard.path(), wait(guard).await);
+    }
+    let waits = guards.iter().map(|guard| (guard.path(), Box::pin(wait(guard))));
+    let mut waits: Vec<_> = waits.collect();
+    poll_fn(|context| {
+        for (path, wait) in &mut waits {
+            if let Poll::Ready(output) = wait.as_mut().poll(context) {
+                return Poll::Ready((*path, output));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
