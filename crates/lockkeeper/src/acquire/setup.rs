@@ -60,8 +60,8 @@ impl Setup {
 
 /// Gives a builder that has a [`Setup`] these of its options.
 macro_rules! setup_options {
-    ($builder:ident: $($option:ident),*) => {
-        impl $builder {
+    ($builder:ident $(<$lock:ident>)?: $($option:ident),*) => {
+        impl $(<$lock>)? $builder $(<$lock>)? {
             $( $crate::acquire::setup::setup_option!($option); )*
         }
     };

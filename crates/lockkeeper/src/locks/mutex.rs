@@ -1,6 +1,7 @@
 //! A fair lock for one holder at a time. The other locks are laid out as this file: the type with its
 //! outline, its options, its methods, its guard.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,19 +89,26 @@ pub struct Mutex {
     sightings: Sightings,
 }
 
-/// The options of a [`Mutex`].
+/// The options of a [`Mutex`], or of a [`ReentrantMutex`](crate::ReentrantMutex), where an owner with all its
+/// entries is one holder.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
-pub struct MutexBuilder {
+pub struct MutexBuilder<L = Mutex> {
     setup: Setup,
     path: String,
     sharing: Sharing,
     delay: Option<LockDelay>,
+    of: PhantomData<fn() -> L>,
 }
 
-setup_options!(MutexBuilder: profile, acl, label, user, why);
+setup_options!(MutexBuilder<L>: profile, acl, label, user, why);
 
-impl MutexBuilder {
+impl<L> MutexBuilder<L> {
+    pub(crate) fn new(client: &Client, path: &str) -> Self {
+        let (setup, path, of) = (Setup::new(client), path.to_owned(), PhantomData);
+        Self { setup, path, sharing: Sharing::default(), delay: None, of }
+    }
+
     /// Keeps the node of a released lock until it has been idle for `period`, or another contender
     /// enters the queue. Until then this process can acquire the lock again without a round trip.
     /// Another contender waits for one round trip and one event more. Off by default.
@@ -136,17 +144,23 @@ impl MutexBuilder {
         self
     }
 
-    /// Makes the lock. No I/O.
-    ///
-    /// # Errors
-    /// If the path cannot be that of a lock.
-    pub fn build(self) -> Result<Mutex, BuildError> {
+    pub(crate) fn mutex(self) -> Result<Mutex, BuildError> {
         let Entrance { client, terms, data } =
             self.setup.entrance(&self.path, &[Kind::Exclusive])?;
         let data = if self.delay.is_some() { obeying(&data) } else { data };
         let queue = LocalQueue::new(self.sharing);
         let sightings = Sightings::default();
         Ok(Mutex { client, terms, data, queue, delay: self.delay, sightings })
+    }
+}
+
+impl MutexBuilder {
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<Mutex, BuildError> {
+        self.mutex()
     }
 }
 
@@ -161,8 +175,7 @@ impl Mutex {
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> MutexBuilder {
-        let (setup, path) = (Setup::new(client), path.to_owned());
-        MutexBuilder { setup, path, sharing: Sharing::default(), delay: None }
+        MutexBuilder::new(client, path)
     }
 
     /// A lock with these terms, for locks and elections that are built on a mutex.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+use lockkeeper_client::{Client, ZnodePath};
 
 use crate::acquire::entrance::within;
 use crate::acquire::reentry::{Held, OwnerEntry};
@@ -11,7 +11,6 @@ use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::locks::mutex::{Mutex, MutexBuilder, MutexGuard};
 use crate::locks::owner::Owner;
-use crate::profile::Profile;
 
 /// A fair lock that its owner can enter again.
 ///
@@ -68,64 +67,15 @@ pub struct ReentrantMutex {
 }
 
 /// The options of a [`ReentrantMutex`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
-pub struct ReentrantMutexBuilder {
-    mutex: MutexBuilder,
-}
+pub type ReentrantMutexBuilder = MutexBuilder<ReentrantMutex>;
 
 impl ReentrantMutexBuilder {
-    /// As [`MutexBuilder::profile`].
-    pub fn profile(self, profile: Profile) -> Self {
-        Self { mutex: self.mutex.profile(profile) }
-    }
-
-    /// As [`MutexBuilder::acl`].
-    pub fn acl(self, acl: &DefaultAcl) -> Self {
-        Self { mutex: self.mutex.acl(acl) }
-    }
-
-    /// As [`MutexBuilder::label`].
-    pub fn label(self, label: impl Into<String>) -> Self {
-        Self { mutex: self.mutex.label(label) }
-    }
-
-    /// As [`MutexBuilder::user`].
-    pub fn user(self, user: impl Into<String>) -> Self {
-        Self { mutex: self.mutex.user(user) }
-    }
-
-    /// As [`MutexBuilder::why`].
-    pub fn why(self, why: impl Into<String>) -> Self {
-        Self { mutex: self.mutex.why(why) }
-    }
-
-    /// As [`MutexBuilder::linger`], after the last of an owner's entries.
-    pub fn linger(self, period: Duration) -> Self {
-        Self { mutex: self.mutex.linger(period) }
-    }
-
-    /// As [`MutexBuilder::cohort`], where an owner with all its entries is one holder.
-    pub fn cohort(self, holders: u32, time: Duration) -> Self {
-        Self { mutex: self.mutex.cohort(holders, time) }
-    }
-
-    /// As [`MutexBuilder::lock_delay`].
-    pub fn lock_delay(self, delay: Duration) -> Self {
-        Self { mutex: self.mutex.lock_delay(delay) }
-    }
-
-    /// As [`MutexBuilder::obey_lock_delay`].
-    pub fn obey_lock_delay(self) -> Self {
-        Self { mutex: self.mutex.obey_lock_delay() }
-    }
-
     /// Makes the lock. No I/O.
     ///
     /// # Errors
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<ReentrantMutex, BuildError> {
-        Ok(ReentrantMutex { mutex: self.mutex.build()? })
+        Ok(ReentrantMutex { mutex: self.mutex()? })
     }
 }
 
@@ -140,7 +90,7 @@ impl ReentrantMutex {
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> ReentrantMutexBuilder {
-        ReentrantMutexBuilder { mutex: Mutex::builder(client, path) }
+        MutexBuilder::new(client, path)
     }
 
     /// The lock's path.
