@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use lockkeeper::ZnodePath;
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Home, LIMIT, eventually, is_alive};
@@ -249,7 +249,7 @@ async fn a_waiter_that_was_stopped_for_too_long_queues_again() -> Result<()> {
 
 async fn delete_holder(home: &Home) -> Result<()> {
     let client = home.client().await?;
-    let queue = Queue::inspect(&client, &ZnodePath::new("/l")?).await?.context("no queue")?;
+    let queue = LockQueue::inspect(&client, &ZnodePath::new("/l")?).await?.context("no queue")?;
     let holder = queue.holders().next().context("no holder")?;
     client.delete(&holder.node, None).await?;
     client.close().await;

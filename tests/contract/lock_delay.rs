@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{AcquireError, LossReason, MultiLock, Mutex, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -272,7 +272,7 @@ async fn what_ends_a_wait_ends_a_delay_too(backend: Backend) -> Result<()> {
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
         let guard = delayed(&alice, LONG)?.acquire().await?;
         let waiting = queue_up(&backend, &delayed(&bob, LONG)?, 2).await?;
-        let queue = Queue::inspect(&alice.client, &lock_path()).await?.expect("two are in it");
+        let queue = LockQueue::inspect(&alice.client, &lock_path()).await?.expect("two are in it");
         let node = queue.waiters().next().expect("one waits").node.clone();
         bob.proxy.clear();
         alice.client.delete(guard.node(), None).await?;

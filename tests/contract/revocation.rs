@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use lockkeeper::inspect::{self, Entry, Queue};
+use lockkeeper::inspect::{self, Entry, LockQueue};
 use lockkeeper::revoke::{REQUEST, Revocation, RevokeOutcome, revoke, revoke_node, revoke_within};
 use lockkeeper::{
     Client, Contact, CreateMode, ErrorCode, LossReason, OwnerInfo, State, VerifyError, ZnodePath,
@@ -127,7 +127,7 @@ async fn who_asks_and_why_is_told_to_the_holder_and_shown(backend: Backend) -> R
 
     let request = Revocation::new(&bob.client, &lock_path()).by("bob").reason("an upgrade");
     assert_eq!(request.ask().await?, [guard.node().clone()]);
-    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
     assert!(queue.entries[0].is_revoked());
 
     guard.revoke_requested().await?;
@@ -137,7 +137,7 @@ async fn who_asks_and_why_is_told_to_the_holder_and_shown(backend: Backend) -> R
     assert_eq!((owner.revoked, owner.request.as_ref()), (true, Some(&told)));
     assert_eq!((owner.user.as_deref(), owner.why.as_deref()), (Some("alice"), Some("restoring")));
     assert_eq!(owner.held_since_unix_ms, Some(7_000), "the answer keeps it");
-    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
     assert_eq!(queue.entries[0].revoke_request(), Some(told));
     guard.release().await?;
     Ok(())
@@ -288,7 +288,7 @@ async fn a_look_at_those_who_leave_at_once_does_not_call_the_lock_free(
     let guard = mutex(&alice)?.acquire().await?;
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 1_000);
     bob.proxy.clear();
-    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
     let holders: Vec<_> = queue.holders().map(|entry| entry.node.clone()).collect();
     assert_eq!(holders, [guard.node().clone()]);
     let listings = |op: &OpCode| *op == OpCode::GetChildren2;
@@ -304,7 +304,7 @@ async fn a_contender_that_may_not_be_read_is_seen(backend: Backend) -> Result<()
     let is_hidden = |entry: &Entry| entry.holds && !entry.is_readable && entry.data.is_empty();
 
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoAuth, 1);
-    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
     let [holder, waiter] = queue.entries.as_slice() else { bail!("{queue:?}") };
     assert!(holder.node == *guard.node() && is_hidden(holder), "{holder:?}");
     assert!(!waiter.holds && waiter.is_readable && waiter.owner.is_some(), "{waiter:?}");

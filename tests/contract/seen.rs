@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::inspect::{self, Queue, QueueWatch};
+use lockkeeper::inspect::{self, LockQueue, QueueWatch};
 use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_within};
 use lockkeeper::{
     Client, CreateMode, ExclusiveNode, FencingToken, LossReason, Mutex, Names, SessionId, ZnodePath,
@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// The one holder that is seen at a path, which is the node there, in the look at it and in that at all.
 async fn holder_of(client: &Client, path: &ZnodePath) -> Result<(FencingToken, SessionId)> {
-    let queue = Queue::inspect(client, path).await?.context("a node")?;
+    let queue = LockQueue::inspect(client, path).await?.context("a node")?;
     let all = inspect::queues(client, &ZnodePath::root()).await?.queues;
     let listed = all.iter().find(|queue| queue.path == *path).context("it is listed")?;
     for queue in [&queue, listed] {
@@ -61,7 +61,7 @@ async fn a_node_that_is_the_lock_is_seen(backend: Backend) -> Result<()> {
     assert_eq!(found, (guard.token(), alice.client.session_id()));
     let found = holder_of(&observer, &ZnodePath::new("/workers/worker-1")?).await?;
     assert_eq!(found, (claim.token(), alice.client.session_id()));
-    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a node")?;
+    let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a node")?;
     let owner = queue.entries[0].owner.as_ref().context("one of ours")?;
     assert_eq!((owner.pid, owner.label.as_deref()), (std::process::id(), Some("nightly")));
 
@@ -74,10 +74,10 @@ async fn a_node_that_is_the_lock_is_seen(backend: Backend) -> Result<()> {
     guard.release().await?;
     claim.release().await?;
     observer.sync(&lock_path()).await?;
-    assert!(Queue::inspect(&observer, &lock_path()).await?.is_none());
+    assert!(LockQueue::inspect(&observer, &lock_path()).await?.is_none());
     // A node that stays is nobody's hold.
     alice.client.create(&lock_path(), "x", CreateMode::Persistent).await?;
-    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a node")?;
+    let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a node")?;
     assert!(!queue.is_node() && queue.entries.is_empty(), "{queue:?}");
     Ok(())
 }
@@ -185,13 +185,13 @@ async fn a_due_lock_delay_is_seen(backend: Backend) -> Result<()> {
     let (alice, observer) = (backend.participant().await?, backend.observer().await?);
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).label("nightly").build()?;
     let guard = lock.acquire().await?;
-    let held = Queue::inspect(&observer, &lock_path()).await?.context("a queue")?;
+    let held = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
     assert_eq!((held.holders().count(), held.delay), (1, None), "it is held, and nothing is due");
 
     let node = guard.node().clone();
     alice.client.close().await;
     children_reach(&observer, &lock_path(), 0).await?;
-    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
     let listed = inspect::queues(&observer, &ZnodePath::new("/locks")?).await?.queues;
     let alone = inspect::queues(&observer, &lock_path()).await?.queues;
     for queue in [&queue, listed.first().context("listed")?, alone.first().context("listed")?] {
@@ -215,7 +215,7 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold(backend: Backend) -> Re
     alice.client.close().await;
     children_reach(&observer, &lock_path(), 1).await?;
 
-    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
     assert_eq!((queue.holders().count(), queue.waiters().count()), (0, 1), "{queue:?}");
     assert_eq!(queue.delay.context("a delay")?.length, Some(LONG));
     assert_eq!(revoke(&observer, &lock_path()).await?, [], "nobody holds it");
@@ -231,7 +231,7 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold(backend: Backend) -> Re
 
     // One that does not obey it has the lock, and is not said to wait.
     let guard = Mutex::new(&observer, LOCK)?.acquire().await?;
-    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
     let holders: Vec<_> = queue.holders().map(|entry| &entry.node).collect();
     assert_eq!(holders, [guard.node()]);
     assert!(queue.delay.is_some());
@@ -247,7 +247,7 @@ async fn a_lock_delay_is_seen_without_the_locks_node(backend: Backend) -> Result
     children_reach(&observer, &lock_path(), 0).await?;
     observer.delete(&lock_path(), None).await?;
 
-    let queue = Queue::inspect(&observer, &lock_path()).await?.context("a delay")?;
+    let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a delay")?;
     assert!(queue.entries.is_empty() && queue.delay.is_some(), "{queue:?}");
     let listed = inspect::queues(&observer, &ZnodePath::root()).await?.queues;
     assert_eq!(listed.first().context("listed")?.path, lock_path());
@@ -277,7 +277,8 @@ async fn a_watch_tells_each_change_of_a_queue(backend: Backend) -> Result<()> {
     let mut watch = QueueWatch::new(&bob.client, &lock_path()).await?;
     let guard = Mutex::new(&alice.client, LOCK)?.acquire().await?;
     watch.changed().await?;
-    while Queue::inspect(&bob.client, &lock_path()).await?.is_none_or(|q| q.entries.is_empty()) {
+    while LockQueue::inspect(&bob.client, &lock_path()).await?.is_none_or(|q| q.entries.is_empty())
+    {
         watch.changed().await?;
     }
     revoke(&bob.client, &lock_path()).await?;
@@ -298,7 +299,7 @@ async fn a_watch_tells_a_change_of_the_lock_delay(backend: Backend) -> Result<()
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).build()?;
     let _guard = lock.acquire().await?;
     alice.client.close().await;
-    let queue = Queue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
+    let queue = LockQueue::inspect(&bob.client, &lock_path()).await?.context("a queue")?;
     let mark = queue.delay.context("a delay that is due")?.mark;
 
     let mut watch = QueueWatch::new(&bob.client, &lock_path()).await?;

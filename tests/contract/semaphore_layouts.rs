@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::inspect::{self, Queue};
+use lockkeeper::inspect::{self, LockQueue};
 use lockkeeper::{
     AcquireError, BuildError, Client, CreateMode, Kind, LeaseMode, LossReason, Mutex, Semaphore,
     SemaphoreGuard, SemaphoreProfile, SetPermitsError, State, VerifyError, ZnodePath,
@@ -316,7 +316,7 @@ async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend)
     let alice = backend.participant().await?;
     for layout in layouts() {
         let guard = semaphore(&alice, 2, &layout)?.acquire().await?;
-        let queue = Queue::inspect(&alice.client, &places(&layout).1).await?.expect("a queue");
+        let queue = LockQueue::inspect(&alice.client, &places(&layout).1).await?.expect("a queue");
         let holders: Vec<_> = queue.holders().map(|entry| (&entry.node, entry.kind)).collect();
         assert_eq!(holders, [(guard.node(), Kind::Lease)], "{layout:?}");
         let kazoo = layout == SemaphoreProfile::Kazoo;

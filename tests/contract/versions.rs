@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{
     AcquireError, Client, CreateMode, Election, Mutex, ProclaimError, Publication, Semaphore,
-    ValueChange, ValueError, ZnodePath, inspect::Queue,
+    ValueChange, ValueError, ZnodePath, inspect::LockQueue,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
 
@@ -51,7 +51,7 @@ async fn old_and_new_clients_stand_in_one_line(backend: Backend) -> Result<()> {
     let waits = Semaphore::new(&alice.client, LOCK, 2)?;
     let waiting = tokio::spawn(async move { waits.acquire().await });
     children_reach(&others, &lock_path(), 4).await?;
-    let queue = Queue::inspect(&others, &lock_path()).await?.context("there is a line")?;
+    let queue = LockQueue::inspect(&others, &lock_path()).await?.context("there is a line")?;
     let holds: Vec<_> = queue.entries.iter().map(|entry| entry.holds).collect();
     assert_eq!((holds, queue.foreign.len()), (vec![true, true, false, false], 0));
     let owner = queue.entries[2].owner.as_ref().context("what is known of it is read")?;
@@ -62,7 +62,7 @@ async fn old_and_new_clients_stand_in_one_line(backend: Backend) -> Result<()> {
     others.delete(&earlier, None).await?;
     first.release().await?;
     let last = waiting.await??;
-    let queue = Queue::inspect(&others, &lock_path()).await?.context("there is a line")?;
+    let queue = LockQueue::inspect(&others, &lock_path()).await?.context("there is a line")?;
     assert!(queue.entries.iter().all(|entry| entry.holds) && queue.entries[0].node == later);
     last.release().await?;
     Ok(())

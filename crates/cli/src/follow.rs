@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{IsTerminal, stdout};
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::inspect::{Queue, QueueWatch};
+use lockkeeper::inspect::{LockQueue, QueueWatch};
 use lockkeeper::{Client, Contact, Error, ErrorCode, ZnodePath};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// What is shown, as it was seen at one time.
 pub(crate) trait Picture {
     /// Its queues.
-    fn queues(&self) -> &[Queue];
+    fn queues(&self) -> &[LockQueue];
 
     /// For programs.
     fn json(&self, observed: &Observed) -> Result<Value, Failure>;
@@ -120,9 +120,9 @@ struct Changes {
 }
 
 impl Changes {
-    fn note(&mut self, queues: &[Queue]) {
+    fn note(&mut self, queues: &[LockQueue]) {
         let now = SystemTime::now();
-        let holders = queues.iter().flat_map(Queue::holders).map(|entry| entry.node.clone());
+        let holders = queues.iter().flat_map(LockQueue::holders).map(|entry| entry.node.clone());
         let holders: HashSet<_> = holders.collect();
         self.observed.retain(|node, _| holders.contains(node));
         if let Some(before) = &self.before {

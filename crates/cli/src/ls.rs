@@ -1,7 +1,7 @@
 //! `lockkeeper ls`: the locks below a path.
 
 use clap::Args;
-use lockkeeper::inspect::{self, Queue, Queues};
+use lockkeeper::inspect::{self, LockQueue, LockQueues};
 use lockkeeper::{Client, ZnodePath};
 use serde::Serialize;
 use serde_json::Value;
@@ -68,7 +68,7 @@ struct ListedLock<'a> {
 /// The locks below a path at one time.
 struct Seen<'a> {
     path: &'a ZnodePath,
-    locks: Queues,
+    locks: LockQueues,
 }
 
 /// Lists the locks that are not free.
@@ -109,7 +109,7 @@ impl Seen<'_> {
 }
 
 impl Picture for Seen<'_> {
-    fn queues(&self) -> &[Queue] {
+    fn queues(&self) -> &[LockQueue] {
         &self.locks.queues
     }
 
@@ -123,7 +123,7 @@ impl Picture for Seen<'_> {
 }
 
 impl<'a> ListedLock<'a> {
-    fn new(queue: &'a Queue, observed: &Observed) -> Self {
+    fn new(queue: &'a LockQueue, observed: &Observed) -> Self {
         Self {
             lock: queue.path.as_str(),
             holders: queue.holders().count(),
@@ -136,7 +136,7 @@ impl<'a> ListedLock<'a> {
     }
 }
 
-fn describe(path: &str, locks: &Queues, observed: &Observed) -> String {
+fn describe(path: &str, locks: &LockQueues, observed: &Observed) -> String {
     let mut text = if locks.queues.is_empty() {
         format!("no lock below {path} is held\n")
     } else {
@@ -150,7 +150,7 @@ fn describe(path: &str, locks: &Queues, observed: &Observed) -> String {
     text
 }
 
-fn row(queue: &Queue, observed: &Observed) -> Vec<String> {
+fn row(queue: &LockQueue, observed: &Observed) -> Vec<String> {
     let holder = queue.holders().next();
     let others = queue.holders().count().saturating_sub(1);
     let delay = || queue.delay.as_ref().map(view::lock_delay).unwrap_or_default();

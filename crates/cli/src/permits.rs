@@ -1,7 +1,7 @@
 //! `lockkeeper permits`: how many permits a lock has.
 
 use clap::{Args, Subcommand};
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{Client, ErrorCode, Kind, Profile, Semaphore, SemaphoreProfile, Usage, ZnodePath};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ async fn stored(
     is_changed: bool,
 ) -> Result<Option<u32>, Failure> {
     let refuse = |why: &str| Err(Failure::new(Exit::Data, format!("{lock} {why}")));
-    let Some(queue) = Queue::inspect(client, lock).await? else { return Ok(None) };
+    let Some(queue) = LockQueue::inspect(client, lock).await? else { return Ok(None) };
     if queue.is_node() {
         return refuse("is held as one znode, and has no permits");
     }

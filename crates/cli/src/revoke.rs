@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use lockkeeper::ZnodePath;
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::revoke::{Revocation, RevokeOutcome};
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ fn is_time_of_wait(lock: &ZnodePath, words: impl Iterator<Item = String>) -> boo
 async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, Failure> {
     let client = &connection.client;
     // The request replaces what holders say of themselves.
-    let before = Queue::inspect(client, &options.lock).await?;
+    let before = LockQueue::inspect(client, &options.lock).await?;
 
     let request = Revocation::new(client, &options.lock).by(person::user_and_host());
     let request = request.reason(options.reason.clone().unwrap_or_default());

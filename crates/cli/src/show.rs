@@ -1,7 +1,7 @@
 //! `lockkeeper show`: who holds a lock, and who waits for it.
 
 use clap::Args;
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{Client, ZnodePath};
 use serde::Serialize;
 use serde_json::Value;
@@ -62,14 +62,14 @@ struct Shown<'a> {
 /// The queue of a lock at one time.
 struct Seen<'a> {
     lock: &'a ZnodePath,
-    queue: Option<Queue>,
+    queue: Option<LockQueue>,
 }
 
 /// Shows the queue of a lock.
 pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
     let lock = &options.lock;
     let look =
-        async |client: &Client| Ok(Seen { lock, queue: Queue::inspect(client, lock).await? });
+        async |client: &Client| Ok(Seen { lock, queue: LockQueue::inspect(client, lock).await? });
     if options.watch {
         return follow(global, lock, look).await;
     }
@@ -88,7 +88,7 @@ impl Seen<'_> {
             lock: self.lock.as_str(),
             exists: queue.is_some(),
             permits: queue.and_then(|queue| queue.permits),
-            permits_free: queue.and_then(Queue::free_permits),
+            permits_free: queue.and_then(LockQueue::free_permits),
             delay: queue.and_then(view::delay),
             contenders: queue.map(|queue| view::contenders(queue, observed)).unwrap_or_default(),
             foreign: queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
@@ -97,7 +97,7 @@ impl Seen<'_> {
 }
 
 impl Picture for Seen<'_> {
-    fn queues(&self) -> &[Queue] {
+    fn queues(&self) -> &[LockQueue] {
         self.queue.as_slice()
     }
 
@@ -110,7 +110,7 @@ impl Picture for Seen<'_> {
     }
 }
 
-fn describe(path: &str, queue: Option<&Queue>, observed: &Observed) -> String {
+fn describe(path: &str, queue: Option<&LockQueue>, observed: &Observed) -> String {
     let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
     let summary = queue.map_or("free".to_owned(), view::summary);
@@ -142,7 +142,7 @@ fn describe(path: &str, queue: Option<&Queue>, observed: &Observed) -> String {
     text
 }
 
-fn row(queue: &Queue, index: usize, observed: &Observed) -> Vec<String> {
+fn row(queue: &LockQueue, index: usize, observed: &Observed) -> Vec<String> {
     let entry = &queue.entries[index];
     vec![
         (index + 1).to_string(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use lockkeeper::inspect::{DueDelay, Entry, Queue};
+use lockkeeper::inspect::{DueDelay, Entry, LockQueue};
 use lockkeeper::{Kind, OwnerInfo, RevokeRequest, SessionId, ZnodePath};
 use serde::Serialize;
 
@@ -49,13 +49,13 @@ pub(crate) fn by_whom(request: Option<&RevokeRequest>) -> String {
 }
 
 /// Whether a program that asks for the lock now has it at once.
-pub(crate) fn is_free(queue: &Queue) -> bool {
+pub(crate) fn is_free(queue: &LockQueue) -> bool {
     queue.entries.is_empty() && queue.delay.is_none()
 }
 
 /// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more", or the lock delay
 /// that is due; nothing if there is neither. Where it is known, it says since when the lock is held.
-pub(crate) fn held_by(queue: &Queue) -> String {
+pub(crate) fn held_by(queue: &LockQueue) -> String {
     let mut holders = queue.holders();
     let Some(first) = holders.next() else {
         let due =
@@ -129,7 +129,7 @@ pub(crate) fn how_long(entry: &Entry, observed: &Observed) -> String {
 }
 
 /// What a contender waits for: `1-2`, `1-2: 2 wanted, 1 free` of permits, `the lock delay`.
-pub(crate) fn waits_for(queue: &Queue, index: usize) -> String {
+pub(crate) fn waits_for(queue: &LockQueue, index: usize) -> String {
     if queue.waits_for_delay(index) {
         return "the lock delay".to_owned();
     }
@@ -256,7 +256,7 @@ pub(crate) fn wish(entry: &Entry) -> String {
 }
 
 /// How a lock stands: `held, 2 waiting`, `2 of 3 permits held, nobody waits`.
-pub(crate) fn summary(queue: &Queue) -> String {
+pub(crate) fn summary(queue: &LockQueue) -> String {
     let (holders, waiting) = (queue.holders().count(), queue.waiters().count());
     let held = match (permits_held(queue), queue.permits) {
         _ if holders + waiting == 0 && queue.delay.is_some() => return "not free".to_owned(),
@@ -274,7 +274,7 @@ pub(crate) fn summary(queue: &Queue) -> String {
 }
 
 /// How many permits are taken, if it is a semaphore.
-fn permits_held(queue: &Queue) -> Option<u64> {
+fn permits_held(queue: &LockQueue) -> Option<u64> {
     let is_semaphore = queue.entries.iter().any(|entry| entry.kind.permits().is_some());
     let taken = queue.holders().filter_map(|entry| entry.kind.permits()).map(u64::from);
     is_semaphore.then(|| taken.sum())
@@ -344,7 +344,7 @@ pub(crate) struct Delay<'a> {
 }
 
 /// The lock delay of a queue, if one is due.
-pub(crate) fn delay(queue: &Queue) -> Option<Delay<'_>> {
+pub(crate) fn delay(queue: &LockQueue) -> Option<Delay<'_>> {
     let DueDelay { mark, length, left_by, owner, .. } = queue.delay.as_ref()?;
     Some(Delay {
         delay_ms: length.map(|length| length.as_millis()),
@@ -356,7 +356,7 @@ pub(crate) fn delay(queue: &Queue) -> Option<Delay<'_>> {
 }
 
 /// The contenders of a queue, first to last.
-pub(crate) fn contenders<'a>(queue: &'a Queue, observed: &Observed) -> Vec<Contender<'a>> {
+pub(crate) fn contenders<'a>(queue: &'a LockQueue, observed: &Observed) -> Vec<Contender<'a>> {
     (0..queue.entries.len()).map(|index| Contender::new(queue, index, observed)).collect()
 }
 
@@ -366,7 +366,7 @@ pub(crate) fn unix_ms(time: SystemTime) -> u128 {
 }
 
 impl<'a> Contender<'a> {
-    fn new(queue: &'a Queue, index: usize, observed: &Observed) -> Self {
+    fn new(queue: &'a LockQueue, index: usize, observed: &Observed) -> Self {
         let (position, entry) = (index + 1, &queue.entries[index]);
         let (held_since, held_since_kind) = match held_since(entry, observed) {
             Some(HeldSince::Noted(since)) => (Some(since), Some("noted")),

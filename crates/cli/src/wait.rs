@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper::inspect::{self, Queue};
+use lockkeeper::inspect::{self, LockQueue};
 use lockkeeper::{Client, Error, ZnodePath};
 
 use crate::connect::Connection;
@@ -100,7 +100,7 @@ async fn is_free(
     limit: Option<Duration>,
 ) -> Result<bool, Error> {
     loop {
-        match Queue::inspect(client, lock).await {
+        match LockQueue::inspect(client, lock).await {
             Ok(queue) => return Ok(queue.is_none_or(|queue| view::is_free(&queue))),
             Err(error) => waiting::outlast(client, error, limit).await?,
         }

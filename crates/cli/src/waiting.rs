@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{Client, Error, ZnodePath};
 use tokio::time::{sleep, timeout};
 
@@ -34,8 +34,8 @@ pub(crate) async fn over(limit: Option<Duration>) {
 }
 
 /// Who holds a lock and who waits for it; `None` if there is nothing, or it cannot be seen now.
-pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<Queue> {
-    timeout(PATIENCE, Queue::inspect(client, lock)).await.ok()?.ok()?
+pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<LockQueue> {
+    timeout(PATIENCE, LockQueue::inspect(client, lock)).await.ok()?.ok()?
 }
 
 /// Whether the next request waits for a connection.

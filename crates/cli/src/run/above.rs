@@ -4,7 +4,7 @@
 //! queue then has a child that is no contender, and whoever comes next is refused until the lock below is
 //! idle. So the newcomer is refused. `docs/decisions/0021-locks-below-locks.md` has the reasons.
 
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{Client, ZnodePath};
 
 use crate::exit::{Exit, Failure};
@@ -17,7 +17,7 @@ const MOST_CHILDREN: i32 = 1_000;
 pub(super) async fn check(client: &Client, lock: &ZnodePath) -> Result<(), Failure> {
     let Some(above) = lowest_above(client, lock).await else { return Ok(()) };
     // What cannot be seen now fails in so many words when the lock is asked for.
-    let Ok(Some(queue)) = Queue::inspect(client, &above).await else { return Ok(()) };
+    let Ok(Some(queue)) = LockQueue::inspect(client, &above).await else { return Ok(()) };
     if queue.entries.is_empty() {
         return Ok(());
     }

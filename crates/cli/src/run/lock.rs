@@ -4,7 +4,7 @@ use std::slice;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{
     AcquireError, BuildError, Client, Guard, Instant, Kind, LossReason, MultiGuard, MultiLock,
     Mutex, MutexGuard, Profile, ReleaseError, RevokeRequest, RwLock, RwLockReadGuard,
@@ -311,7 +311,7 @@ impl Lock {
             Self::Read(lock) | Self::Write(lock) => lock.path(),
             Self::Permits { semaphore, .. } => semaphore.path(),
         };
-        match Queue::inspect(client, path).await {
+        match LockQueue::inspect(client, path).await {
             Ok(Some(queue)) if queue.delay.is_some() => {
                 let message = format!("{path} is not free{}", view::held_by(&queue));
                 let advice = format!("wait for it: lockkeeper wait {path}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper::inspect::Queue;
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::{Client, ErrorCode, ZnodePath, Zxid};
 
 use super::drain;
@@ -169,7 +169,7 @@ impl Summary {
     async fn tell_locks(&self, client: &Client) {
         for parent in &self.parents {
             // Who has left since need not be named.
-            let Ok(Some(queue)) = Queue::inspect(client, parent).await else { continue };
+            let Ok(Some(queue)) = LockQueue::inspect(client, parent).await else { continue };
             if queue.holders().next().is_some() {
                 let path = view::printable(parent.as_str());
                 let (how, who) = (view::summary(&queue), view::held_by(&queue));

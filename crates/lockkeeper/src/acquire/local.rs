@@ -35,7 +35,7 @@ pub(crate) struct Sharing {
 
 /// A node that is kept for the next holder of this process.
 #[derive(Debug)]
-struct CachedNode {
+struct KeptNode {
     guard: Guard,
     node_use: NodeUse,
 }
@@ -62,7 +62,7 @@ struct Lingering {
 #[derive(Debug)]
 pub(crate) struct LocalQueue {
     sharing: Sharing,
-    slot: HandoverSlot<CachedNode>,
+    slot: HandoverSlot<KeptNode>,
 }
 
 /// Where tasks wait, one after the other, for a node that the one before may have left.
@@ -84,7 +84,7 @@ struct Handover<S> {
 #[derive(Debug)]
 pub(crate) struct LocalTurn {
     queue: Arc<LocalQueue>,
-    handover: OwnedMutexGuard<Handover<CachedNode>>,
+    handover: OwnedMutexGuard<Handover<KeptNode>>,
 }
 
 /// A held lock, and the turn that goes with it.
@@ -114,7 +114,7 @@ impl LocalQueue {
         {
             return turn;
         }
-        let waiting = Waiting::new(&self.slot);
+        let waiting = CountedWait::new(&self.slot);
         let handover = Arc::clone(&self.slot.handover).lock_owned().await;
         drop(waiting);
         LocalTurn { queue: Arc::clone(self), handover }
@@ -133,7 +133,7 @@ trait SlotItem {
     fn is_kept(&self) -> bool;
 }
 
-impl SlotItem for CachedNode {
+impl SlotItem for KeptNode {
     fn is_kept(&self) -> bool {
         self.node_use.lingering.is_some()
     }
@@ -167,16 +167,16 @@ impl<S: SlotItem> HandoverSlot<S> {
 }
 
 /// Counts one task that waits for its turn, until it has it or has given up.
-struct Waiting<'a, S: SlotItem>(&'a HandoverSlot<S>);
+struct CountedWait<'a, S: SlotItem>(&'a HandoverSlot<S>);
 
-impl<'a, S: SlotItem> Waiting<'a, S> {
+impl<'a, S: SlotItem> CountedWait<'a, S> {
     fn new(slot: &'a HandoverSlot<S>) -> Self {
         slot.waiting.fetch_add(1, Ordering::SeqCst);
         Self(slot)
     }
 }
 
-impl<S: SlotItem> Drop for Waiting<'_, S> {
+impl<S: SlotItem> Drop for CountedWait<'_, S> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         self.0.settle();
@@ -265,7 +265,7 @@ impl LocalHold {
         };
         guard.hand_on();
         let queue = Arc::clone(&turn.queue);
-        turn.handover.cached = Some(CachedNode { guard, node_use });
+        turn.handover.cached = Some(KeptNode { guard, node_use });
         drop(turn);
         queue.slot.settle();
         None
@@ -307,7 +307,7 @@ impl Drop for LocalHold {
 fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
     let period = queue.sharing.linger.filter(|period| !period.is_zero())?;
     let lingering = Arc::new(Lingering::new(guard.client().now()));
-    let keeper = Keeper {
+    let keeper = LingerKeeper {
         client: guard.client().clone(),
         path: guard.path().clone(),
         node: guard.node().clone(),
@@ -349,7 +349,7 @@ impl Lingering {
 }
 
 /// Watches over a lingering node.
-struct Keeper {
+struct LingerKeeper {
     client: Client,
     path: ZnodePath,
     node: ZnodePath,
@@ -358,7 +358,7 @@ struct Keeper {
     period: Duration,
 }
 
-impl Keeper {
+impl LingerKeeper {
     /// Gives the node up when another contender enters the queue, or the node has been idle for the
     /// whole period.
     async fn run(self) {
@@ -374,7 +374,7 @@ impl Keeper {
         queue.slot.handover.lock().await.cached.take_if(|cached| self.is_mine(cached));
     }
 
-    fn is_mine(&self, cached: &CachedNode) -> bool {
+    fn is_mine(&self, cached: &KeptNode) -> bool {
         cached.node_use.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
     }
 
@@ -452,7 +452,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
-                    let waiting = Waiting::new(&slot);
+                    let waiting = CountedWait::new(&slot);
                     turns.wait();
                     drop(waiting);
                     turns.wait();

@@ -60,7 +60,7 @@ const FORM: u32 = 1;
 
 /// What is in a mark. Fields that a later version adds are read over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Mark {
+pub(crate) struct DelayMark {
     /// The version of this format; marks without one are like those of version 1.
     #[serde(default)]
     v: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Mark {
     pub(crate) owner: Option<OwnerInfo>,
 }
 
-impl Mark {
+impl DelayMark {
     /// Reads a mark; `None` if it is in no form of any version.
     pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
@@ -277,7 +277,7 @@ impl LockDelay {
         loop {
             match owned.client.data(mark).await {
                 Ok((data, stat)) => {
-                    let found = Mark::from_data(&data);
+                    let found = DelayMark::from_data(&data);
                     // An earlier try of this holder, whose answer was lost.
                     if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
                         return Ok(MarkOwner::Own);
@@ -300,8 +300,8 @@ impl LockDelay {
 
     /// How long a mark is waited for. One that this version does not know may mean more than can be read
     /// from it.
-    fn asked_for(self, found: Option<Mark>) -> Duration {
-        let read = |mark: &Mark| Duration::from_millis(mark.delay_ms);
+    fn asked_for(self, found: Option<DelayMark>) -> Duration {
+        let read = |mark: &DelayMark| Duration::from_millis(mark.delay_ms);
         match found {
             Some(mark) if mark.v <= FORM => read(&mark),
             later => later.as_ref().map_or(self.own(), |mark| read(mark).max(self.own())),
@@ -319,7 +319,7 @@ impl LockDelay {
     fn data(self, owned: &OwnedNode) -> Bytes {
         let delay_ms = u64::try_from(self.own().as_millis()).unwrap_or(u64::MAX);
         let (node, owner) = (owned.node.path.name().to_owned(), OwnerInfo::from_data(&owned.data));
-        let mark = Mark { v: FORM, node, delay_ms, owner };
+        let mark = DelayMark { v: FORM, node, delay_ms, owner };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }

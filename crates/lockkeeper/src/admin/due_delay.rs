@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, Error, ErrorCode, Listing, Reply, Stat, ZnodePath, Zxid, present};
 
-use crate::acquire::lock_delay::{Mark, mark_of};
+use crate::acquire::lock_delay::{DelayMark, mark_of};
 use crate::owner_info::OwnerInfo;
 
 /// A lock delay that the next holder waits out, because the last one vanished without a release.
@@ -38,7 +38,7 @@ pub(super) struct PendingListing {
 }
 
 /// A path as it was listed.
-pub(super) struct Listed {
+pub(super) struct PathListing {
     /// Its children, and its stat; `None` if there is no such node.
     pub(super) node: Option<Listing>,
     pub(super) delay: Option<DueDelay>,
@@ -52,7 +52,11 @@ impl PendingListing {
     }
 
     /// The answers; costs one round trip more if there is a mark.
-    pub(super) async fn answer(self, client: &Client, path: &ZnodePath) -> Result<Listed, Error> {
+    pub(super) async fn answer(
+        self,
+        client: &Client,
+        path: &ZnodePath,
+    ) -> Result<PathListing, Error> {
         let before = match self.before {
             Some(asked) => present(asked.await)?,
             None => None,
@@ -63,7 +67,7 @@ impl PendingListing {
             Some(before) => due(client, path, names, before).await?,
             None => None,
         };
-        Ok(Listed { node, delay })
+        Ok(PathListing { node, delay })
     }
 }
 
@@ -77,7 +81,7 @@ async fn due(
     let mark = mark_of(lock);
     let found = match client.data(&mark).await {
         Ok((_, stat)) if stat.mzxid != before.mzxid => return Ok(None),
-        Ok((data, _)) => Mark::from_data(&data),
+        Ok((data, _)) => DelayMark::from_data(&data),
         Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(None),
         Err(error) if error.code() == Some(ErrorCode::NoAuth) => None,
         Err(error) => return Err(error),
@@ -91,7 +95,7 @@ async fn due(
     if is_held {
         return Ok(None);
     }
-    let length = found.as_ref().and_then(Mark::delay);
+    let length = found.as_ref().and_then(DelayMark::delay);
     let left_by = found.as_ref().and_then(|mark| lock.child(&mark.node).ok());
     let owner = found.and_then(|mark| mark.owner);
     let (written, version) = (before.mzxid, before.version);

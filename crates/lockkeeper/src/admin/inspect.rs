@@ -36,7 +36,7 @@ pub use crate::admin::due_delay::DueDelay;
 /// The queue of one lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Queue {
+pub struct LockQueue {
     /// The lock.
     pub path: ZnodePath,
     /// How its contenders are named; `None` if there are none, or its node is the lock.
@@ -84,9 +84,9 @@ pub struct Entry {
 
 /// The queues of the locks below a path.
 #[derive(Clone, Debug, Default)]
-pub struct Queues {
+pub struct LockQueues {
     /// The queues that have contenders, or whose lock delay is due, by path.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<LockQueue>,
     /// The nodes whose children the session may not list.
     pub unreadable: Vec<ZnodePath>,
 }
@@ -100,7 +100,7 @@ const MOST_DIGITS: i32 = 10;
 /// How often a queue is listed, if contenders leave before their nodes are read.
 const LOOKS: u32 = 4;
 
-impl Queue {
+impl LockQueue {
     /// Looks at the queue of a lock; `None` if there is no such node, and no lock delay is due. Costs two
     /// round trips, one more for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows
     /// the leases, and one more if there is the mark of a lock delay. If contenders leave meanwhile, it looks
@@ -144,7 +144,7 @@ impl Queue {
             let (profile, queue, foreign) = read(&names);
             // A semaphore keeps its number for a while after its last use.
             let may_be_number = names.is_empty() && (1..=MOST_DIGITS).contains(&stat.data_length);
-            let seen = Seen::of(ask(client, &place, &queue, may_be_number)).await?;
+            let seen = ReadContenders::of(ask(client, &place, &queue, may_be_number)).await?;
             // Who came after one that left is in no listing yet, and may hold.
             if seen.gone.is_empty() || looks == LOOKS {
                 let (entries, permits) = seen.entries(&queue, delay.as_ref());
@@ -176,7 +176,7 @@ impl Queue {
     }
 
     /// Why a contender waits: those ahead of it that it must wait for, first to last, by index in
-    /// [`Queue::entries`]. None if it is the first, holds, or waits for a lock delay only. Permits are counted,
+    /// [`LockQueue::entries`]. None if it is the first, holds, or waits for a lock delay only. Permits are counted,
     /// so one that wants some waits for all together that are ahead of it. Kinds that another library has
     /// are compared as ours are.
     pub fn blockers(&self, index: usize) -> impl Iterator<Item = usize> {
@@ -211,7 +211,7 @@ impl Queue {
 }
 
 /// Waits until no program holds a lock or waits for it, and no lock delay is due. Another program may
-/// take it at once. Costs what [`Queue::inspect`] does, and again, with one watch and one event, each time
+/// take it at once. Costs what [`LockQueue::inspect`] does, and again, with one watch and one event, each time
 /// that the last contender leaves.
 ///
 /// It measures a due lock delay as a contender does, and deletes the mark of one that is over.
@@ -228,7 +228,7 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
     // The delay that was seen first, and when.
     let mut due: Option<(DueDelay, u64, Instant)> = None;
     loop {
-        let queue = match Queue::inspect(client, path).await {
+        let queue = match LockQueue::inspect(client, path).await {
             Ok(Some(queue)) => queue,
             Ok(None) => return Ok(()),
             Err(error) => {
@@ -272,7 +272,7 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
 
 /// Tells when the queue of a lock may have changed, or the locks below a path.
 ///
-/// To follow a queue, make one, look with [`Queue::inspect`] or [`queues`], and look again after each
+/// To follow a queue, make one, look with [`LockQueue::inspect`] or [`queues`], and look again after each
 /// [`QueueWatch::changed`]. Dropping it ends the watches.
 #[derive(Debug)]
 #[must_use = "the watches are gone when this is dropped"]
@@ -370,8 +370,8 @@ async fn over(left: Option<Duration>) {
 ///
 /// # Cancel safety
 /// Safe: it only reads.
-pub async fn queues(client: &Client, below: &ZnodePath) -> Result<Queues, Error> {
-    let mut found = Queues::default();
+pub async fn queues(client: &Client, below: &ZnodePath) -> Result<LockQueues, Error> {
+    let mut found = LockQueues::default();
     let mut level = vec![Spot { path: below.clone(), is_marked: true }];
     while !level.is_empty() {
         let mut next = Vec::new();
@@ -391,7 +391,7 @@ struct Spot {
     is_marked: bool,
 }
 
-impl Queues {
+impl LockQueues {
     /// Looks at some paths; gives what is to be looked at next.
     async fn look(&mut self, client: &Client, spots: &[Spot]) -> Result<Vec<Spot>, Error> {
         let list = |spot: &Spot| PendingListing::send(client, &spot.path, spot.is_marked);
@@ -408,14 +408,14 @@ impl Queues {
             };
             let delay = listed.delay;
             let Some((names, stat)) = listed.node else {
-                self.add(Queue { delay, ..Queue::empty(path) });
+                self.add(LockQueue { delay, ..LockQueue::empty(path) });
                 continue;
             };
 
             if stat.ephemeral_owner != SessionId::NONE {
                 nodes.push((path, stat, client.data(path)));
             } else if has_curators_leases(&names) {
-                let queue = Queue::inspect(client, path).await?;
+                let queue = LockQueue::inspect(client, path).await?;
                 queue.into_iter().for_each(|queue| self.add(queue));
             } else {
                 let (profile, queue, foreign) = read(&names);
@@ -426,8 +426,8 @@ impl Queues {
 
         for (path, stat, asked) in nodes {
             let queue = match node_itself(path, stat, asked).await? {
-                Some(entry) => Some(Queue::of_node(path, entry)),
-                None => Queue::inspect(client, path).await?,
+                Some(entry) => Some(LockQueue::of_node(path, entry)),
+                None => LockQueue::inspect(client, path).await?,
             };
             queue.into_iter().for_each(|queue| self.add(queue));
         }
@@ -436,7 +436,7 @@ impl Queues {
         let asked: Vec<_> = queues.iter().map(|(path, _, queue, ..)| read(path, queue)).collect();
         let mut looks = Vec::with_capacity(asked.len());
         for asked in asked {
-            looks.push(Seen::of(asked).await?);
+            looks.push(ReadContenders::of(asked).await?);
         }
 
         for (seen, (path, profile, queue, foreign, delay)) in looks.into_iter().zip(&queues) {
@@ -448,15 +448,15 @@ impl Queues {
                 let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
                 let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
                 next.retain(|spot| !leases.contains(&spot.path));
-                self.add(Queue { path, profile, entries, foreign, permits, delay });
-            } else if let Some(queue) = Queue::inspect(client, path).await? {
+                self.add(LockQueue { path, profile, entries, foreign, permits, delay });
+            } else if let Some(queue) = LockQueue::inspect(client, path).await? {
                 self.add(queue);
             }
         }
         Ok(next)
     }
 
-    fn add(&mut self, queue: Queue) {
+    fn add(&mut self, queue: LockQueue) {
         if !queue.entries.is_empty() || queue.delay.is_some() {
             self.queues.push(queue);
         }
@@ -567,7 +567,7 @@ fn ask<'a>(
 }
 
 /// What the reads have shown of the contenders that were listed.
-struct Seen<'a> {
+struct ReadContenders<'a> {
     /// Those whose nodes were there, with what is in them if that may be read.
     there: Vec<(&'a Place, ZnodePath, Option<NodeRead>)>,
     /// Those who left between the listing and the look.
@@ -575,7 +575,7 @@ struct Seen<'a> {
     permits: Option<u32>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ReadContenders<'a> {
     async fn of(asked: PendingReads<'a>) -> Result<Self, Error> {
         let permits = match asked.permits {
             Some(reply) => {
@@ -668,7 +668,7 @@ mod tests {
         let name = |number: usize| format!("_c_x-lock-000000000{number}");
         let (_, queue, _) = read(&(0..3).map(name).collect::<Vec<_>>());
         let lock = ZnodePath::new("/lock").unwrap();
-        let mut seen = Seen { there: Vec::new(), gone: Vec::new(), permits: None };
+        let mut seen = ReadContenders { there: Vec::new(), gone: Vec::new(), permits: None };
         for (number, place) in queue.places().iter().enumerate() {
             let node = lock.child(&place.name).unwrap();
             match gone.contains(&number) {
@@ -682,15 +682,15 @@ mod tests {
     }
 
     /// A queue with these contenders, of which some hold.
-    fn queue(contenders: &[(Kind, bool)]) -> Queue {
+    fn queue(contenders: &[(Kind, bool)]) -> LockQueue {
         let path = ZnodePath::new("/lock").unwrap();
         let node = |index: usize| path.child(&format!("n{index}")).unwrap();
         let entries = contenders.iter().enumerate();
         let entries = entries.map(|(index, (kind, holds))| entry(*kind, *holds, node(index), None));
-        Queue { entries: entries.collect(), ..Queue::empty(&path) }
+        LockQueue { entries: entries.collect(), ..LockQueue::empty(&path) }
     }
 
-    fn blockers(queue: &Queue) -> Vec<Vec<usize>> {
+    fn blockers(queue: &LockQueue) -> Vec<Vec<usize>> {
         (0..queue.entries.len()).map(|index| queue.blockers(index).collect()).collect()
     }
 

@@ -49,7 +49,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, Error, ErrorCode, EventKind, Stat, ZnodePath, Zxid, present};
 
-use crate::admin::inspect::{Entry, Queue};
+use crate::admin::inspect::{Entry, LockQueue};
 use crate::guard::revocation;
 use crate::owner_info::{RevokeRequest, bounded};
 use crate::retry::retry_pause;
@@ -160,7 +160,9 @@ impl Revocation {
     async fn ask_holders(&self) -> Result<Vec<Holder>, Error> {
         let Self { client, path, request } = self;
         loop {
-            let Some(queue) = Queue::inspect(client, path).await? else { return Ok(Vec::new()) };
+            let Some(queue) = LockQueue::inspect(client, path).await? else {
+                return Ok(Vec::new());
+            };
             let is_node = queue.is_node();
             let ask = |entry: &Entry| {
                 let created = (is_node && entry.is_readable).then_some(entry.token.zxid());
@@ -234,7 +236,7 @@ enum Stayers {
 /// asked; none if nobody holds it. Costs two round trips to find them, and one to ask all of them.
 ///
 /// The request replaces the data of the holder's node. If the node at the path is itself the lock
-/// ([`Queue::is_node`]), its holder is asked only if one of our programs made it: another program may need
+/// ([`LockQueue::is_node`]), its holder is asked only if one of our programs made it: another program may need
 /// the data, and knows no such request. Only [`revoke_within`] can end such a hold.
 ///
 /// Do not use it, nor [`revoke_within`], on an election in which Curator's `LeaderLatch` takes part. A

@@ -51,13 +51,13 @@ pub struct WaitQueue {
     gone: Vec<Kind>,
     permits: u32,
     /// How the lock's node was when it was listed.
-    listed: Listed,
+    listed: ListingState,
 }
 
 /// The last transactions that had created the lock's node, changed its data, and changed the queue;
 /// and how many nodes had been created in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Listed {
+struct ListingState {
     created: Zxid,
     changed: Zxid,
     queue: Zxid,
@@ -68,7 +68,7 @@ struct Listed {
 
 impl Default for WaitQueue {
     fn default() -> Self {
-        Self { places: Vec::new(), gone: Vec::new(), permits: 1, listed: Listed::default() }
+        Self { places: Vec::new(), gone: Vec::new(), permits: 1, listed: ListingState::default() }
     }
 }
 
@@ -191,7 +191,7 @@ impl WaitQueue {
     pub fn set_listed(&mut self, lock: &Stat) {
         let (created, changed, queue) = (lock.czxid, lock.mzxid, lock.pzxid);
         let twice_next = lock.cversion.wrapping_add(lock.num_children);
-        self.listed = Listed { created, changed, queue, twice_next };
+        self.listed = ListingState { created, changed, queue, twice_next };
     }
 
     /// Whether the transaction that created a contender's node is a valid token now that it holds: no
@@ -202,7 +202,7 @@ impl WaitQueue {
     /// it, contenders that had to wait mint a token when they hold, and a later contender may be
     /// behind one of those. So its creation counts only if nothing blocked it then.
     pub fn vouches_for(&self, own: Zxid) -> bool {
-        let Listed { created, changed, queue, .. } = self.listed;
+        let ListingState { created, changed, queue, .. } = self.listed;
         let at_once = self.gone.is_empty() && queue == own;
         changed == created || changed < own && at_once
     }
@@ -239,7 +239,7 @@ impl QueueTail {
         // The lock's node may have been written to since: it vouches for no token.
         let changed = Zxid(i64::MAX);
         let twice_next = new.sequence.0.wrapping_add(1).wrapping_mul(2);
-        let listed = Listed { changed, twice_next, ..Listed::default() };
+        let listed = ListingState { changed, twice_next, ..ListingState::default() };
         let mut places = self.others.clone();
         places.push(new);
         Some(WaitQueue { places, listed, ..WaitQueue::default() })

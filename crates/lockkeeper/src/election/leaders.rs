@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::behind::{BEHIND_PAUSE, Horizon};
 use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::terms::Terms;
-use crate::election::record::Record;
+use crate::election::record::LeaderRecord;
 use crate::error::ObserveError;
 use crate::guard::revocation::REQUEST;
 use crate::retry::{reachable, retry_pause};
@@ -57,7 +57,7 @@ pub struct Leaders {
     newest_value: Zxid,
     first: FirstPlace,
     /// What was proclaimed, and the watch on it; `None` if it must be read again.
-    record: Option<(Option<Record>, Watcher)>,
+    record: Option<(Option<LeaderRecord>, Watcher)>,
     current: Option<Leader>,
 }
 
@@ -295,14 +295,14 @@ impl Leaders {
         Ok(!self.queue.is_empty())
     }
 
-    async fn read_record(&mut self) -> Result<(Option<Record>, Watcher), Interrupted> {
+    async fn read_record(&mut self) -> Result<(Option<LeaderRecord>, Watcher), Interrupted> {
         loop {
             let horizon = Horizon::of(&self.client);
             match self.client.data_watched(&self.record_path).await {
                 Ok(((data, stat), watcher)) => {
                     self.follows(horizon, self.newest_value, stat.mzxid)?;
                     self.newest_value = stat.mzxid;
-                    return Ok((Record::read(&data), watcher));
+                    return Ok((LeaderRecord::read(&data), watcher));
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
                 Err(error) => return Err(error.into()),

@@ -34,7 +34,7 @@ use crate::retry::{TooLong, Unanswered, retry_pause};
 
 pub use layout::ElectionLayout;
 pub use leaders::{Leader, Leaders};
-use record::{Record, record_path};
+use record::{LeaderRecord, record_path};
 use term::Term;
 
 /// The shortest pause of [`Election::lead`] before it campaigns again; up to twice as long, at random.
@@ -417,7 +417,7 @@ impl Leadership {
     /// # Cancel safety
     /// When the future is dropped, the value may have been told, or may be yet.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
-        let record = Record::new(self.node().name(), value.into());
+        let record = LeaderRecord::new(self.node().name(), value.into());
         self.known_record().last = record.to_data();
         let mut unanswered = Unanswered::default();
         loop {
@@ -498,7 +498,9 @@ impl Leadership {
     /// Whether there is a node for the value; `None`: look again.
     async fn look_at_record(&self) -> Result<Option<bool>, ProclaimError> {
         match self.guard.client().data(&self.record).await {
-            Ok((data, _)) if data.is_empty() || Record::read(&data).is_some() => Ok(Some(true)),
+            Ok((data, _)) if data.is_empty() || LeaderRecord::read(&data).is_some() => {
+                Ok(Some(true))
+            }
             Ok(_) => Err(ProclaimError::Foreign { node: self.record.clone() }),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Some(false)),
             Err(error) => {

@@ -17,7 +17,7 @@ pub(super) fn record_path(election: &ZnodePath) -> ZnodePath {
 
 /// What is in that node, as JSON. Fields that a later version adds are read over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct LeaderRecord {
     /// The version of this format.
     v: u32,
     /// The name of the leader's node: when another one leads, the value is nobody's.
@@ -25,7 +25,7 @@ pub(super) struct Record {
     value: String,
 }
 
-impl Record {
+impl LeaderRecord {
     pub(super) fn new(node: &str, value: String) -> Self {
         Self { v: 1, node: node.to_owned(), value }
     }
@@ -51,8 +51,8 @@ mod tests {
 
     #[test]
     fn a_record_is_of_one_leadership() {
-        let record = Record::new("_c_x-latch-0000000007", "10.0.0.7".into());
-        let read = Record::read(&record.to_data()).unwrap();
+        let record = LeaderRecord::new("_c_x-latch-0000000007", "10.0.0.7".into());
+        let read = LeaderRecord::read(&record.to_data()).unwrap();
         assert_eq!(read, record);
         assert_eq!(read.value_of("_c_x-latch-0000000007"), Some("10.0.0.7"));
         assert_eq!(read.value_of("_c_y-latch-0000000008"), None);
@@ -61,9 +61,9 @@ mod tests {
     #[test]
     fn what_a_later_version_adds_is_read_over_and_other_data_is_no_record() {
         let later = br#"{"v":2,"node":"n","value":"x","zone":"b"}"#;
-        assert_eq!(Record::read(later).unwrap().value_of("n"), Some("x"));
+        assert_eq!(LeaderRecord::read(later).unwrap().value_of("n"), Some("x"));
         for data in ["", "10.0.0.7", "{}"] {
-            assert_eq!(Record::read(data.as_bytes()), None, "{data}");
+            assert_eq!(LeaderRecord::read(data.as_bytes()), None, "{data}");
         }
     }
 }

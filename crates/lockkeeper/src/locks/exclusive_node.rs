@@ -97,7 +97,7 @@ pub(crate) enum WaitsFor {
 
 /// What is in the node.
 #[derive(Serialize)]
-struct Record<'a> {
+struct HolderRecord<'a> {
     #[serde(flatten)]
     info: OwnerInfo,
     owner: &'a str,
@@ -320,7 +320,7 @@ impl ExclusiveNode {
     fn record(&self) -> Bytes {
         let mut about = self.about.clone();
         about.label.get_or_insert_with(|| self.owner.to_string());
-        let record = Record {
+        let record = HolderRecord {
             info: about.owner(),
             owner: self.owner.name(),
             attempt: self.client.unique_id().to_string(),

@@ -14,10 +14,10 @@ use crate::locks::mutex::MutexGuard;
 /// different even if they have the same name.
 #[derive(Clone)]
 pub struct Owner {
-    inner: Arc<Inner>,
+    inner: Arc<OwnerInner>,
 }
 
-struct Inner {
+struct OwnerInner {
     name: String,
     mutexes: OwnerHolds<MutexGuard>,
     nodes: OwnerHolds<Guard>,
@@ -27,7 +27,7 @@ impl Owner {
     /// A new owner, different from all others. The name is for people.
     pub fn new(name: impl Into<String>) -> Self {
         let (mutexes, nodes) = (OwnerHolds::default(), OwnerHolds::default());
-        Self { inner: Arc::new(Inner { name: name.into(), mutexes, nodes }) }
+        Self { inner: Arc::new(OwnerInner { name: name.into(), mutexes, nodes }) }
     }
 
     /// The name.

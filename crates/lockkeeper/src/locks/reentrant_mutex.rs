@@ -6,7 +6,7 @@ use lockkeeper_client::{Client, ZnodePath};
 
 use crate::acquire::entrance::within;
 use crate::acquire::reentry::{Held, OwnerEntry};
-use crate::admin::inspect::Queue;
+use crate::admin::inspect::LockQueue;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
 use crate::locks::mutex::{Mutex, MutexBuilder, MutexGuard};
@@ -181,7 +181,7 @@ impl ReentrantMutex {
         let holder = if self.entries(owner) > 0 {
             Some(format!("{owner}, by guards that were not kept,"))
         } else {
-            match Queue::inspect(self.mutex.client(), self.path()).await {
+            match LockQueue::inspect(self.mutex.client(), self.path()).await {
                 Ok(queue) => queue.and_then(|queue| queue.holders().next().map(|e| e.to_string())),
                 Err(error) => Some(format!("an unknown owner ({error})")),
             }

@@ -21,7 +21,7 @@ use crate::owner_info::OwnerInfo;
 use crate::retry::{Backoff, retry_anywhere};
 
 use record::{Floor, Verdict, Written, judge};
-use run::Place;
+use run::RecordPlace;
 use store::{AT_ONCE, Options, Store, still_held};
 
 pub use error::OnceError;
@@ -233,7 +233,7 @@ impl Once {
                     still_held(guard)?;
                     let written = seen.record.map(|(written, _)| written);
                     let written = written.expect("it was found");
-                    let place = Place::new(&self.store, node, version, &seen.above);
+                    let place = RecordPlace::new(&self.store, node, version, &seen.above);
                     return Ok(Begun::Run(OnceRun::new(guard, place, written, key, replaced)));
                 }
                 (Verdict::Passed, _) => {
@@ -274,7 +274,7 @@ impl Once {
                     // The next holder may be at work by now.
                     still_held(guard)?;
                     let version = before.as_ref().map_or(0, |(_, version)| version + 1);
-                    let place = Place::new(&self.store, node, version, &seen.above);
+                    let place = RecordPlace::new(&self.store, node, version, &seen.above);
                     let before = before.map(|(record, _)| record);
                     return Ok(Begun::Run(OnceRun::new(guard, place, written, key, before)));
                 }

@@ -12,7 +12,7 @@ use crate::once::store::{Store, still_held};
 use crate::retry::{Backoff, retry_pause};
 
 /// Where a record is.
-pub(super) struct Place {
+pub(super) struct RecordPlace {
     store: Store,
     node: ZnodePath,
     /// The version of the record as it was begun.
@@ -21,7 +21,7 @@ pub(super) struct Place {
     records: usize,
 }
 
-impl Place {
+impl RecordPlace {
     /// `above`: the stat of the node above the records.
     pub(super) fn new(store: &Store, node: ZnodePath, version: i32, above: &Stat) -> Self {
         let records = usize::try_from(above.num_children).unwrap_or_default();
@@ -34,11 +34,11 @@ impl Place {
 #[must_use = "without `end`, it counts as unfinished"]
 pub struct OnceRun<'a> {
     guard: &'a Guard,
-    begun: Box<Inner>,
+    begun: Box<BegunRun>,
 }
 
-struct Inner {
-    place: Place,
+struct BegunRun {
+    place: RecordPlace,
     written: Written,
     key: OnceKey,
     earlier: Option<OnceRecord>,
@@ -48,13 +48,13 @@ struct Inner {
 impl<'a> OnceRun<'a> {
     pub(super) fn new(
         guard: &'a Guard,
-        place: Place,
+        place: RecordPlace,
         written: Written,
         key: OnceKey,
         earlier: Option<OnceRecord>,
     ) -> Self {
         let began = place.store.client.now();
-        let begun = Box::new(Inner { place, written, key, earlier, began });
+        let begun = Box::new(BegunRun { place, written, key, earlier, began });
         Self { guard, begun }
     }
 
@@ -86,8 +86,8 @@ impl<'a> OnceRun<'a> {
     /// # Cancel safety
     /// The end may be recorded.
     pub async fn end(self, code: i32) -> Result<(), OnceError> {
-        let Inner { place, written, began, .. } = *self.begun;
-        let Place { store, node, version, records } = &place;
+        let BegunRun { place, written, began, .. } = *self.begun;
+        let RecordPlace { store, node, version, records } = &place;
         let ended = written.ended(code, store.client.now().since(began));
         let mut backoff = Backoff::new();
         loop {

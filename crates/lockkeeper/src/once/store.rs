@@ -36,7 +36,7 @@ pub(super) struct Options {
 }
 
 /// What there is before something is begun.
-pub(super) struct Seen {
+pub(super) struct SeenRecord {
     pub(super) floor: Option<Tick>,
     /// The stat of the node above the records.
     pub(super) above: Stat,
@@ -47,7 +47,11 @@ pub(super) struct Seen {
 
 impl Store {
     /// Looks at what there is, and makes the node above the records if it is missing.
-    pub(super) async fn look(&self, guard: &Guard, node: &ZnodePath) -> Result<Seen, OnceError> {
+    pub(super) async fn look(
+        &self,
+        guard: &Guard,
+        node: &ZnodePath,
+    ) -> Result<SeenRecord, OnceError> {
         let mut backoff = Backoff::new();
         loop {
             // All on their way at once.
@@ -82,7 +86,12 @@ impl Store {
             let times = [Some(above.mtime), own.map(|stat| stat.ctime)];
             let reached = times.into_iter().flatten().max().unwrap_or_default();
             let reached_ms = u64::try_from(reached).unwrap_or_default();
-            return Ok(Seen { floor: self.read_floor(&floor)?.tick(), above, record, reached_ms });
+            return Ok(SeenRecord {
+                floor: self.read_floor(&floor)?.tick(),
+                above,
+                record,
+                reached_ms,
+            });
         }
     }
 
@@ -103,7 +112,7 @@ impl Store {
     }
 
     /// How far a tick is ahead of what the servers' clock has reached, if that is too far.
-    pub(super) fn ahead(&self, tick: Tick, seen: &Seen) -> Option<Duration> {
+    pub(super) fn ahead(&self, tick: Tick, seen: &SeenRecord) -> Option<Duration> {
         let by = Duration::from_millis(tick.unix_ms().saturating_sub(seen.reached_ms));
         (by > self.options.ahead).then_some(by)
     }
@@ -112,7 +121,7 @@ impl Store {
     pub(super) async fn measure(
         &self,
         guard: &Guard,
-        seen: &Seen,
+        seen: &SeenRecord,
         backoff: &mut Backoff,
     ) -> Result<(), OnceError> {
         let (floor, version) = (Floor::of(seen.floor).to_data(), seen.above.version);

@@ -23,12 +23,12 @@ pub(crate) struct Permits {
     pub(crate) format: PermitFormat,
     /// Whether another number that is stored already is as good.
     accepts_other: bool,
-    seen: Arc<Seen>,
+    seen: Arc<KnownNumber>,
 }
 
 /// What a handle and its clones know of the number that is stored.
 #[derive(Debug, Default)]
-struct Seen {
+struct KnownNumber {
     /// It was the handle's own once, or was accepted: another one is a change since.
     agreed: AtomicBool,
     /// The log says that another number than the handle's own is in force, or the handle has changed it.
