@@ -13,6 +13,7 @@ mod mutants;
 mod peers_tests;
 mod promises;
 mod proof;
+mod recipes;
 mod sections;
 mod setup;
 mod size;
@@ -79,6 +80,8 @@ enum Task {
     Layers,
     /// Check that each public async function of the libraries says what its callers must know.
     Sections,
+    /// Check that each recipe is in its places, and that no name stands for two types.
+    Recipes,
     /// Check that every test exists that the pages name for what they promise.
     Promises,
     /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
@@ -164,6 +167,7 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(),
         Task::Sections => sections::run(),
         Task::Promises => promises::run(),
+        Task::Recipes => recipes::run(),
         Task::Leases(options) => proof::leases(&options),
         Task::Simulate(options) => proof::simulate(&options),
         Task::Model(options) => proof::model(&options),

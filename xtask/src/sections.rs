@@ -9,7 +9,8 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use crate::cargo::workspace;
 use crate::layers::paths::{Sources, after_item, is_sign, is_test_only, tokens_of};
 
-const PACKAGES: [&str; 2] = ["lockkeeper-client", "lockkeeper"];
+const PACKAGES: [&str; 4] =
+    ["lockkeeper-client", "lockkeeper-locks", "lockkeeper-recipes", "lockkeeper"];
 
 /// Any of these tells a cost.
 const COST: [&str; 4] = ["round trip", "Costs ", "no request", "No I/O"];

@@ -15,7 +15,7 @@ use crate::cargo::{command, succeeds, workspace};
 use crate::instructions;
 use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
-use crate::{deny, layers, peers_tests, promises, sections, setup};
+use crate::{deny, layers, peers_tests, promises, recipes, sections, setup};
 
 /// Suites that wait for processes and servers for most of their time, so that more of their tests
 /// than there are processors run at once.
@@ -89,6 +89,7 @@ fn checks(steps: &mut Steps) {
     steps.run("sections", || sections::run().map(|()| Verdict::Passed));
     steps.run("deny", || deny::run().map(|()| Verdict::Passed));
     steps.run("promises", || promises::run().map(|()| Verdict::Passed));
+    steps.run("recipes", || recipes::run().map(|()| Verdict::Passed));
     steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));
     steps.run("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])

@@ -255,6 +255,19 @@ impl Client {
         &self.inner.chroot
     }
 
+    /// Whether the servers keep their quotas and configuration there. What is `/zookeeper` below a chroot is not.
+    #[doc(hidden)]
+    pub fn is_servers_own(&self, path: &ZnodePath) -> bool {
+        path.below(self.chroot()).is_reserved()
+    }
+
+    /// Whether a program can have what is below the path to itself: not below the root of the whole tree, nor in
+    /// what the servers keep.
+    #[doc(hidden)]
+    pub fn is_own_base(&self, path: &ZnodePath) -> bool {
+        !path.below(self.chroot()).is_root() && !self.is_servers_own(path)
+    }
+
     /// The same client, which creates znodes with another access control list unless a request
     /// names one.
     #[must_use]

@@ -69,6 +69,20 @@ macro_rules! fails_for_good {
     )*};
 }
 
+/// Has `{:?}` show a type and its path. What a lock or recipe contains is of no use to a reader of a log.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! shown_by_path {
+    ($type:ident) => {
+        /// Its path.
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({})", stringify!($type), self.path())
+            }
+        }
+    };
+}
+
 fails_for_good!(PathError, ConnectStringError, AclError);
 
 #[cfg(feature = "tls")]

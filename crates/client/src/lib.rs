@@ -13,6 +13,8 @@
 //!   arrival         the order of what a client is told
 //!   hold            Hold: a node whose existence the session proves at each heartbeat
 //!   binding         requests that belong to a hold: what runs on this thread is bound to it
+//!   retry           which failures are transient, and when a request may be made again
+//!   horizon         Horizon: whether what a server shows is old, or all that there is
 //!   status          the state of the connection and the session, and of a hold and its lease
 //!   identity        SessionIdentity: what another process needs to close a session
 //!   default_acl     DefaultAcl: the access control list of new znodes
@@ -64,12 +66,16 @@ mod error;
 mod failure;
 mod fault;
 mod hold;
+#[doc(hidden)]
+pub mod horizon;
 mod identity;
 mod one_service;
 mod path_sink;
 #[cfg(feature = "rehearsal")]
 mod rehearsal;
 mod reply;
+#[doc(hidden)]
+pub mod retry;
 #[doc(hidden)]
 pub mod runtime;
 mod server;

@@ -30,6 +30,8 @@ const SESSION: &str = "lockkeeper-session";
 const TREE: &str = "lockkeeper-tree";
 const CLIENT: &str = "lockkeeper-client";
 const ENGINE: &str = "lockkeeper-engine";
+const LOCKS: &str = "lockkeeper-locks";
+const RECIPES: &str = "lockkeeper-recipes";
 const LOCKKEEPER: &str = "lockkeeper";
 const CLI: &str = "lockkeeper-cli";
 const TESTKIT: &str = "lockkeeper-testkit";
@@ -59,8 +61,11 @@ const LAYERS: &[Layer] = &[
     ),
     layer(CLIENT, &[SESSION, WIRE]),
     layer(ENGINE, &[TREE, WIRE]),
-    // The recipes see `wire` and `session` only as far as `client` shows them.
-    layer(LOCKKEEPER, &[CLIENT]),
+    // These see `wire` and `session` only as far as `client` shows them. What is held stands on nothing that is
+    // shared.
+    layer(LOCKS, &[CLIENT]),
+    layer(RECIPES, &[LOCKS, CLIENT]),
+    layer(LOCKKEEPER, &[RECIPES, LOCKS, CLIENT]),
     layer(CLI, &[LOCKKEEPER, CLIENT, ENGINE]),
     Layer {
         name: TESTKIT,
@@ -201,7 +206,9 @@ mod tests {
             (CLIENT, WIRE),
             (CLIENT, "tokio"),
             (ENGINE, TREE),
-            (LOCKKEEPER, CLIENT),
+            (LOCKS, CLIENT),
+            (RECIPES, LOCKS),
+            (LOCKKEEPER, RECIPES),
             (CLI, LOCKKEEPER),
             (CLI, ENGINE),
             (TESTKIT, LOCKKEEPER),
@@ -219,7 +226,9 @@ mod tests {
             (SESSION, TREE),
             (CLIENT, ENGINE),
             (ENGINE, CLIENT),
-            (LOCKKEEPER, WIRE),
+            (LOCKS, WIRE),
+            (LOCKS, RECIPES),
+            (CLIENT, LOCKS),
             (LOCKKEEPER, ENGINE),
             (CLI, WIRE),
             (TESTKIT, CLI),

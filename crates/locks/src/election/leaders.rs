@@ -1,0 +1,414 @@
+//! Observers of an election.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lockkeeper_client::{
+    Client, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::contender::order::{Foreign, WaitQueue};
+use crate::contender::terms::Terms;
+use crate::election::record::LeaderRecord;
+use crate::error::ObserveError;
+use crate::guard::revocation::REQUEST;
+use crate::token::FencingToken;
+use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
+use lockkeeper_client::retry::{reachable, retry_pause};
+
+/// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
+/// behind them have probably gone too.
+const MISSES: u32 = 2;
+
+/// The leader of an election.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The token of its [`Leadership`](crate::Leadership), which is larger for every later leader. That of
+    /// a Curator or kazoo program is derived in the same way.
+    pub token: FencingToken,
+    /// The id that it gave itself. Empty while a request to leave is in the place of one that was not seen
+    /// before.
+    pub id: String,
+    /// The value that it has proclaimed, if any.
+    pub value: Option<String>,
+    /// Its node.
+    pub node: ZnodePath,
+}
+
+/// An observer of an [`Election`](crate::Election).
+///
+/// It watches only the leader's node and remembers the queue, so a change of leader costs one event and
+/// one round trip, however many candidates there are; or up to four, with a listing, if candidates behind the
+/// leader had left before. While there is no leader it watches for the first
+/// candidate. It never shows an older leader after a newer one, not even after a new session on a server
+/// that lags behind. Dropping it removes its watches.
+#[derive(Debug)]
+pub struct Leaders {
+    client: Client,
+    terms: Arc<Terms>,
+    record_path: ZnodePath,
+    /// The candidates in order, as far as they are known. The first ones may have gone.
+    queue: VecDeque<ZnodePath>,
+    /// The last change of the queue, the newest leader's node and the last value that were seen: a server
+    /// that shows an older one is behind, or the servers have another history.
+    newest: Zxid,
+    newest_leader: Zxid,
+    newest_value: Zxid,
+    first: FirstPlace,
+    /// What was proclaimed, and the watch on it; `None` if it must be read again.
+    record: Option<(Option<LeaderRecord>, Watcher)>,
+    current: Option<Leader>,
+}
+
+/// What is known of the first place.
+#[derive(Debug)]
+enum FirstPlace {
+    /// It must be looked at again.
+    Unknown,
+    /// Somebody has it.
+    Taken { token: FencingToken, id: String, node: ZnodePath, watcher: Watcher },
+    /// Nobody has it; the watch is for the first who comes.
+    Vacant(Watcher),
+}
+
+/// Why a look did not come to an end.
+enum Interrupted {
+    Failed(ObserveError),
+    Request(Error),
+    /// The server shows what is older than what was seen.
+    Behind,
+}
+
+impl From<Error> for Interrupted {
+    fn from(error: Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+#[cfg(feature = "stream")]
+impl lockkeeper_client::Updates for Leaders {
+    type Update = Option<Leader>;
+    type Error = ObserveError;
+
+    async fn next_update(&mut self) -> Result<Option<Leader>, ObserveError> {
+        self.next().await
+    }
+}
+
+impl Leaders {
+    pub(super) async fn open(
+        client: &Client,
+        terms: Arc<Terms>,
+        record: &ZnodePath,
+    ) -> Result<Self, ObserveError> {
+        let mut leaders = Self {
+            client: client.clone(),
+            terms,
+            record_path: record.clone(),
+            queue: VecDeque::new(),
+            newest: Zxid(0),
+            newest_leader: Zxid(0),
+            newest_value: Zxid(0),
+            first: FirstPlace::Unknown,
+            record: None,
+            current: None,
+        };
+
+        leaders.look().await?;
+        Ok(leaders)
+    }
+
+    /// Who leads, as it was last seen; `None`: nobody. Asks no server. Without a connection it is what was
+    /// seen last.
+    pub fn current(&self) -> Option<&Leader> {
+        self.current.as_ref()
+    }
+
+    /// Waits for a change: another leader, another value, or nobody (`None`). Changes that follow each
+    /// other closely may be told as one. Costs an event and one round trip, or [a few more](Leaders).
+    ///
+    /// # Errors
+    /// As [`Election::observe`](crate::Election::observe).
+    ///
+    /// # Session loss
+    /// Goes on with the next session; tells only what is different then.
+    ///
+    /// # Cancel safety
+    /// Safe: no change is lost.
+    pub async fn next(&mut self) -> Result<Option<Leader>, ObserveError> {
+        loop {
+            if matches!(self.first, FirstPlace::Unknown) || self.record.is_none() {
+                let before = self.current.clone();
+                self.look().await?;
+                if self.current != before {
+                    return Ok(self.current.clone());
+                }
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Waits for an event, and notes what must be looked at again.
+    async fn changed(&mut self) {
+        let Some((_, record)) = &mut self.record else { return };
+        let (first, is_taken) = match &mut self.first {
+            FirstPlace::Unknown => return,
+            FirstPlace::Taken { watcher, .. } => (watcher, true),
+            FirstPlace::Vacant(watcher) => (watcher, false),
+        };
+
+        let (event, of_record) = tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            event = first.changed() => (event, false),
+            event = record.changed() => (event, true),
+        };
+
+        match event {
+            // All watches end with their session. In the next one anything may have happened.
+            Err(_) => {
+                (self.first, self.record) = (FirstPlace::Unknown, None);
+                self.queue.clear();
+            }
+            Ok(_) if of_record => self.record = None,
+            Ok(WatchEvent { kind: EventKind::NodeDeleted, .. }) if is_taken => {
+                self.queue.pop_front();
+                self.first = FirstPlace::Unknown;
+            }
+            Ok(_) => self.first = FirstPlace::Unknown,
+        }
+    }
+
+    /// Looks at what must be looked at again, over lost connections and sessions.
+    async fn look(&mut self) -> Result<(), ObserveError> {
+        loop {
+            match self.look_once().await {
+                Ok(()) => break,
+                Err(Interrupted::Failed(error)) => return Err(error),
+                Err(Interrupted::Behind) => self.catch_up().await,
+                Err(Interrupted::Request(error)) => self.outlast(error).await?,
+            }
+        }
+
+        self.current = match &self.first {
+            FirstPlace::Taken { token, id, node, .. } => {
+                let record = self.record.as_ref().and_then(|(record, _)| record.as_ref());
+                let value = record.and_then(|record| record.value_of(node.name()));
+                Some(Leader {
+                    token: *token,
+                    id: id.clone(),
+                    value: value.map(str::to_owned),
+                    node: node.clone(),
+                })
+            }
+            FirstPlace::Vacant(_) | FirstPlace::Unknown => None,
+        };
+        Ok(())
+    }
+
+    async fn look_once(&mut self) -> Result<(), Interrupted> {
+        // The first place comes first: a value that is read later is not older than the leader.
+        let mut misses = 0;
+        while matches!(self.first, FirstPlace::Unknown) {
+            match self.queue.front().cloned() {
+                Some(node) if misses < MISSES => {
+                    self.look_at(node).await?;
+                    misses += 1;
+                }
+                _ => {
+                    self.list().await?;
+                    misses = 0;
+                }
+            }
+        }
+
+        if self.record.is_none() {
+            let record = self.read_record().await?;
+            self.record = Some(record);
+        }
+        Ok(())
+    }
+
+    /// Looks at the candidate that is first as far as is known.
+    async fn look_at(&mut self, node: ZnodePath) -> Result<(), Interrupted> {
+        let horizon = Horizon::of(&self.client);
+        match self.client.data_watched(&node).await {
+            Ok(((data, stat), watcher)) => {
+                self.follows(horizon, self.newest_leader, stat.czxid)?;
+                if !self.terms.profile.is_contender(&stat) {
+                    let path = self.terms.path.clone();
+                    return Err(Interrupted::Failed(ObserveError::NotEphemeral { path, node }));
+                }
+
+                let token = FencingToken::new(stat.czxid);
+                // What somebody who wants it to leave has written there is no id. Our candidates write theirs
+                // back.
+                let id = match &self.current {
+                    Some(known) if known.node == node && !known.id.is_empty() => known.id.clone(),
+                    _ if data == REQUEST => String::new(),
+                    _ => String::from_utf8_lossy(&data).into_owned(),
+                };
+
+                self.newest_leader = stat.czxid;
+                self.first = FirstPlace::Taken { token, id, node, watcher };
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                self.queue.pop_front();
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Lists the candidates; watches for the first one if there is none.
+    async fn list(&mut self) -> Result<(), Interrupted> {
+        let path = self.terms.path.clone();
+        self.queue.clear();
+        let horizon = Horizon::of(&self.client);
+        match self.client.children(&path).await {
+            Ok(listing) => {
+                if self.remember(horizon, listing)? {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
+            Err(error) => return Err(error.into()),
+        }
+
+        match self.client.children_watched(&path).await {
+            Ok((listing, watcher)) => {
+                if !self.remember(horizon, listing)? {
+                    self.first = FirstPlace::Vacant(watcher);
+                }
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                // A server that is behind does not know the node yet.
+                if self.newest > Zxid(0) {
+                    self.client.sync(&path).await?;
+                }
+                let (found, watcher) = self.client.exists_watched(&path).await?;
+                if found.is_none() {
+                    self.first = FirstPlace::Vacant(watcher);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Whether there are candidates.
+    fn remember(&mut self, horizon: Horizon, (names, stat): Listing) -> Result<bool, Interrupted> {
+        self.follows(horizon, self.newest, stat.pzxid)?;
+        self.newest = stat.pzxid;
+        self.queue = candidates(names, &self.terms).map_err(Interrupted::Failed)?;
+        Ok(!self.queue.is_empty())
+    }
+
+    async fn read_record(&mut self) -> Result<(Option<LeaderRecord>, Watcher), Interrupted> {
+        loop {
+            let horizon = Horizon::of(&self.client);
+            match self.client.data_watched(&self.record_path).await {
+                Ok(((data, stat), watcher)) => {
+                    self.follows(horizon, self.newest_value, stat.mzxid)?;
+                    self.newest_value = stat.mzxid;
+                    return Ok((LeaderRecord::read(&data), watcher));
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {}
+                Err(error) => return Err(error.into()),
+            }
+
+            // A server that is behind does not know the node yet.
+            if self.newest_value > Zxid(0) {
+                self.client.sync(&self.record_path).await?;
+            }
+            let (found, watcher) = self.client.exists_watched(&self.record_path).await?;
+            if found.is_none() {
+                return Ok((None, watcher));
+            }
+        }
+    }
+
+    /// Refuses what may be older than what was seen.
+    fn follows(&self, horizon: Horizon, seen: Zxid, now: Zxid) -> Result<(), Interrupted> {
+        match now < seen && horizon.is_behind(&self.client, seen) {
+            true => Err(Interrupted::Behind),
+            false => Ok(()),
+        }
+    }
+
+    /// The server shows what is older than what was seen: it is asked again when it has caught up, or
+    /// another one is.
+    async fn catch_up(&mut self) {
+        self.queue.clear();
+        (self.first, self.record) = (FirstPlace::Unknown, None);
+        // Whatever comes of it shows in what is looked at next.
+        let _ = self.client.sync(&self.terms.path).await;
+        tokio::time::sleep(BEHIND_PAUSE).await;
+    }
+
+    /// Returns when what failed may be tried again.
+    async fn outlast(&mut self, error: Error) -> Result<(), ObserveError> {
+        if error.is_session_expired() {
+            self.queue.clear();
+            (self.first, self.record) = (FirstPlace::Unknown, None);
+            return Ok(());
+        }
+        if error.is_unreachable() {
+            reachable(&self.client).await;
+            return Ok(());
+        }
+        let path = &self.terms.path;
+        let failed = |source| ObserveError::Client { path: path.clone(), source };
+        retry_pause(error).await.map_err(failed)
+    }
+}
+
+/// The nodes of the candidates, the first one first.
+///
+/// # Errors
+/// If there are others among them, or names that no node can have.
+fn candidates(names: Vec<String>, terms: &Terms) -> Result<VecDeque<ZnodePath>, ObserveError> {
+    let Terms { path, profile, kinds, .. } = terms;
+    let foreign = |names| ObserveError::Foreign { path: path.clone(), names };
+    let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| foreign(names))?;
+    let nodes = queue
+        .places()
+        .iter()
+        .map(|place| path.child(&place.name).map_err(|_| foreign(vec![place.name.clone()])));
+    nodes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::election::ElectionLayout;
+
+    /// A server may list what it likes.
+    #[test]
+    fn a_name_that_no_node_can_have_is_an_error() {
+        let path = ZnodePath::new("/election").unwrap();
+        let terms = ElectionLayout::default().terms(path.clone());
+        let good = "a-latch-0000000001";
+        let listed = candidates(vec![good.to_owned()], &terms).unwrap();
+        assert_eq!(listed, [path.child(good).unwrap()]);
+        for bad in ["a/b-latch-0000000002", "a\0-latch-0000000002"] {
+            let refused = candidates(vec![good.to_owned(), bad.to_owned()], &terms);
+            let Err(ObserveError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(names, [bad]);
+        }
+    }
+
+    #[test]
+    fn a_leader_comes_back_from_json() {
+        let leader = Leader {
+            token: "7".parse().unwrap(),
+            id: "one".to_owned(),
+            value: None,
+            node: ZnodePath::new("/leader/one").unwrap(),
+        };
+        let json = serde_json::to_string(&leader).unwrap();
+        assert_eq!(serde_json::from_str::<Leader>(&json).unwrap(), leader);
+    }
+}

@@ -1,0 +1,545 @@
+//! Leader election: one program at a time leads, and observers see which one.
+//!
+//! ```text
+//!   mod        Election: campaigning; Leadership: a guard that can proclaim a value
+//!   leaders    Leaders: an observer of who leads
+//!   layout     how candidates are named, so that Curator and kazoo programs take part
+//!   record     the value that a leader proclaims, and where it is
+//!   term       Term: a leadership that the work of `lead` shares
+//! ```
+
+mod layout;
+mod leaders;
+mod record;
+mod term;
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{self, Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
+use tokio::sync::oneshot;
+
+use crate::acquire::entrance::Entrance;
+use crate::acquire::local::Sharing;
+use crate::error::{
+    AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
+};
+use crate::guard::offers_guard;
+use crate::guard::state::State;
+use crate::locks::{Mutex, MutexGuard};
+use crate::owner_info::OwnerInfo;
+use lockkeeper_client::retry::{TooLong, Unanswered, retry_pause};
+
+pub use layout::ElectionLayout;
+pub use leaders::{Leader, Leaders};
+use record::{LeaderRecord, record_path};
+use term::Term;
+
+/// The shortest pause of [`Election::lead`] before it campaigns again; up to twice as long, at random.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An election: candidates stand in a queue, and the first one leads.
+///
+/// Cheap to clone. The candidates of one handle and its clones wait in a local queue; only the first of
+/// them is a candidate on the server.
+///
+/// # Guarantees
+///
+/// - There is one leader at a time, by lease and by token. Leadership lasts through a lost
+///   connection until the exact deadline, and its loss is reported before another candidate can
+///   lead.
+/// - Candidates lead in order of arrival.
+/// - A deposed leader cannot proclaim a value.
+/// - An observer never sees an older leader after a newer one.
+///
+/// # Not guaranteed
+///
+/// Exclusion does not hold for a leader that checks neither deadline nor token; see
+/// `docs/guarantees.md`.
+///
+/// # Znodes
+///
+/// - A candidate is `<path>/_c_<uuid>-latch-N`, ephemeral and sequential, as in Curator's
+///   `LeaderLatch`; its data is the candidate's [id](ElectionBuilder::id). `<path>` is a container
+///   node. A [layout](ElectionBuilder::layout) other than the default one has other names.
+/// - `<path>-__leader__` exists from the first proclamation on, and is persistent. It holds the
+///   value, and the node of the leader that proclaimed it.
+///
+/// # Cost
+///
+/// - A campaign costs 1 round trip; behind others, 1 more and 1 event.
+/// - Resigning costs 1 round trip.
+/// - A proclamation costs 1 write, and 1 read before the first one of a leadership.
+/// - Observing costs 3 round trips to begin, and 1 more for each of `<path>` and `<path>-__leader__`
+///   that does not exist yet. A new leader costs 1 event and 1 round trip, however
+///   many candidates there are. A new value costs 1 event and 1 round trip.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Election;
+///
+/// let election = Election::builder(&client, "/election/scheduler").id("node-7").build()?;
+/// let leadership = election.campaign().await?;
+/// leadership.proclaim("10.0.0.7:4000").await?;
+///
+/// let leaders = election.observe().await?;
+/// let leader = leaders.current().ok_or("somebody leads")?;
+/// assert_eq!((leader.id.as_str(), leader.value.as_deref()), ("node-7", Some("10.0.0.7:4000")));
+/// leadership.resign().await?;
+/// # drop(leaders);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "LeaderLatch")]
+#[doc(alias = "LeaderSelector")]
+#[doc(alias = "LeaderElection")]
+#[derive(Clone)]
+pub struct Election {
+    lock: Mutex,
+    layout: ElectionLayout,
+    record: ZnodePath,
+    id: String,
+    grace: Duration,
+    rides_out: Option<Duration>,
+}
+
+lockkeeper_client::shown_by_path!(Election);
+
+/// The options of an [`Election`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct ElectionBuilder {
+    client: Client,
+    path: String,
+    layout: ElectionLayout,
+    id: Option<String>,
+    grace: Duration,
+    rides_out: Option<Duration>,
+}
+
+impl ElectionBuilder {
+    /// What the candidate is called, for observers to read; nothing is decided by it. Default: program,
+    /// process and host.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// How candidates are named. All candidates of one election must use the same layout. Default:
+    /// [`ElectionLayout::CuratorLatch`].
+    pub fn layout(mut self, layout: ElectionLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// How long [`Election::lead`] waits, as the leader, before it begins the work: for resources that
+    /// cannot check tokens, so that what a vanished leader still had on its way arrives before. Default:
+    /// zero.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Has [`Election::lead`] run the work as [`Guard::run_through`](crate::Guard::run_through) does: at a
+    /// deadline it is not dropped but stands still, for less than `longest`, and goes on with the same
+    /// token if the servers prove that this candidate led all the time. For work that can stand still at
+    /// any `.await`. Default: the work is dropped at a deadline.
+    pub fn ride_out(mut self, longest: Duration) -> Self {
+        self.rides_out = Some(longest);
+        self
+    }
+
+    /// The access control list of the znodes of the election, and of those that are missing above it.
+    /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+    pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
+        self.client = self.client.with_default_acl(acl);
+        self
+    }
+
+    /// Makes the election. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of an election: what holds for a lock's path holds here.
+    pub fn build(self) -> Result<Election, BuildError> {
+        let path = BuildError::check(&self.client, &self.path)?;
+        let record = record_path(&path);
+        let id = self.id.unwrap_or_else(|| OwnerInfo::current(None).to_string());
+        let data = Bytes::from(id.clone());
+        let entrance = Entrance::new(self.client, self.layout.terms(path), data);
+        let lock = Mutex::queued(entrance, Sharing::default());
+        let Self { layout, grace, rides_out, .. } = self;
+        Ok(Election { lock, layout, record, id, grace, rides_out })
+    }
+}
+
+impl Election {
+    /// The election at a path such as `/election/scheduler`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of an election.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of an election.
+    pub fn builder(client: &Client, path: &str) -> ElectionBuilder {
+        ElectionBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            layout: ElectionLayout::default(),
+            id: None,
+            grace: Duration::ZERO,
+            rides_out: None,
+        }
+    }
+
+    /// The election's path.
+    pub fn path(&self) -> &ZnodePath {
+        self.lock.path()
+    }
+
+    /// What this candidate is called.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Stands for election, and waits until it leads. Costs one round trip if nobody else stands; behind
+    /// others, one more and an event.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// # Session loss
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the candidate; its node is deleted in the background.
+    pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
+        self.lock.acquire().await.map(|guard| self.leads(guard))
+    }
+
+    /// [`Election::campaign`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Election::campaign`] does.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub async fn campaign_timeout(&self, timeout: Duration) -> Result<Leadership, AcquireError> {
+        self.lock.acquire_timeout(timeout).await.map(|guard| self.leads(guard))
+    }
+
+    /// Leads only if nobody leads or stands for election; `None` if somebody does. Costs one round trip, or
+    /// none while another candidate of this handle leads or waits.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, AcquireError> {
+        Ok(self.lock.try_acquire().await?.map(|guard| self.leads(guard)))
+    }
+
+    /// Does work as the leader, and returns what comes of it. When leadership is lost, drops the work at
+    /// once, and stands for election again, from the start of the work; so also when the candidate
+    /// loses its place, and when no server can be reached. Outages may be
+    /// [ridden out](ElectionBuilder::ride_out).
+    ///
+    /// Leadership ends with the work, for each handle of it. One that outlives the work, such as in a task that
+    /// it spawned, is lost from then on: with [`LossReason::Released`](crate::LossReason::Released) if the work
+    /// is done. But such a task may rely on a [deadline](crate::Guard::deadline) that it was told before. So
+    /// while a handle is kept, the next candidate leads only after that deadline, and this method returns
+    /// then; a warning in the log says so. Have the work wait for its tasks, or end them, to avoid that.
+    ///
+    /// Costs a [campaign](Election::campaign) each time, a watch as in [`Guard::lost`](crate::Guard::lost), and
+    /// one round trip to resign.
+    ///
+    /// # Errors
+    /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
+    /// client was closed.
+    ///
+    /// # Session loss
+    /// Drops the work and campaigns with the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work, and gives up leadership or the place in the queue in the
+    /// background.
+    pub async fn lead<T, F>(
+        &self,
+        mut work: impl FnMut(Arc<Leadership>) -> F,
+    ) -> Result<T, AcquireError>
+    where
+        F: Future<Output = T>,
+    {
+        loop {
+            let leadership = self.stand().await?;
+            match self.work_as_leader(leadership, &mut work).await {
+                Ok(output) => return Ok(output),
+                Err(reason) => {
+                    tracing::warn!(election = %self.path(), %reason, "leadership is lost");
+                }
+            }
+            pause().await;
+        }
+    }
+
+    /// Campaigns until this candidate leads, over everything that can pass by waiting.
+    async fn stand(&self) -> Result<Leadership, AcquireError> {
+        loop {
+            match self.campaign().await {
+                Ok(leadership) => return Ok(leadership),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(election = %self.path(), %error, "campaigning again");
+                }
+                Err(error) => return Err(error),
+            }
+            pause().await;
+        }
+    }
+
+    async fn outwait_grace(&self) {
+        if !self.grace.is_zero() {
+            tokio::time::sleep(self.grace).await;
+        }
+    }
+
+    /// Does work while leadership lasts, after the grace, and resigns when it is done.
+    async fn work_as_leader<T, F>(
+        &self,
+        leadership: Leadership,
+        work: &mut impl FnMut(Arc<Leadership>) -> F,
+    ) -> Result<T, LossReason>
+    where
+        F: Future<Output = T>,
+    {
+        // Declared before the work, and so ended after it.
+        let term = leadership.into_term();
+        let leadership = term.leadership();
+        let led = async {
+            self.outwait_grace().await;
+            work(Arc::clone(&leadership)).await
+        };
+        let led = match self.rides_out {
+            Some(longest) => leadership.run_through(longest, led).await,
+            None => leadership.run(led).await,
+        };
+
+        drop(leadership);
+        term.end(led.as_ref().err().copied().unwrap_or(LossReason::Released)).await;
+        led
+    }
+
+    /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy. Costs
+    /// [three round trips](Election#cost), or a few more.
+    ///
+    /// # Errors
+    /// If the path has nodes of another kind, the first node is not ephemeral, a request is refused, or the
+    /// client was closed. While no server can be reached it waits.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe; no watch is left.
+    pub async fn observe(&self) -> Result<Leaders, ObserveError> {
+        Leaders::open(self.lock.client(), self.layout.terms(self.path().clone()), &self.record)
+            .await
+    }
+
+    fn leads(&self, guard: MutexGuard) -> Leadership {
+        let record = self.record.clone();
+        Leadership { guard, record, known_record: sync::Mutex::default(), handle: None }
+    }
+}
+
+/// Waits before a candidate that has lost its leadership or its place stands again: many that lost their
+/// session at once do not come back at once.
+async fn pause() {
+    tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+}
+
+/// A transaction that was sent.
+type Committing = Pin<Box<dyn Future<Output = Result<Vec<OpResult>, TransactionError>> + Send>>;
+
+/// The right to lead an [`Election`]. What its holder may believe and do is described at [`Guard`](crate::Guard).
+#[must_use = "leadership is given up when it is dropped"]
+pub struct Leadership {
+    guard: MutexGuard,
+    record: ZnodePath,
+    known_record: sync::Mutex<KnownRecord>,
+    /// Dropped with the last handle of a leadership that is shared.
+    handle: Option<oneshot::Sender<Infallible>>,
+}
+
+/// What is known of the record.
+#[derive(Debug, Default)]
+struct KnownRecord {
+    /// Whether its node is known to be there; `None` before the first look.
+    is_made: Option<bool>,
+    /// The last value that it was asked to tell. Whatever is sent is this one, so that of two values
+    /// the later one stays, although none waits for the other.
+    last: Bytes,
+}
+
+impl Leadership {
+    fn into_term(mut self) -> Term<Self> {
+        let (handle, handles) = oneshot::channel();
+        self.handle = Some(handle);
+        let hold = self.guard.share();
+        Term::new(self, hold, handles)
+    }
+
+    /// Tells all observers a value, such as the leader's address, in place of the one before. It is
+    /// written only while this candidate leads, and vanishes for observers when it no longer does. At most
+    /// about 1,000,000 bytes, and best a few. Costs one round trip (1 write), and one more (1 read) before
+    /// the first value of a leadership.
+    ///
+    /// # Errors
+    /// If leadership is lost, the node for the value has something else in it, or a request is refused;
+    /// [`ProclaimError::TooLong`] if servers seem to close the connection at it: it may be told all the same.
+    ///
+    /// # Session loss
+    /// [`ProclaimError::Lost`].
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the value may have been told, or may be yet.
+    pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
+        let record = LeaderRecord::new(self.node().name(), value.into());
+        self.known_record().last = record.to_data();
+        let mut unanswered = Unanswered::default();
+        loop {
+            if let State::Lost(reason) = self.state() {
+                return Err(ProclaimError::Lost(reason));
+            }
+            let known = self.known_record().is_made;
+            let exists = match known {
+                Some(known) => known,
+                None => match self.look_at_record().await? {
+                    Some(found) => found,
+                    None => continue,
+                },
+            };
+
+            let begun = self.guard.client().now();
+            let (bytes, written) = self.write_last(exists).await;
+            match written {
+                Ok(_) => {
+                    self.known_record().is_made = Some(true);
+                    return Ok(());
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NoNode, index: 0, .. }) => {
+                    return Err(ProclaimError::Lost(self.guard.found_missing()));
+                }
+                Err(TransactionError::Failed {
+                    code: ErrorCode::NoNode | ErrorCode::NodeExists,
+                    ..
+                }) => {
+                    self.known_record().is_made = None;
+                    unanswered = Unanswered::default();
+                }
+                Err(TransactionError::Request(error)) => {
+                    if let Some(why) =
+                        unanswered.one_more(self.guard.client(), &error, (bytes, begun))
+                    {
+                        return Err(self.too_long(why));
+                    }
+                    retry_pause(error).await.map_err(|error| self.failed(error))?;
+                }
+                Err(refused) => return Err(ProclaimError::Refused(refused)),
+            }
+        }
+    }
+
+    /// Writes the last value into the record. Says how long it is, in bytes.
+    async fn write_last(&self, exists: bool) -> (usize, Result<(), TransactionError>) {
+        let (mut sent, mut bytes) = (None::<Committing>, 0);
+        let written = poll_fn(|context| {
+            if let Some(sent) = &mut sent {
+                return sent.as_mut().poll(context);
+            }
+
+            // No other value becomes the last one between the look at it and the sending, which is
+            // what the first poll does.
+            let known_record = self.known_record();
+            let data = known_record.last.clone();
+            bytes = data.len();
+
+            // The check of the own node comes first, so a deposed leader writes nothing; and a value
+            // that is sent again after a lost reply is written twice without harm.
+            let leads = self.transaction();
+            let write = match exists {
+                true => leads.set_data(&self.record, data, None),
+                false => leads.create(&self.record, data, CreateMode::Persistent),
+            };
+
+            sent.insert(Box::pin(write.commit())).as_mut().poll(context)
+        });
+        let written = written.await.map(drop);
+        (bytes, written)
+    }
+
+    fn known_record(&self) -> sync::MutexGuard<'_, KnownRecord> {
+        self.known_record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is a node for the value; `None`: look again.
+    async fn look_at_record(&self) -> Result<Option<bool>, ProclaimError> {
+        match self.guard.client().data(&self.record).await {
+            Ok((data, _)) if data.is_empty() || LeaderRecord::read(&data).is_some() => {
+                Ok(Some(true))
+            }
+            Ok(_) => Err(ProclaimError::Foreign { node: self.record.clone() }),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Some(false)),
+            Err(error) => {
+                retry_pause(error).await.map_err(|error| self.failed(error))?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn failed(&self, error: lockkeeper_client::Error) -> ProclaimError {
+        match self.state() {
+            State::Lost(reason) => ProclaimError::Lost(reason),
+            _ if error.is_session_expired() => ProclaimError::Lost(LossReason::SessionExpired),
+            _ => ProclaimError::Refused(TransactionError::Request(error)),
+        }
+    }
+
+    fn too_long(&self, TooLong { bytes, tries }: TooLong) -> ProclaimError {
+        ProclaimError::TooLong { node: self.record.clone(), bytes, tries }
+    }
+
+    /// Gives leadership up, and waits until a server has confirmed it. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`](crate::Guard::release).
+    ///
+    /// # Session loss
+    /// It fails; leadership was lost.
+    ///
+    /// # Cancel safety
+    /// It goes on in the background.
+    pub async fn resign(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+offers_guard!(Leadership, self => &self.guard);

@@ -1,0 +1,328 @@
+//! What a holder can wait for: the loss of the lock, a jeopardy and its end, and a request to release it.
+
+#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Error, ErrorCode, EventKind, NameUse, Stat, Status, WatchEvent, WatchLost, Watcher,
+};
+use tokio::sync::watch;
+
+use super::Guard;
+use crate::contender::watches::first_event;
+use crate::error::LossReason;
+use crate::guard::revocation;
+use crate::guard::state::{State, is_proven};
+use crate::owner_info::RevokeRequest;
+use lockkeeper_client::retry::retry_pause;
+
+/// The watches of one who waits for the loss of a lock.
+#[derive(Default)]
+struct Spare {
+    /// On the own node, while another one has the guard's.
+    own: Option<Watcher>,
+    /// On the other nodes.
+    others: Vec<(usize, Watcher)>,
+}
+
+impl Guard {
+    /// Waits until the lock is lost. Costs one round trip, for a watch on the holder's node, or on each if it
+    /// has several, unless the wait in the queue has left one; and one for each change of a node.
+    ///
+    /// # Session loss
+    /// Ends the wait: at once when a server reports it, and otherwise at the deadline. Where
+    /// [jeopardy is allowed](Guard::allow_jeopardy), only when a server reports it.
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn lost(&self) -> LossReason {
+        let mut spare = Spare::default();
+        loop {
+            let status = self.client().status();
+            match self.state() {
+                State::Lost(reason) => return reason,
+                _ => self.changed(status, &mut spare).await,
+            }
+        }
+    }
+
+    /// Waits until the lock is in jeopardy, which begins at the deadline and
+    /// [must be allowed](Guard::allow_jeopardy). A timer may fire late, so code that must not run in
+    /// jeopardy also checks the deadline before each step. Costs what [`Guard::lost`] does.
+    ///
+    /// # Errors
+    /// Why it is lost.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn jeopardy(&self) -> Result<(), LossReason> {
+        let mut spare = Spare::default();
+        loop {
+            let status = self.client().status();
+            match self.state() {
+                State::Jeopardy => return Ok(()),
+                State::Lost(reason) => return Err(reason),
+                State::Held | State::Suspect { .. } => self.changed(status, &mut spare).await,
+            }
+        }
+    }
+
+    /// Waits until the lock is held again; returns at once if it is not in jeopardy. After a wait, a
+    /// request to release the lock that arrived meanwhile is known to [`Guard::revoke_requested`]; this
+    /// costs one round trip.
+    ///
+    /// # Errors
+    /// Why it is lost.
+    ///
+    /// # Session loss
+    /// As [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again. A call after a wait that was dropped does not look for such a request if the
+    /// lock is held by then.
+    pub async fn held_again(&self) -> Result<(), LossReason> {
+        // Whether the lock was in jeopardy: a request to release it may have been missed meanwhile.
+        let mut is_new = false;
+        let mut spare = Spare::default();
+
+        loop {
+            // Subscribed before the state is read, so that a change in between ends the wait.
+            let status = self.client().status();
+            match self.state() {
+                State::Lost(reason) => return Err(reason),
+                State::Jeopardy => {
+                    is_new = true;
+                    self.changed(status, &mut spare).await;
+                }
+                State::Held | State::Suspect { .. } if !is_new => return Ok(()),
+                State::Held | State::Suspect { .. } => match self.read_own().await {
+                    Ok(_) => is_new = false,
+                    Err(error) if error.is_retryable() => self.changed(status, &mut spare).await,
+                    // How the lock stands says why.
+                    Err(_) => is_new = false,
+                },
+            }
+        }
+    }
+
+    /// Waits until another program asks for the lock with [`revoke`](crate::revoke::revoke), or with
+    /// Curator's `Revoker`. It may take the lock by force after a while, so release the lock soon. Costs
+    /// one round trip, and one for each change of the node.
+    ///
+    /// # Errors
+    /// Why the lock was lost before a request came.
+    ///
+    /// # Session loss
+    /// Ends the wait, as in [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn revoke_requested(&self) -> Result<(), LossReason> {
+        tokio::select! {
+            biased;
+            () = self.asked_for() => Ok(()),
+            reason = self.lost() => Err(reason),
+        }
+    }
+
+    /// Who has asked for the lock last, and why, as far as the request said. `None` if no request was seen:
+    /// [`Guard::revoke_requested`] waits for one, and [`Guard::lost`] and [`Guard::run`] notice one too. Asks no
+    /// server.
+    pub fn revoke_request(&self) -> Option<RevokeRequest> {
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
+    }
+
+    /// Notes in the holder's node since when the lock is held, for people who look at the queue
+    /// ([`OwnerInfo::held_since_unix_ms`](crate::OwnerInfo)): the servers do not know when a contender that
+    /// waited was granted the lock. `since` is by the clock of this machine.
+    ///
+    /// Costs one write, which is not waited for, and one event and one read for the contender that waits for
+    /// this holder. It is left out, and people then see only since when the holder is in line, if the node
+    ///
+    /// - was written to after it was created, as by a request to release the lock;
+    /// - has no [`OwnerInfo`](crate::OwnerInfo) in it, as with a label in kazoo's profile;
+    /// - may be another holder's later: that of a [`Mutex`](crate::Mutex) with `linger` or `cohort`, of an
+    ///   [`ExclusiveNode`](crate::ExclusiveNode), or of a name.
+    ///
+    /// Do not use it in an election in which Curator's `LeaderLatch` takes part, for the reason given at
+    /// [`revoke`](crate::revoke::revoke).
+    pub fn note_held_since(&self, since: SystemTime) {
+        let owned = &self.0.owned;
+        if self.0.is_shared || owned.name != NameUse::Once || !self.is_held() {
+            return;
+        }
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = u64::try_from(since.as_millis()).ok();
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).held_since_unix_ms = since;
+
+        let noted = revocation::changed(&owned.data, |owner| owner.held_since_unix_ms = since);
+        if let Some(data) = noted {
+            // Nothing depends on the reply.
+            let version = owned.node.stat.version;
+            drop(self.client().set_data(self.node(), data, Some(version)));
+        }
+    }
+
+    /// Waits for a change since this status: of the session or the node, or a deadline that is near.
+    /// `spare`: the caller's own watches, kept from one change to the next.
+    async fn changed(&self, mut status: watch::Receiver<Status>, spare: &mut Spare) {
+        let reason = tokio::select! {
+            biased;
+            reason = self.node_deleted(&mut spare.own) => reason,
+            reason = self.other_deleted(&mut spare.others) => reason,
+            _ = status.changed() => None,
+            _ = self.0.lost.wait() => None,
+            () = self.deadline_near() => None,
+        };
+        if let Some(reason) = reason {
+            self.lose(reason);
+        }
+    }
+
+    /// Reads the own node, and notes a request to release the lock. The node may be another holder's
+    /// with the same name by now.
+    async fn read_own(&self) -> Result<(), Error> {
+        let (data, stat) = self.client().data(self.node()).await?;
+        if self.0.owned.is(&stat) {
+            self.look_for_revocation(&data, &stat);
+        }
+        Ok(())
+    }
+
+    /// Waits until the node is certain to be deleted by somebody else (`Some`), or its watch ends.
+    async fn node_deleted(&self, spare: &mut Option<Watcher>) -> Option<LossReason> {
+        match self.0.own_watch.try_lock() {
+            Ok(mut kept) => {
+                if kept.is_none() {
+                    *kept = spare.take();
+                }
+                self.watch_own(&mut kept).await
+            }
+            // Another future has it, which may never be polled again.
+            Err(_) => self.watch_own(spare).await,
+        }
+    }
+
+    /// The same with this watch on the node, or a new one.
+    async fn watch_own(&self, own_watch: &mut Option<Watcher>) -> Option<LossReason> {
+        let watcher = match own_watch.take() {
+            Some(watcher) => watcher,
+            None => match self.client().data_watched(self.node()).await {
+                Ok(((_, stat), _)) if !self.0.owned.is(&stat) => return Some(self.deletion()),
+                Ok(((data, stat), watcher)) => {
+                    self.look_for_revocation(&data, &stat);
+                    watcher
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Some(self.deletion());
+                }
+                // The connection is gone, and with it perhaps the lock: time will tell.
+                Err(_) => std::future::pending().await,
+            },
+        };
+
+        let event = own_watch.insert(watcher).changed().await;
+        // An event comes once, and whoever else waits here has to look for itself.
+        *own_watch = None;
+        self.told(event)
+    }
+
+    /// The same for the first of the other nodes. Never returns if there are none.
+    async fn other_deleted(&self, watches: &mut Vec<(usize, Watcher)>) -> Option<LossReason> {
+        let mut asked = Vec::new();
+        for (index, (_, owned)) in self.0.others.iter().enumerate() {
+            if watches.iter().all(|(watched, _)| *watched != index) {
+                asked.push((index, self.client().data_watched(&owned.node.path)));
+            }
+        }
+        for (index, reply) in asked {
+            match reply.await {
+                Ok((_, watcher)) => watches.push((index, watcher)),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    return Some(self.deletion());
+                }
+                Err(_) => std::future::pending().await,
+            }
+        }
+
+        let (index, event) = first_event(watches).await;
+        drop(watches.swap_remove(index));
+        self.told(event)
+    }
+
+    /// Why the lock is lost by an event on one of its nodes, if that is certain.
+    fn told(&self, event: Result<WatchEvent, WatchLost>) -> Option<LossReason> {
+        match event {
+            // Servers tell of the nodes that go with a session before they tell that it is over, which it
+            // cannot be before the deadline. If that has passed, the caller looks again.
+            Ok(event)
+                if event.kind == EventKind::NodeDeleted && is_proven(&self.0.hold.state()) =>
+            {
+                Some(self.deletion())
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits until the node's data is a request to release the lock.
+    async fn asked_for(&self) {
+        while !self.0.revoking.load(Ordering::Acquire) {
+            // Subscribed before the read, so that the end of an outage in between is not missed.
+            let mut status = self.client().status();
+
+            match self.client().data_watched(self.node()).await {
+                // The loss of the lock is seen elsewhere.
+                Ok(((_, stat), _)) if !self.0.owned.is(&stat) => std::future::pending().await,
+                Ok(((data, stat), mut watcher)) => {
+                    if !self.look_for_revocation(&data, &stat) {
+                        // The end of the session is seen elsewhere.
+                        let _ = watcher.changed().await;
+                    }
+                }
+                Err(error) => {
+                    if retry_pause(error).await.is_err() {
+                        // The loss of the lock is seen elsewhere; or it outlasts an outage.
+                        let _ = status.changed().await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn look_for_revocation(&self, data: &Bytes, stat: &Stat) -> bool {
+        let Some(request) = revocation::asked(data) else { return false };
+        let says_more = request != RevokeRequest::default();
+        let held_since = {
+            let mut notes = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.request = Some(request.clone());
+            notes.held_since_unix_ms
+        };
+        self.0.revoking.store(true, Ordering::Release);
+
+        // The request has arrived, and the owner's data shows who ignores it. The version is named,
+        // because another future may have answered already. Nothing depends on the reply.
+        let before = &self.0.owned.data;
+        let answer = revocation::changed(before, |owner| {
+            owner.revoked = true;
+            owner.held_since_unix_ms = held_since;
+            owner.request = says_more.then_some(request);
+        });
+        let answer = answer.unwrap_or_else(|| before.clone());
+        drop(self.client().set_data(self.node(), answer, Some(stat.version)));
+        true
+    }
+
+    /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
+    async fn deadline_near(&self) {
+        let second = Duration::from_secs(1);
+        let left = self.deadline().map(|deadline| deadline.since(self.client().now()));
+        tokio::time::sleep(left.unwrap_or(second).min(second)).await;
+    }
+}

@@ -1,0 +1,404 @@
+//! The simplest lock: one node, which exists while the lock is held. `CreateAttempt` finds out what became
+//! of a create whose reply is lost.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, Created, Error, ErrorCode, EventKind, ExpectedNode, NameUse,
+    Outcome, SessionId, Watcher, ZnodePath,
+};
+use serde::Serialize;
+
+use crate::acquire::entrance::within;
+use crate::acquire::reentry::{OwnerEntry, OwnerHold};
+use crate::acquire::setup::{About, Setup, setup_options};
+use crate::attempt::{Attempt, out_of_reach, retried, retry_acquire};
+use crate::error::{AcquireError, BuildError, ReleaseError};
+use crate::exposure::Warned;
+use crate::guard::owned_node::OwnedNode;
+use crate::guard::{Guard, offers_guard};
+use crate::locks::owner::Owner;
+use crate::owner_info::OwnerInfo;
+
+/// The simplest lock: one node, which exists while the lock is held.
+///
+/// A [`Mutex`](crate::Mutex) is fair, and calm where many wait. Each `ExclusiveNode` has an owner:
+/// a new one, unless it is given. Cheap to clone; clones have the same owner.
+///
+/// # Guarantees
+///
+/// - There is one holder at a time.
+/// - Its owner enters again without a request to a server.
+/// - No holder leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - There is no order: the fastest waiter gets the lock, and another one may starve.
+/// - A release wakes every waiter. So n waiters cost n(n + 1)/2 events, and as many creates, until
+///   all have had the lock, where a [`Mutex`](crate::Mutex) wakes one each time. Use this lock
+///   where contention is rare, or to share it with other programs that use one.
+/// - Transactions are not exact, as all holders' nodes have one name; see [`Guard::transaction`].
+///
+/// # Znodes
+///
+/// `<path>` itself, ephemeral. Its data is [`OwnerInfo`](crate::OwnerInfo), with the owner's name
+/// and an identity of the attempt. Its parent is a container node.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip. Entering again costs none.
+/// - When the lock is taken, an acquire costs 1 round trip more, and with each release 1 event and
+///   1 round trip, or 2 for those who were too late.
+/// - A held lock costs 1 read with each heartbeat.
+/// - A release costs 2 round trips, because a name that others use too is read before it is
+///   deleted.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::ExclusiveNode;
+///
+/// let locker1 = ExclusiveNode::new(&client, "/locks/orders")?;
+/// let locker2 = ExclusiveNode::new(&client, "/locks/orders")?;
+///
+/// let guard = locker1.acquire().await?;
+/// assert!(locker1.try_acquire().await?.is_some(), "its owner may enter again");
+/// assert!(locker2.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// assert!(locker2.try_acquire().await?.is_some());
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ExclusiveNode {
+    client: Client,
+    path: ZnodePath,
+    owner: Owner,
+    about: About,
+    waits_for: WaitsFor,
+    warned: Warned,
+}
+
+lockkeeper_client::shown_by_path!(ExclusiveNode);
+
+/// Which nodes are waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// All: other programs may delete theirs.
+    #[default]
+    Any,
+    /// Those that go with a session. Another one is an error, [`AcquireError::NotEphemeral`].
+    Ephemeral,
+}
+
+/// What is in the node.
+#[derive(Serialize)]
+struct HolderRecord<'a> {
+    #[serde(flatten)]
+    info: OwnerInfo,
+    owner: &'a str,
+    /// Tells this node from those that the same owner makes before and after it.
+    attempt: String,
+}
+
+/// The options of an [`ExclusiveNode`]. It has no `profile`: the node has no other name than the
+/// lock.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct ExclusiveNodeBuilder {
+    setup: Setup,
+    path: String,
+    owner: Option<Owner>,
+    waits_for: WaitsFor,
+    warned: Warned,
+}
+
+setup_options!(ExclusiveNodeBuilder: acl, label, user, why);
+
+impl ExclusiveNodeBuilder {
+    /// Who enters by this handle, and may have other ways in. Default: a new owner. Without a
+    /// label, the holder is called by the owner's name.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    pub(crate) fn waits_for(mut self, nodes: WaitsFor) -> Self {
+        self.waits_for = nodes;
+        self
+    }
+
+    /// The handle that it is a part of warns once, and not each of its locks.
+    pub(crate) fn warned(mut self, warned: &Warned) -> Self {
+        self.warned = warned.clone();
+        self
+    }
+
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<ExclusiveNode, BuildError> {
+        let Setup { client, about, .. } = self.setup;
+        let path = BuildError::check(&client, &self.path)?;
+        let owner = self.owner.unwrap_or_default();
+        let (waits_for, warned) = (self.waits_for, self.warned);
+        Ok(ExclusiveNode { client, path, owner, about, waits_for, warned })
+    }
+}
+
+impl ExclusiveNode {
+    /// The lock at a path such as `/locks/orders`, with an owner of its own. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> ExclusiveNodeBuilder {
+        let (setup, path) = (Setup::new(client), path.to_owned());
+        let (waits_for, warned) = (WaitsFor::default(), Warned::default());
+        ExclusiveNodeBuilder { setup, path, owner: None, waits_for, warned }
+    }
+
+    /// The lock's path, which is also that of its node.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    /// Who enters by this handle.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Waits until the lock is free, and takes it if nobody was faster; its owner enters again at
+    /// once. Also waits for a node that is not ephemeral, as other programs may delete theirs. Costs one
+    /// round trip if it is free, none to enter again.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), except those of a queue; and
+    /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
+    ///
+    /// # Session loss
+    /// A waiter has no node to lose, so it goes on with the next session. If the session ends right after
+    /// the node was made, it fails with [`AcquireError::SessionExpired`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    pub async fn acquire(&self) -> Result<ExclusiveGuard, AcquireError> {
+        self.owner_hold().enter(self.take()).await.map(ExclusiveGuard)
+    }
+
+    /// [`ExclusiveNode::acquire`], but not for longer than `timeout`, which covers everything. With less
+    /// than 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
+    /// [`ExclusiveNode::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`ExclusiveNode::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`ExclusiveNode::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
+        within(&self.client, &self.path, timeout, || self.acquire(), self.try_acquire()).await
+    }
+
+    /// Takes the lock only if it is free, or its owner enters again; `None` if another owner has
+    /// it. Costs one round trip, or none to enter again.
+    ///
+    /// # Errors
+    /// As [`ExclusiveNode::acquire`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`ExclusiveNode::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`ExclusiveNode::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
+        Ok(self.owner_hold().try_enter(self.try_take()).await?.map(ExclusiveGuard))
+    }
+
+    fn owner_hold(&self) -> std::sync::Arc<OwnerHold<Guard>> {
+        self.owner.nodes().owner_hold(&self.client, &self.path)
+    }
+
+    async fn take(&self) -> Result<Guard, AcquireError> {
+        loop {
+            match self.try_take().await? {
+                Some(guard) => return Ok(guard),
+                None => self.outwait().await?,
+            }
+        }
+    }
+
+    async fn try_take(&self) -> Result<Option<Guard>, AcquireError> {
+        let made = retried(&self.path, || self.attempt()).await?;
+        self.warned.look(&self.client, &self.path).await;
+        match made {
+            Some(owned) => Guard::confirm(owned, None).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes the node; `None` if there is one.
+    async fn attempt(&self) -> Result<Option<OwnedNode>, Attempt> {
+        // It exists before the request is sent, so that whatever may come of it is deleted.
+        let mut attempt = CreateAttempt { lock: self, data: Some(self.record()) };
+        let data = attempt.data.clone().unwrap_or_default();
+
+        match self.client.create(&self.path, data.clone(), CreateMode::Ephemeral).await {
+            Ok(created) => Ok(Some(attempt.taken(created))),
+            Err(error) if error.code() == Some(ErrorCode::NodeExists) => {
+                attempt.data = None;
+                Ok(None)
+            }
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                attempt.data = None;
+                self.make_parent().await.map_err(|error| Attempt::at_entry(&self.path, error))?;
+                Err(Attempt::Prepared)
+            }
+            Err(error) if error.outcome() == Outcome::NotApplied || error.is_session_expired() => {
+                attempt.data = None;
+                Err(Attempt::at_entry(&self.path, error))
+            }
+            Err(_) => attempt.find(&data).await,
+        }
+    }
+
+    async fn make_parent(&self) -> Result<(), Error> {
+        match self.path.parent() {
+            Some(parent) => self.client.ensure(&parent, CreateMode::Container).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the node is gone.
+    async fn outwait(&self) -> Result<(), AcquireError> {
+        tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            result = self.node_gone() => result,
+            error = out_of_reach(&self.client, &self.path) => Err(error),
+        }
+    }
+
+    async fn node_gone(&self) -> Result<(), AcquireError> {
+        loop {
+            // By getData and not by exists: it leaves no watch on a node that is gone already.
+            let mut watcher: Watcher = match self.client.data_watched(&self.path).await {
+                Ok(((_, stat), _))
+                    if stat.ephemeral_owner == SessionId::NONE
+                        && self.waits_for == WaitsFor::Ephemeral =>
+                {
+                    let (path, node) = (self.path.clone(), self.path.clone());
+                    return Err(AcquireError::NotEphemeral { path, node });
+                }
+                Ok((_, watcher)) => watcher,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
+                Err(error) if error.is_session_expired() => continue,
+                Err(error) => {
+                    retry_acquire(&self.path, error).await?;
+                    continue;
+                }
+            };
+
+            // A watch that ended with its session is set again in the next one.
+            if watcher.changed().await.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn record(&self) -> Bytes {
+        let mut about = self.about.clone();
+        about.label.get_or_insert_with(|| self.owner.to_string());
+        let record = HolderRecord {
+            info: about.owner(),
+            owner: self.owner.name(),
+            attempt: self.client.unique_id().to_string(),
+        };
+        serde_json::to_vec(&record).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+}
+
+/// An attempt to make the node, from before the request is sent. Dropping it deletes what may have
+/// come of it.
+struct CreateAttempt<'a> {
+    lock: &'a ExclusiveNode,
+    /// What the node has in it; `None` if there is certainly nothing to delete.
+    data: Option<Bytes>,
+}
+
+impl CreateAttempt<'_> {
+    fn taken(mut self, node: Created) -> OwnedNode {
+        let data = self.data.take().unwrap_or_default();
+        let czxid = node.stat.czxid;
+        let expected = ExpectedNode::CreatedBy(czxid);
+        let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
+        let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
+        OwnedNode { client, path, node, data, name: NameUse::Again(czxid), cleanup }
+    }
+
+    /// The reply to the create is lost, or never came: looks whose the node is.
+    async fn find(self, data: &Bytes) -> Result<Option<OwnedNode>, Attempt> {
+        let (client, path) = (&self.lock.client, &self.lock.path);
+        let again = |error| Attempt::at_entry(path, error);
+        // The new connection may be to a server that lags behind the one that took the create.
+        let synced = client.sync(path);
+        let found = client.data(path);
+        synced.await.map_err(again)?;
+
+        match found.await {
+            // One of another session is about to vanish: it is never adopted.
+            Ok((found, stat)) if found == *data && stat.ephemeral_owner == client.session_id() => {
+                let path = path.clone();
+                Ok(Some(self.taken(Created { path, stat })))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Err(Attempt::Again),
+            Err(error) => Err(again(error)),
+        }
+    }
+}
+
+impl Drop for CreateAttempt<'_> {
+    fn drop(&mut self) {
+        if let Some(data) = self.data.take() {
+            let (node, expected) = (self.lock.path.clone(), ExpectedNode::WithData(data));
+            self.lock.client.clean_up(Cleanup::IfExpected { node, expected });
+        }
+    }
+}
+
+/// One entry into an [`ExclusiveNode`]. What a holder may believe and do is described at
+/// [`Guard`]; it is the same for all entries of one owner.
+#[must_use = "the entry ends when the guard is dropped"]
+pub struct ExclusiveGuard(OwnerEntry<Guard>);
+
+impl ExclusiveGuard {
+    /// Ends this entry. The last one gives the lock back, which costs two round trips.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
+    /// The release fails; the lock was lost.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.leave().await
+    }
+}
+
+offers_guard!(ExclusiveGuard, self => self.0.guard());

@@ -1,0 +1,305 @@
+//! A fair lock for one holder at a time. The other locks are laid out as this file: the type with its
+//! outline, its options, its methods, its guard.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::{Client, ZnodePath};
+
+use crate::acquire::entrance::{Entrance, within};
+use crate::acquire::local::{LocalHold, LocalQueue, SharedHold, Sharing};
+use crate::acquire::lock_delay::LockDelay;
+use crate::acquire::setup::{Setup, setup_options};
+use crate::attempt::unless_closed;
+use crate::contender::order::QueueTail;
+use crate::error::{AcquireError, BuildError, ReleaseError};
+use crate::guard::offers_guard;
+use crate::profile::Kind;
+
+/// A fair lock for one holder at a time, among all programs that use the same path.
+///
+/// Do not use it where a database's own transaction would do, nor within one process: it costs
+/// round trips to a server. Cheap to clone; clones are the same lock and share the queue of this
+/// process. Two locks made for one path exclude each other as two programs would. A guard keeps its
+/// turn in the queue of this process until it is released or dropped, even after the lock is lost,
+/// because the work under it may still be going on. If the client is closed, the tasks that wait for it get
+/// [`AcquireError::ClientClosed`].
+///
+/// # Guarantees
+///
+/// - Contenders get the lock in the order in which they arrive in the queue on the server. The
+///   tasks of one handle wait in a local queue, and only the first of them has a contender on the
+///   server.
+/// - A release wakes one contender.
+/// - No contender leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - Exclusion does not hold for a holder that checks neither deadline nor token; see
+///   `docs/guarantees.md`.
+/// - The lock is not reentrant: a task that acquires what it holds waits for itself. A
+///   [`ReentrantMutex`](crate::ReentrantMutex) is.
+///
+/// # Znodes
+///
+/// A contender is `<path>/_c_<uuid>-lock-N`, ephemeral and sequential, as in Curator's
+/// `InterProcessMutex`; its data is [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
+/// A [profile](MutexBuilder::profile) other than the default one has other names.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip; behind others, 1 more and 1 event.
+/// - A release costs 1 round trip, or none if it is not awaited.
+/// - Both are free when [`linger`](MutexBuilder::linger) keeps the znode, or
+///   [`cohort`](MutexBuilder::cohort) hands it on.
+/// - A release that is not awaited and the next acquire together cost 1 round trip, or 2 if another
+///   contender arrives in between.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use std::time::Duration;
+/// use lockkeeper::Mutex;
+///
+/// let lock = Mutex::new(&client, "/locks/orders")?;
+/// let guard = lock.acquire_timeout(Duration::from_secs(5)).await?;
+/// let done = guard.run(async { /* only while the lock is held */ 42 }).await?;
+/// assert!(lock.try_acquire().await?.is_none(), "it is held");
+/// guard.release().await?;
+/// # assert_eq!(done, 42);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Mutex {
+    entrance: Entrance,
+    local: Arc<LocalQueue>,
+}
+
+lockkeeper_client::shown_by_path!(Mutex);
+
+/// The options of a [`Mutex`], or of a [`ReentrantMutex`](crate::ReentrantMutex), where an owner with all its
+/// entries is one holder.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct MutexBuilder<L = Mutex> {
+    setup: Setup,
+    path: String,
+    sharing: Sharing,
+    delay: Option<LockDelay>,
+    of: PhantomData<fn() -> L>,
+}
+
+setup_options!(MutexBuilder<L>: profile, acl, label, user, why);
+
+impl<L> MutexBuilder<L> {
+    pub(crate) fn new(client: &Client, path: &str) -> Self {
+        let (setup, path, of) = (Setup::new(client), path.to_owned(), PhantomData);
+        Self { setup, path, sharing: Sharing::default(), delay: None, of }
+    }
+
+    /// Keeps the node of a released lock until it has been idle for `period`, or another contender
+    /// enters the queue. Until then this process can acquire the lock again without a round trip.
+    /// Another contender waits for one round trip and one event more. Off by default.
+    pub fn linger(mut self, period: Duration) -> Self {
+        self.sharing.linger = Some(period);
+        self
+    }
+
+    /// Hands one node on to up to `holders` tasks of this process in a row, the last of them within
+    /// `time`. Without it each task enters the queue on the server at its end. Contenders of other
+    /// processes wait longer by at most `time` and the hold of the last one. With 0 or 1 holders nothing is
+    /// handed on. Off by default.
+    pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
+        self.sharing.cohort = Some((holders, time));
+        self
+    }
+
+    /// Makes the next holder wait for `delay` if this one vanishes without a release, as a program
+    /// that dies does. For resources that cannot check fencing tokens. All programs that use the
+    /// lock must set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) those of others. Costs
+    /// one more round trip at each grant, and a node beside the lock, `<path>-__delay__`. Off by default.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(LockDelay::Kept(delay));
+        self
+    }
+
+    /// Waits out the [lock delay](MutexBuilder::lock_delay) of another program's holder that vanished, and
+    /// leaves none. Without this, and without a delay of its own, a lock does not look for one: that would
+    /// cost every grant of every lock a round trip. Costs one more round trip at each grant. Has no effect
+    /// beside [`lock_delay`](MutexBuilder::lock_delay), which obeys others too. Off by default.
+    pub fn obey_lock_delay(mut self) -> Self {
+        self.delay = self.delay.or(Some(LockDelay::Obeyed));
+        self
+    }
+
+    pub(crate) fn mutex(self) -> Result<Mutex, BuildError> {
+        let entrance = self.setup.entrance(&self.path, &[Kind::Exclusive])?;
+        Ok(Mutex::queued(entrance.with_delay(self.delay), self.sharing))
+    }
+}
+
+impl MutexBuilder {
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<Mutex, BuildError> {
+        self.mutex()
+    }
+}
+
+impl Mutex {
+    /// The lock at a path such as `/locks/orders`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> MutexBuilder {
+        MutexBuilder::new(client, path)
+    }
+
+    /// A lock with this queue, also for elections, which are built on one.
+    pub(crate) fn queued(entrance: Entrance, sharing: Sharing) -> Self {
+        Self { entrance, local: LocalQueue::new(sharing) }
+    }
+
+    /// The lock's path.
+    pub fn path(&self) -> &ZnodePath {
+        self.entrance.path()
+    }
+
+    /// How much is left of the [lock delay](MutexBuilder::lock_delay) that an earlier attempt by this
+    /// handle or a clone found; `None` if there was none, or it is over. Makes no request: another program
+    /// may have held the lock since.
+    pub fn lock_delay_left(&self) -> Option<Duration> {
+        self.entrance.delay_left()
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.entrance.client
+    }
+
+    /// Whether there is another clone of this handle, a guard, or a waiting task.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.local) > 1
+    }
+
+    /// Waits in the queue for the lock. Costs one round trip if the lock is free; behind others, one more
+    /// and an event. Options [change that](Mutex#cost). After a standstill of this program or of the servers, a
+    /// proof that the lock is held is waited for: one or two round trips, half a tick apart.
+    ///
+    /// # Errors
+    /// [`AcquireError`], each of whose variants says what it means: the contender is lost (`SessionExpired`,
+    /// `NodeDeleted`), no server could be reached for a session timeout (`Unreachable`), the client is closed
+    /// (`ClientClosed`), the queue cannot be put in order (`Foreign`, `NotEphemeral`, `Exhausted`), answers take
+    /// too long for a lease (`LeaseTooShort`), a request is refused (`Client`, `Refused`), or several attempts
+    /// fail in a row (`GaveUp`).
+    ///
+    /// # Session loss
+    /// Ends the wait in the queue with [`AcquireError::SessionExpired`]. An attempt that has no node yet
+    /// starts again in the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue; the node is deleted in the background.
+    pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
+        let turn = unless_closed(self.client(), self.path(), self.local.turn()).await?;
+        let mut turn = match turn.take_cached() {
+            Ok(hold) => return Ok(MutexGuard(hold)),
+            Err(turn) => turn,
+        };
+        let (guard, queue) = self.entrance.acquire_behind(turn.take_tail(), self.kind()).await?;
+        Ok(MutexGuard(turn.hold(guard, &queue)))
+    }
+
+    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. While no server can be
+    /// reached it waits for one until then, and enters the queue anew if that takes longer than a session
+    /// timeout. With less than 10 ms it tries once, as [`Mutex::try_acquire`], for up to a second: a lock that is
+    /// free is acquired however short the timeout is. Costs what [`Mutex::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`Mutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
+        within(self.client(), self.path(), timeout, || self.acquire(), self.try_acquire()).await
+    }
+
+    /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or
+    /// while a [lock delay](MutexBuilder::lock_delay) has not passed. Waits for servers and for the proof of a
+    /// grant as [`Mutex::acquire`] does, and not for other contenders. Costs what that costs for a free lock. Makes no request while another task holds the lock or waits for it by this handle or a
+    /// clone.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`Mutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
+        let Some(turn) = self.local.try_turn() else {
+            return AcquireError::unless_closed(self.client(), self.path());
+        };
+        let mut turn = match turn.take_cached() {
+            Ok(hold) => return Ok(Some(MutexGuard(hold))),
+            Err(turn) => turn,
+        };
+
+        // The remembered queue may be stale: a contender that has left since would count as waiting.
+        let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
+        let taken = self.entrance.try_acquire_behind(tail, self.kind()).await?;
+        Ok(taken.map(|(guard, queue)| MutexGuard(turn.hold(guard, &queue))))
+    }
+
+    /// All contenders of such a queue are of one kind.
+    fn kind(&self) -> Kind {
+        self.entrance.terms.kinds.first().copied().unwrap_or(Kind::Exclusive)
+    }
+}
+
+/// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`](crate::Guard).
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct MutexGuard(LocalHold);
+
+impl MutexGuard {
+    /// Leaves the guard to those who share it, and returns what gives the lock back.
+    pub(crate) fn share(&mut self) -> Option<SharedHold> {
+        self.0.share()
+    }
+
+    /// Releases the lock, and waits until a server has confirmed it; see [`Guard::release`](crate::Guard::release). Costs one
+    /// round trip, or none where `linger` or `cohort` keeps the node.
+    ///
+    /// # Errors
+    /// As [`Guard::release`](crate::Guard::release).
+    ///
+    /// # Session loss
+    /// As [`Guard::release`](crate::Guard::release).
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        match self.0.give_back() {
+            Some(releasing) => releasing.confirmed().await,
+            None => Ok(()),
+        }
+    }
+}
+
+offers_guard!(MutexGuard, self => self.0.guard());

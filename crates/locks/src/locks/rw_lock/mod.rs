@@ -1,0 +1,286 @@
+//! A fair lock that readers share and writers have alone. The guards are in files of their own, and
+//! `upgrade.rs` is how a reader becomes a writer.
+
+mod read_guard;
+mod upgrade;
+mod write_guard;
+
+use std::time::Duration;
+
+use lockkeeper_client::{Client, ZnodePath};
+
+use crate::acquire::entrance::{Entrance, within};
+use crate::acquire::setup::{Setup, setup_options};
+use crate::error::{AcquireError, BuildError};
+use crate::guard::Guard;
+use crate::profile::Kind;
+
+pub use crate::locks::rw_lock::read_guard::RwLockReadGuard;
+pub use crate::locks::rw_lock::upgrade::{RwLockUpgradeableGuard, UpgradeError};
+pub use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
+
+const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
+
+/// A lock that readers share and writers have alone, among all programs that use the same path.
+///
+/// Use a [`Mutex`](crate::Mutex) where most of the work is writing: it costs less. Cheap to clone;
+/// clones are the same lock.
+///
+/// # Guarantees
+///
+/// - The order of arrival is strict: a reader waits for every writer ahead of it, and a writer
+///   waits for everyone ahead of it.
+/// - A release wakes one contender, except that all readers behind a writer wake when it leaves.
+/// - A writer becomes a reader, and an upgradeable reader becomes a writer, without anyone in
+///   between.
+/// - No contender leaves a znode behind.
+///
+/// # Not guaranteed
+///
+/// - Readers do not go before writers that wait.
+/// - The lock is not reentrant.
+/// - Not every reader can become a writer: two that tried would wait for each other. At most one
+///   reader at a time is upgradeable.
+///
+/// # Znodes
+///
+/// - A writer is `<path>/_c_<uuid>-__WRIT__N`, and a reader is `<path>/_c_<uuid>-__READ__N`,
+///   ephemeral and sequential, as in Curator's `InterProcessReadWriteLock`.
+/// - An upgradeable reader is `<path>/_c_<uuid>-upgr-__READ__N`.
+/// - After a downgrade or an upgrade, the znode has the other name and the same number.
+///
+/// A [profile](RwLockBuilder::profile) other than the default one has other names.
+///
+/// # Cost
+///
+/// - An acquire costs 1 round trip; behind others, 1 more and 1 event. A writer behind a writer
+///   costs 1 round trip more.
+/// - A downgrade costs 1 round trip.
+/// - An upgrade costs 2 round trips, and a wait for the other readers.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::RwLock;
+///
+/// let prices = RwLock::new(&client, "/locks/prices")?;
+/// let (one, two) = (prices.read().await?, prices.read().await?);
+/// assert!(prices.try_write().await?.is_none(), "there are readers");
+/// one.release().await?;
+/// two.release().await?;
+///
+/// let writing = prices.write().await?;
+/// let reading = writing.downgrade().await?; // nobody has written in between
+/// reading.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RwLock {
+    entrance: Entrance,
+}
+
+lockkeeper_client::shown_by_path!(RwLock);
+
+/// The options of an [`RwLock`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct RwLockBuilder {
+    setup: Setup,
+    path: String,
+}
+
+setup_options!(RwLockBuilder: profile, acl, label, user, why);
+
+impl RwLockBuilder {
+    /// Makes the lock. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn build(self) -> Result<RwLock, BuildError> {
+        Ok(RwLock { entrance: self.setup.entrance(&self.path, KINDS)? })
+    }
+}
+
+impl RwLock {
+    /// The lock at a path such as `/locks/prices`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a lock.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of a lock.
+    pub fn builder(client: &Client, path: &str) -> RwLockBuilder {
+        RwLockBuilder { setup: Setup::new(client), path: path.to_owned() }
+    }
+
+    /// The lock's path.
+    pub fn path(&self) -> &ZnodePath {
+        self.entrance.path()
+    }
+
+    /// Waits in the queue to read, until no writer is ahead. Costs one round trip; behind a writer one
+    /// more, and an event.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), and [`AcquireError::Lost`] if the lock is lost while its
+    /// token is made.
+    ///
+    /// # Session loss
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue; the node is deleted in the background.
+    pub async fn read(&self) -> Result<RwLockReadGuard, AcquireError> {
+        self.entrance.acquire(Kind::Read).await.map(RwLockReadGuard::new)
+    }
+
+    /// Waits in the queue to write, until no contender is ahead. Costs one round trip; for each
+    /// contender that it has to wait for, one or two more and an event.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn write(&self) -> Result<RwLockWriteGuard, AcquireError> {
+        self.entrance.acquire(Kind::Write).await.map(|guard| self.writing(guard))
+    }
+
+    /// Waits in the queue to read, with the right to become a writer later, until neither a writer
+    /// nor another upgradeable reader is ahead. Costs what [`RwLock::read`] does.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn upgradeable_read(&self) -> Result<RwLockUpgradeableGuard, AcquireError> {
+        self.entrance.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
+    }
+
+    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
+    /// [`RwLock::read`] does.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard, AcquireError> {
+        let try_once = self.try_read();
+        within(&self.entrance.client, self.path(), timeout, || self.read(), try_once).await
+    }
+
+    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
+    /// [`RwLock::write`] does.
+    ///
+    /// # Errors
+    /// As [`RwLock::read_timeout`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
+        let try_once = self.try_write();
+        within(&self.entrance.client, self.path(), timeout, || self.write(), try_once).await
+    }
+
+    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. With less than
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
+    /// [`RwLock::upgradeable_read`] does.
+    ///
+    /// # Errors
+    /// As [`RwLock::read_timeout`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn upgradeable_read_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<RwLockUpgradeableGuard, AcquireError> {
+        let (client, try_once) = (&self.entrance.client, self.try_upgradeable_read());
+        within(client, self.path(), timeout, || self.upgradeable_read(), try_once).await
+    }
+
+    /// Reads only if no writer holds the lock or waits for it; `None` if one does. Costs one round
+    /// trip.
+    ///
+    /// # Errors
+    /// As [`RwLock::read`], except those of waiting.
+    ///
+    /// # Session loss
+    /// As [`RwLock::read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>, AcquireError> {
+        let guard = self.entrance.try_acquire(Kind::Read).await?;
+        Ok(guard.map(RwLockReadGuard::new))
+    }
+
+    /// Writes only if no contender holds the lock or waits for it; `None` if one does. Costs one round
+    /// trip.
+    ///
+    /// # Errors
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>, AcquireError> {
+        let guard = self.entrance.try_acquire(Kind::Write).await?;
+        Ok(guard.map(|guard| self.writing(guard)))
+    }
+
+    /// [`RwLock::upgradeable_read`] only if that needs no waiting; `None` if it does. Costs one
+    /// round trip.
+    ///
+    /// # Errors
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Session loss
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Cancel safety
+    /// As [`RwLock::read`].
+    pub async fn try_upgradeable_read(
+        &self,
+    ) -> Result<Option<RwLockUpgradeableGuard>, AcquireError> {
+        let guard = self.entrance.try_acquire(Kind::Upgradeable).await?;
+        Ok(guard.map(|guard| self.upgradeable(guard)))
+    }
+
+    fn writing(&self, guard: Guard) -> RwLockWriteGuard {
+        RwLockWriteGuard::new(guard, self.entrance.clone())
+    }
+
+    fn upgradeable(&self, guard: Guard) -> RwLockUpgradeableGuard {
+        RwLockUpgradeableGuard::new(guard, self.entrance.clone())
+    }
+}

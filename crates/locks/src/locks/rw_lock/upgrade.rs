@@ -1,0 +1,305 @@
+//! The guard of an upgradeable reader, which can become a writer without another one in between.
+//!
+//! At most one reader at a time has this right, so that no two can wait for each other. Why the
+//! steps are what they are: `docs/decisions/0003-upgrades.md`.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{ErrorCode, Failure, Outcome, Stat, Transaction, TransactionError};
+
+use crate::acquire::entrance::{Entrance, once_within};
+use crate::attempt::retry_acquire;
+use crate::contender::node::{Contender, Front};
+use crate::contender::order::Place;
+use crate::contender::order::upgrade::Upgrade;
+use crate::contender::waiting::OwnWatch;
+use crate::contender::watches::Watches;
+use crate::error::{AcquireError, LossReason, ReleaseError};
+use crate::guard::state::State;
+use crate::guard::{Guard, offers_guard};
+use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
+use crate::profile::Kind;
+
+/// An [`RwLock`](crate::RwLock) that is held for reading, with the right to write later. What a
+/// holder may believe and do is described at [`Guard`].
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct RwLockUpgradeableGuard {
+    guard: Guard,
+    entrance: Entrance,
+}
+
+impl RwLockUpgradeableGuard {
+    pub(crate) fn new(guard: Guard, entrance: Entrance) -> Self {
+        Self { guard, entrance }
+    }
+
+    /// Becomes a writer in the reader's place when the other readers have left. No other writer gets
+    /// in between, and no new readers get in. It overtakes the contenders that wait. The token is a new
+    /// one. Costs two round trips, and two more and an event for each reader that it waits for.
+    ///
+    /// # Errors
+    /// If the lock is lost, no server can be reached for a whole session timeout, or the exchange of the znodes is
+    /// refused. [`UpgradeError::into_reader`] has the reader if it still reads.
+    ///
+    /// # Session loss
+    /// Is the loss of the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the lock.
+    pub async fn upgrade(self) -> Result<RwLockWriteGuard, UpgradeError> {
+        let mut upgrading = Upgrading::new(self);
+        let upgraded = upgrading.run().await;
+        upgrading.ended(upgraded)
+    }
+
+    /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything: less
+    /// than two round trips is never enough. Costs what [`RwLockUpgradeableGuard::upgrade`] does.
+    ///
+    /// # Errors
+    /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
+    /// a timeout, unless the exchange was on its way at that moment.
+    ///
+    /// # Session loss
+    /// Is the loss of the lock.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+    /// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+    /// use std::time::Duration;
+    ///
+    /// use lockkeeper::RwLock;
+    ///
+    /// let prices = RwLock::new(&client, "/locks/prices")?;
+    /// let other = prices.read().await?;
+    /// let reader = prices.upgradeable_read().await?;
+    /// let failed = reader.upgrade_timeout(Duration::from_millis(20)).await.expect_err("one reads");
+    /// let reader = failed.into_reader().expect("it still reads");
+    ///
+    /// other.release().await?;
+    /// reader.upgrade().await?.release().await?;
+    /// # client.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn upgrade_timeout(
+        self,
+        timeout: Duration,
+    ) -> Result<RwLockWriteGuard, UpgradeError> {
+        let (client, path) = (self.entrance.client.clone(), self.path().clone());
+        let mut upgrading = Upgrading::new(self);
+        let upgraded = once_within(&client, &path, timeout, upgrading.run()).await;
+        upgrading.ended(upgraded)
+    }
+
+    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Session loss
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
+
+/// A reader did not become a writer. Dropping it releases the reader, if that still reads.
+#[derive(Debug)]
+pub struct UpgradeError {
+    error: AcquireError,
+    reader: Option<Box<RwLockUpgradeableGuard>>,
+}
+
+impl Failure for UpgradeError {
+    /// Whether another upgrade may succeed, if the reader still reads; or else another acquire.
+    fn is_retryable(&self) -> bool {
+        self.error().is_retryable()
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.error().outcome()
+    }
+}
+
+impl UpgradeError {
+    /// Why not.
+    pub fn error(&self) -> &AcquireError {
+        &self.error
+    }
+
+    /// The reader, if it holds the lock as before: with the same node and token, and with the right to become a
+    /// writer. `None` if the lock is lost, or was given up because the exchange may have happened.
+    pub fn into_reader(self) -> Option<RwLockUpgradeableGuard> {
+        self.reader.map(|reader| *reader)
+    }
+}
+
+impl fmt::Display for UpgradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for UpgradeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Gives the lock up.
+impl From<UpgradeError> for AcquireError {
+    fn from(failed: UpgradeError) -> Self {
+        failed.error
+    }
+}
+
+/// A reader on its way to become a writer.
+struct Upgrading {
+    entrance: Entrance,
+    /// `None` from the moment when the exchange is sent: only its answer tells whether the reader's node is there.
+    reader: Option<Guard>,
+    /// Whether jeopardy was allowed.
+    rides_out: bool,
+}
+
+impl Upgrading {
+    fn new(reader: RwLockUpgradeableGuard) -> Self {
+        let RwLockUpgradeableGuard { guard, entrance } = reader;
+        Self { entrance, reader: Some(guard), rides_out: false }
+    }
+
+    fn reader(&self) -> &Guard {
+        self.reader.as_ref().expect("it is there until the exchange")
+    }
+
+    fn lost(&self, reason: LossReason) -> AcquireError {
+        AcquireError::Lost { path: self.entrance.path().clone(), reason }
+    }
+
+    /// Puts a writer in the place of the reader as soon as it is the only holder.
+    async fn run(&mut self) -> Result<Guard, AcquireError> {
+        let settled = self.reader().settle().await;
+        self.rides_out = settled.map_err(|reason| self.lost(reason))?;
+
+        let (client, path) = (self.entrance.client.clone(), self.entrance.path().clone());
+        // For the exchange below: its write of the lock's own node names the version that was read.
+        let asked = client.data(&path);
+        // At the end of the queue it keeps new readers out.
+        let (mut barrier, mut queue) = self.entrance.enter(Kind::Write).await?;
+
+        let mut parent = asked.await;
+        let mut watches = Watches::default();
+        loop {
+            let own = |place: &&Place| Some(&*place.name) == barrier.name();
+            let Some(end) = queue.places().iter().find(own) else { return Err(barrier.deleted()) };
+
+            match queue.upgrade(self.reader().node().name()) {
+                Upgrade::WaitOn(other) => {
+                    let waiting = barrier.outwait(vec![other], OwnWatch::AtOnce, &mut watches);
+                    self.reader().run(waiting).await.map_err(|reason| self.lost(reason))??;
+                }
+                Upgrade::Clear(first) => {
+                    match parent {
+                        Ok(parent) => {
+                            if let Some(writer) = self.trade([&first, &end.name], parent).await? {
+                                barrier.disarm();
+                                return Guard::grant(writer, Front { own: None }).await;
+                            }
+                        }
+                        Err(error) => retry_acquire(&path, error).await?,
+                    }
+                    parent = client.data(&path).await;
+                }
+                Upgrade::Gone => return Err(self.gone()),
+            }
+            queue = barrier.list().await?;
+        }
+    }
+
+    /// The listing shows no node of the reader.
+    fn gone(&mut self) -> AcquireError {
+        let node = self.reader().node().clone();
+        match self.reader().found_missing() {
+            LossReason::NodeDeleted => AcquireError::NodeDeleted { node },
+            reason => self.lost(reason),
+        }
+    }
+
+    /// Makes the exchange; `None` if it may succeed when the queue has been listed again.
+    async fn trade(
+        &mut self,
+        between: [&String; 2],
+        parent: (Bytes, Stat),
+    ) -> Result<Option<Contender>, AcquireError> {
+        let reader = self.reader.take().expect("it is there until the exchange");
+        match trade(&self.entrance, &reader, between, parent).await {
+            Ok(writer) => {
+                reader.dissolve();
+                Ok(Some(writer))
+            }
+            Err(error) => {
+                let is_answered = matches!(error, TransactionError::Failed { .. });
+                let may_succeed_later = may_succeed_later(&error);
+                let why = self.entrance.not_replaced(&reader, error);
+                self.reader = is_answered.then_some(reader);
+                if may_succeed_later { Ok(None) } else { Err(why) }
+            }
+        }
+    }
+
+    /// Makes a writer, or gives the reader back if it still holds the lock.
+    fn ended(
+        self,
+        upgraded: Result<Guard, AcquireError>,
+    ) -> Result<RwLockWriteGuard, UpgradeError> {
+        let Self { entrance, reader, rides_out } = self;
+        match upgraded {
+            Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance)),
+            Err(error) => {
+                let held = reader.filter(|reader| !matches!(reader.state(), State::Lost(_)));
+                let held = held.map(|reader| reader.allowed(rides_out));
+                let reader = held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, entrance }));
+                Err(UpgradeError { error, reader })
+            }
+        }
+    }
+}
+
+/// Whether an exchange that failed may succeed when the queue has been listed again.
+fn may_succeed_later(error: &TransactionError) -> bool {
+    // The first writer has left, and readers behind it hold now; or the lock's own node was written to.
+    let later = |code: &ErrorCode| matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion);
+    matches!(error, TransactionError::Failed { code, .. } if later(code))
+}
+
+/// Replaces the reader and the barrier by the writer, provided that the first writer in the queue is
+/// still there and keeps all others waiting. The write to the lock's own node tells contenders that
+/// came earlier that a later transaction has made a token.
+async fn trade(
+    entrance: &Entrance,
+    reader: &Guard,
+    [first, barrier]: [&String; 2],
+    (data, stat): (Bytes, Stat),
+) -> Result<Contender, TransactionError> {
+    let path = entrance.path();
+    let sibling = |name: &String| path.child(name).unwrap_or_else(|_| path.clone());
+    let more = |steps: Transaction| {
+        let steps = steps.check(&sibling(first), None).delete(&sibling(barrier), None);
+        steps.set_data(path, data.clone(), Some(stat.version))
+    };
+    entrance.replace(reader, Kind::Write, more).await
+}

@@ -1,0 +1,428 @@
+//! [`Registration`]: an instance that can be found while its program is there.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockkeeper_client::{Client, Error, Failure, Outcome, PathError, ZnodePath};
+use tokio::sync::watch;
+
+use crate::discovery::instance::{Instance, ServiceType};
+use crate::watch::{PendingUpdate, Presence, PresenceError, PresenceState};
+
+/// Why an instance is not registered, or not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The base, the service and the id make no path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
+    #[error("{0} cannot be the base of services; name a path of its own for it, like /services")]
+    Reserved(ZnodePath),
+    /// Its node is not to live with its program's session.
+    #[error(
+        "{id} has the service type {service_type:?}, and only Dynamic ones can be registered; create \
+         the node of another one with `Instance::to_json`"
+    )]
+    NotDynamic {
+        /// The instance's id.
+        id: String,
+        /// What it was to be.
+        service_type: ServiceType,
+    },
+    /// An update changes the service or the id, which name the node.
+    #[error(
+        "the update changes the service or the id of {node}; register another instance instead"
+    )]
+    Renamed {
+        /// The instance's node.
+        node: ZnodePath,
+    },
+    /// No server has confirmed an update in time.
+    #[error(
+        "no server has confirmed within {timeout:?} that {node} is changed; it is changed when one is \
+         there again"
+    )]
+    Timeout {
+        /// The instance's node.
+        node: ZnodePath,
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// The node is not there.
+    #[error(transparent)]
+    Presence(#[from] PresenceError),
+}
+
+impl Failure for RegisterError {
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Presence(error) => error.is_retryable(),
+            Self::Path(_) | Self::Reserved(_) | Self::NotDynamic { .. } | Self::Renamed { .. } => {
+                false
+            }
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Timeout { .. } => Outcome::Unknown,
+            Self::Presence(error) => error.outcome(),
+            Self::Path(_) | Self::Reserved(_) | Self::NotDynamic { .. } | Self::Renamed { .. } => {
+                Outcome::NotApplied
+            }
+        }
+    }
+}
+
+/// An instance that can be found while this is, over reconnects and sessions. Dropping it takes it out in
+/// the background.
+///
+/// # Guarantees
+///
+/// - Those of [`Presence`]: the instance's node belongs to the present session, or
+///   [`Registration::state`] says why not, and it comes back with the next session.
+/// - What the instance says of itself is changed in place. The node is never deleted and made
+///   again, so nobody who looks sees the instance away, neither at an update nor when a connection
+///   was lost.
+/// - An earlier life of the program, known by its id, is replaced in one transaction.
+///
+/// # Not guaranteed
+///
+/// - Clients may still call the instance after [`Registration::drain`] or
+///   [`Registration::unregister`]: they hear of it a moment later, or when they have a connection
+///   again.
+/// - Two registrations of one id are not both there: the one that started last has the node, and
+///   the other one waits for it. [`Registration::taken`] tells it.
+///
+/// # Znodes
+///
+/// `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. What is missing
+/// above it is made as container nodes.
+///
+/// # Cost
+///
+/// - A registration costs 1 round trip with 1 write and 1 read, and so does each new session.
+/// - An update costs 1 round trip with 1 write, and 1 event and 1 read after it.
+/// - Unregistering costs 2 round trips and 1 write.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Instance, Registration};
+///
+/// let instance = Instance::new("web", "7").address("10.0.0.7").port(8080).zone("b");
+/// let registration = Registration::start(&client, "/services", instance).await?;
+/// registration.update(|instance| instance.weight = 2).await?;
+///
+/// // Before it ends: no new calls, and time for those under way.
+/// registration.drain().await?;
+/// registration.unregister().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "ServiceDiscovery")]
+#[doc(alias = "registerService")]
+#[must_use = "the instance is taken out when this is dropped"]
+#[derive(Debug)]
+pub struct Registration {
+    presence: Presence,
+    path: ZnodePath,
+    /// Updates are begun under its lock, so that the last one is the one in the node.
+    announced: Mutex<Announced>,
+    /// Held by the update that is waited for.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// What an instance says of itself.
+#[derive(Debug)]
+struct Announced {
+    confirmed: Instance,
+    /// What was asked for, and nobody has heard what came of it.
+    asked: Option<Instance>,
+}
+
+/// A change that was begun.
+struct PendingChange {
+    instance: Instance,
+    posted: PendingUpdate,
+}
+
+impl Registration {
+    /// Registers an instance below `base`. Returns when its node is there, or is found to be somebody
+    /// else's, for which it waits then: see [`Registration::state`]. Costs what
+    /// [`PresenceBuilder::start`](crate::PresenceBuilder::start) does.
+    ///
+    /// # Errors
+    /// If the node is refused for good, or no server can be reached for a session timeout; or if it is
+    /// no instance that can be registered, or the base is `/` or the servers' own `/zookeeper`.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It is registered in the next session.
+    pub async fn start(
+        client: &Client,
+        base: &str,
+        instance: Instance,
+    ) -> Result<Self, RegisterError> {
+        let base = ZnodePath::new(base)?;
+        if !client.is_own_base(&base) {
+            return Err(RegisterError::Reserved(base));
+        }
+        let path = base.child(&instance.service)?.child(&instance.id)?;
+        let instance = registered(instance)?;
+        let id = instance.id.clone();
+        let presence = Presence::builder(client, path.as_str())
+            .data(instance.to_json())
+            .replaces(move |data| Instance::from_json(data).is_ok_and(|earlier| earlier.id == id));
+        let presence = presence.start().await?;
+        let announced = Mutex::new(Announced { confirmed: instance, asked: None });
+        Ok(Self { presence, path, announced, turn: tokio::sync::Mutex::default() })
+    }
+
+    /// How its node stands.
+    pub fn state(&self) -> PresenceState {
+        self.presence.state()
+    }
+
+    /// How its node stands, now and with every change. See [`Presence::changes`].
+    pub fn changes(&self) -> watch::Receiver<PresenceState> {
+        self.presence.changes()
+    }
+
+    /// Waits until another program has the node, and says whose session: see [`Presence::taken`]. Two
+    /// programs that run with one id are found so; the one that started last is in the directories. Makes
+    /// no request.
+    ///
+    /// # Session loss
+    /// As [`Presence::taken`].
+    ///
+    /// # Cancel safety
+    /// As [`Presence::taken`].
+    pub async fn taken(&self) -> PresenceError {
+        self.presence.taken().await
+    }
+
+    /// What it says of itself. Waits for an update that is under way. Costs nothing, but after a cancelled
+    /// update as much as that.
+    ///
+    /// # Session loss
+    /// Has no effect: what was asked for counts in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn instance(&self) -> Instance {
+        let _turn = self.turn().await;
+        self.announced().confirmed.clone()
+    }
+
+    /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
+    /// or at once while the node is known not to be there, which is then made with it. Without a server it
+    /// waits for one, however long that takes: see [`Registration::update_timeout`]. Costs one round trip,
+    /// after those of earlier updates.
+    ///
+    /// # Errors
+    /// If it is refused for good, and stays as it was; if it changes the service or the id; or if the
+    /// registration has ended.
+    ///
+    /// # Cancel safety
+    /// It is not changed, or changed in the background. The next update, or look at the instance, finds
+    /// out which, with a write more.
+    ///
+    /// # Session loss
+    /// The instance is registered with the change in the next session.
+    pub async fn update(&self, change: impl FnOnce(&mut Instance)) -> Result<(), RegisterError> {
+        self.update_until(change, pending()).await.unwrap_or(Ok(()))
+    }
+
+    /// [`Registration::update`], but not waited for longer than `timeout`. Costs what
+    /// [`Registration::update`] does.
+    ///
+    /// # Errors
+    /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is
+    /// not taken back: as after a cancelled update, it is made as soon as a server is there, in the
+    /// background. One behind earlier updates that are not confirmed either is made on top of them, and
+    /// may be refused for what one of them has asked for.
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn update_timeout(
+        &self,
+        change: impl FnOnce(&mut Instance),
+        timeout: Duration,
+    ) -> Result<(), RegisterError> {
+        let updated = self.update_until(change, tokio::time::sleep(timeout)).await;
+        updated.unwrap_or_else(|| Err(RegisterError::Timeout { node: self.path.clone(), timeout }))
+    }
+
+    /// `None` if it is late, and goes on by itself.
+    async fn update_until(
+        &self,
+        change: impl FnOnce(&mut Instance),
+        late: impl Future<Output = ()>,
+    ) -> Option<Result<(), RegisterError>> {
+        let mut late = pin!(late);
+        let turn = tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            turn = self.turn() => Some(turn),
+            () = &mut late => None,
+        };
+
+        let posted = match self.ask(change) {
+            Ok(posted) => posted,
+            Err(error) => return Some(Err(error)),
+        };
+        // Else those that it is built upon are waited for.
+        turn.as_ref()?;
+        tokio::select! {
+            biased;
+            settled = self.settle(posted) => Some(settled.map_err(RegisterError::from)),
+            () = late => None,
+        }
+    }
+
+    /// Waits until it is known what came of all that was asked for.
+    async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        let turn = self.turn.lock().await;
+        loop {
+            // Perhaps once more: what is refused is refused again.
+            let posted = {
+                let announced = self.announced();
+                let Some(asked) = &announced.asked else { return turn };
+                let posted = self.presence.begin_update(asked.to_json().into());
+                PendingChange { instance: asked.clone(), posted }
+            };
+            // Its error was that of the update.
+            let _ = self.settle(posted).await;
+        }
+    }
+
+    /// Begins a change of what it says of itself, on top of all that was asked for.
+    fn ask(&self, change: impl FnOnce(&mut Instance)) -> Result<PendingChange, RegisterError> {
+        let mut announced = self.announced();
+        let earlier = announced.asked.as_ref().unwrap_or(&announced.confirmed);
+        let mut changed = earlier.clone();
+        change(&mut changed);
+        if (&changed.service, &changed.id) != (&earlier.service, &earlier.id) {
+            return Err(RegisterError::Renamed { node: self.path.clone() });
+        }
+
+        let instance = registered(changed)?;
+        announced.asked = Some(instance.clone());
+        let posted = self.presence.begin_update(instance.to_json().into());
+        Ok(PendingChange { instance, posted })
+    }
+
+    async fn settle(
+        &self,
+        PendingChange { instance, posted }: PendingChange,
+    ) -> Result<(), PresenceError> {
+        let settled = self.presence.finish_update(posted).await;
+        let mut announced = self.announced();
+        // More may have been asked for since.
+        if announced.asked.as_ref() == Some(&instance) {
+            announced.asked = None;
+        }
+        if settled.is_ok() {
+            announced.confirmed = instance;
+        }
+        settled
+    }
+
+    fn announced(&self) -> MutexGuard<'_, Announced> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for no new calls: our directories and Curator's providers pass over it. Calls that are under
+    /// way may go on. Costs an update.
+    ///
+    /// # Errors
+    /// As [`Registration::update`].
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn drain(&self) -> Result<(), RegisterError> {
+        self.update(|instance| instance.is_enabled = false).await
+    }
+
+    /// [`Registration::drain`], but not waited for longer than `timeout`: for a program that is to end, with
+    /// servers or without. Costs an update.
+    ///
+    /// # Errors
+    /// As [`Registration::update_timeout`].
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn drain_timeout(&self, timeout: Duration) -> Result<(), RegisterError> {
+        self.update_timeout(|instance| instance.is_enabled = false, timeout).await
+    }
+
+    /// Asks for calls again. Costs an update.
+    ///
+    /// # Errors
+    /// As [`Registration::update`].
+    ///
+    /// # Cancel safety
+    /// As [`Registration::update`].
+    ///
+    /// # Session loss
+    /// As [`Registration::update`].
+    pub async fn undrain(&self) -> Result<(), RegisterError> {
+        self.update(|instance| instance.is_enabled = true).await
+    }
+
+    /// Takes the instance out at once, and waits until that is certain. Costs two round trips.
+    ///
+    /// # Errors
+    /// As [`Presence::end`].
+    ///
+    /// # Session loss
+    /// As [`Presence::end`].
+    ///
+    /// # Cancel safety
+    /// It is taken out in the background.
+    pub async fn unregister(self) -> Result<(), Error> {
+        self.presence.end().await
+    }
+}
+
+/// An instance as it is registered.
+fn registered(mut instance: Instance) -> Result<Instance, RegisterError> {
+    if instance.service_type != ServiceType::Dynamic {
+        let Instance { id, service_type, .. } = instance;
+        return Err(RegisterError::NotDynamic { id, service_type });
+    }
+    if instance.registration_time_utc == 0 {
+        instance.registration_time_utc = wall_clock();
+    }
+    Ok(instance)
+}
+
+/// Milliseconds since 1970, for people to read.
+#[expect(clippy::disallowed_types, reason = "Curator's field, by which nothing is decided")]
+fn wall_clock() -> i64 {
+    use std::time::SystemTime;
+
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,245 @@
+//! What the answers to a transaction with an outcome marker mean.
+
+use bytes::Bytes;
+use lockkeeper_client::{Error, ErrorCode, OpResult, Outcome, Stat, TransactionError, Zxid};
+
+use lockkeeper_client::retry::{TooLong, is_transient};
+
+/// The data of a marker whose step was sent alone. It is empty otherwise.
+const GIVEN_UP: &[u8] = b"given up";
+
+/// What the transaction has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// What each step was answered; `None` if the marker alone tells that it was applied.
+    pub(crate) results: Option<Vec<OpResult>>,
+    /// Its number.
+    pub(crate) zxid: Zxid,
+}
+
+/// Why a transaction was not applied, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// None of it was.
+    NotApplied(TransactionError),
+    /// None of it was, and it was given up: the connection was lost each time that it was sent.
+    TooLong(TooLong),
+    /// The session ended before that was known, or no server could be reached for as long as it lasts.
+    Unknown(TransactionError),
+}
+
+impl WriteError {
+    /// Whether the first of the steps was refused with one of these.
+    pub(crate) fn refuses_first(&self, codes: &[ErrorCode]) -> bool {
+        matches!(
+            self,
+            Self::NotApplied(TransactionError::Failed { index: 0, code, .. })
+                if codes.contains(code)
+        )
+    }
+}
+
+/// What comes after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is over.
+    Done(Result<Applied, WriteError>),
+    /// The same transaction is sent again, in the same session.
+    Again(Error),
+    /// It was not applied, and the marker is of no use any more: with another one, in the session that
+    /// there is then.
+    OtherMarker,
+}
+
+/// One transaction, over all the times that it is sent in one session.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    /// The version of the marker.
+    marker: i32,
+    /// Whether one that was sent before may have been applied.
+    doubted: bool,
+    /// Why it is sent no more.
+    given_up: Option<TooLong>,
+}
+
+impl Attempt {
+    pub(super) fn new(marker: i32) -> Self {
+        Self { marker, doubted: false, given_up: None }
+    }
+
+    /// Lets only the step on the marker be sent from now on. It tells whether the transaction was applied
+    /// before, and keeps one that is still on its way from being applied later. What it writes tells it
+    /// from the transaction, if its own answer is lost too.
+    pub(super) fn give_up(&mut self, why: TooLong) {
+        self.given_up.get_or_insert(why);
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up.is_some()
+    }
+
+    /// The data that the step on the marker writes.
+    pub(super) fn mark(&self) -> Bytes {
+        Bytes::from_static(if self.is_given_up() { GIVEN_UP } else { b"" })
+    }
+
+    /// Whether the marker is to be looked at, too, behind the next one that is sent.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// The version of the marker when this transaction has been applied, or the step on the marker alone.
+    pub(super) fn raised(&self) -> i32 {
+        self.marker.wrapping_add(1)
+    }
+
+    /// Judges the answer to the transaction, and the look at the marker if there was one.
+    pub(super) fn answered(
+        &mut self,
+        answer: Result<(Vec<OpResult>, Zxid), TransactionError>,
+        look: Option<Result<Option<Stat>, Error>>,
+    ) -> Next {
+        match answer {
+            Ok(_) if let Some(why) = self.given_up => Next::Done(Err(WriteError::TooLong(why))),
+            Ok((mut results, zxid)) => {
+                results.remove(0);
+                Next::Done(Ok(Applied { results: Some(results), zxid }))
+            }
+            Err(TransactionError::Request(error)) => self.unanswered(error),
+            Err(error @ TransactionError::Failed { index: 0, code, .. }) => match code {
+                ErrorCode::BadVersion => self.marked(error, look),
+                // After a doubt, only the marker could have told.
+                ErrorCode::NoNode if !self.doubted => Next::OtherMarker,
+                _ => self.refused(error),
+            },
+            // The marker was as expected, so nothing that was sent before was applied.
+            Err(TransactionError::Failed { index, op, path, code }) => {
+                let failed = TransactionError::Failed { index: index - 1, op, path, code };
+                Next::Done(Err(WriteError::NotApplied(failed)))
+            }
+            Err(error) => self.refused(error),
+        }
+    }
+
+    /// The marker shows that the transaction was applied, if one was sent before, or the step on the
+    /// marker alone.
+    fn marked(
+        &mut self,
+        error: TransactionError,
+        look: Option<Result<Option<Stat>, Error>>,
+    ) -> Next {
+        if !self.doubted {
+            // Somebody else has changed it.
+            return Next::OtherMarker;
+        }
+
+        match look {
+            Some(Ok(Some(stat))) if stat.version == self.raised() => {
+                Next::Done(match self.given_up {
+                    Some(why) if stat.data_length > 0 => Err(WriteError::TooLong(why)),
+                    _ => Ok(Applied { results: None, zxid: stat.mzxid }),
+                })
+            }
+            Some(Err(error)) => self.unanswered(error),
+            // It is gone with its session, or somebody else has changed it.
+            _ => self.refused(error),
+        }
+    }
+
+    fn unanswered(&mut self, error: Error) -> Next {
+        self.doubted |= error.outcome() == Outcome::Unknown;
+        if is_transient(&error) {
+            return Next::Again(error);
+        }
+        if error.is_session_expired() && !self.doubted {
+            return Next::OtherMarker;
+        }
+        self.refused(error.into())
+    }
+
+    /// It is over without an answer that tells.
+    fn refused(&self, error: TransactionError) -> Next {
+        Next::Done(Err(match self.doubted {
+            true => WriteError::Unknown(error),
+            false => WriteError::NotApplied(error),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::{OpCode, SessionId};
+
+    use super::*;
+
+    fn failed(index: usize, code: ErrorCode) -> Result<(Vec<OpResult>, Zxid), TransactionError> {
+        let (op, path) = (OpCode::SetData, "/x".to_owned());
+        Err(TransactionError::Failed { index, op, path, code })
+    }
+
+    fn marker(version: i32) -> Option<Result<Option<Stat>, Error>> {
+        let stat = Stat { version, mzxid: Zxid(7), ..Stat::of_new(Zxid(3), SessionId(1)) };
+        Some(Ok(Some(stat)))
+    }
+
+    fn doubted(marker: i32) -> Attempt {
+        Attempt { doubted: true, ..Attempt::new(marker) }
+    }
+
+    #[test]
+    fn a_refused_mark_tells_that_it_was_applied_only_after_a_doubt() {
+        let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
+        let refused = failed(0, ErrorCode::BadVersion);
+        assert_eq!(doubted(4).answered(refused.clone(), marker(5)), by_marker);
+        assert_eq!(Attempt::new(4).answered(refused.clone(), None), Next::OtherMarker);
+
+        // Without the marker, or with one that somebody else has changed, nothing is known.
+        for look in [Some(Ok(None)), marker(6)] {
+            let unknown = WriteError::Unknown(refused.clone().expect_err("failed"));
+            assert_eq!(doubted(4).answered(refused.clone(), look), Next::Done(Err(unknown)));
+        }
+    }
+
+    #[test]
+    fn one_that_is_given_up_was_applied_if_the_marker_says_so() {
+        let why = TooLong { bytes: 1 << 20, tries: 3 };
+        let given_up = || {
+            let mut attempt = doubted(4);
+            attempt.give_up(why);
+            attempt.give_up(TooLong { tries: 9, ..why });
+            attempt
+        };
+        let marked = Ok((vec![OpResult::Check], Zxid(9)));
+        let not_applied = Next::Done(Err(WriteError::TooLong(why)));
+        assert_eq!(given_up().answered(marked, marker(5)), not_applied);
+
+        let refused = failed(0, ErrorCode::BadVersion);
+        let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
+        assert_eq!(given_up().answered(refused.clone(), marker(5)), by_marker);
+        let Some(Ok(Some(stat))) = marker(5) else { unreachable!() };
+        let data_length = i32::try_from(given_up().mark().len()).unwrap();
+        let of_the_step_alone = Some(Ok(Some(Stat { data_length, ..stat })));
+        assert_eq!(given_up().answered(refused, of_the_step_alone), not_applied);
+        assert!(doubted(4).mark().is_empty());
+        let gone = failed(0, ErrorCode::NoNode);
+        let unknown = WriteError::Unknown(gone.clone().expect_err("failed"));
+        assert_eq!(given_up().answered(gone, None), Next::Done(Err(unknown)));
+    }
+
+    #[test]
+    fn a_step_that_is_refused_after_the_mark_means_that_nothing_was_applied() {
+        for mut attempt in [Attempt::new(2), doubted(2)] {
+            let next = attempt.answered(failed(2, ErrorCode::BadVersion), marker(2));
+            let refused = failed(1, ErrorCode::BadVersion).expect_err("failed");
+            assert_eq!(next, Next::Done(Err(WriteError::NotApplied(refused))));
+        }
+    }
+
+    #[test]
+    fn a_marker_that_is_gone_is_replaced_unless_something_may_have_been_applied() {
+        let gone = failed(0, ErrorCode::NoNode);
+        assert_eq!(Attempt::new(2).answered(gone.clone(), None), Next::OtherMarker);
+        let unknown = WriteError::Unknown(gone.clone().expect_err("failed"));
+        assert_eq!(doubted(2).answered(gone, None), Next::Done(Err(unknown)));
+    }
+}

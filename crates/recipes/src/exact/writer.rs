@@ -1,0 +1,267 @@
+//! Sends transactions with an outcome marker, one after the other.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Transaction,
+    TransactionError, ZnodePath,
+};
+
+use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
+use crate::exact::rivalry::Rivalry;
+use lockkeeper_client::retry::{Unanswered, retry_pause};
+
+/// Sends transactions whose outcome is certain; see [`crate::exact`].
+#[derive(Debug)]
+pub(crate) struct ExactWriter {
+    client: Client,
+    /// Where the markers are.
+    directory: ZnodePath,
+    marker: Option<Marker>,
+    rivalry: Rivalry,
+    /// How long the last transaction took.
+    took: Duration,
+    /// The session in which the last write began.
+    session: SessionId,
+}
+
+impl ExactWriter {
+    pub(crate) fn new(client: &Client, directory: &ZnodePath) -> Self {
+        let (client, directory) = (client.clone(), directory.clone());
+        let (rivalry, took, session) = (Rivalry::default(), Duration::ZERO, SessionId::NONE);
+        Self { client, directory, marker: None, rivalry, took, session }
+    }
+
+    /// To be called before each write over a value that is read: returns when other programs have had the
+    /// time to write it, after a turn of this one. Says whether what was read before must be read again: it
+    /// is out of date, or is of an earlier session, which servers that were set back have ended.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn let_others(&mut self) -> bool {
+        let has_waited = waited(self.rivalry.rest(self.client.now())).await;
+        let session = self.client.session_id();
+        std::mem::replace(&mut self.session, session) != session || has_waited
+    }
+
+    /// To be called when a transaction was refused because another program was quicker: returns when to try
+    /// again. Says whether it waited, so that what was read before is out of date.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn lost(&mut self) -> bool {
+        let wait = self.rivalry.lost(self.took, self.client.now(), fastrand::f64());
+        waited(wait).await
+    }
+
+    /// Creates the marker if there is none, so that the next transaction need not. Costs one round
+    /// trip then, for which a caller has something else to wait for.
+    ///
+    /// # Errors
+    /// If it cannot be created; nothing was written.
+    ///
+    /// # Cancel safety
+    /// Safe; nothing is left.
+    pub(crate) async fn prepare(&mut self) -> Result<(), WriteError> {
+        let marker = self.marker().await.map_err(not_applied)?;
+        self.marker = Some(marker);
+        Ok(())
+    }
+
+    /// Applies the steps in one transaction, at most once. Costs one round trip when the session has a
+    /// marker, one more to create it, and one more after each lost reply; the first one of all may have
+    /// to create the directory of the markers before.
+    ///
+    /// # Errors
+    /// [`WriteError::NotApplied`] if a step was refused, with its index among the steps that were
+    /// given; [`WriteError::TooLong`] if servers seem to close the connection at it;
+    /// [`WriteError::Unknown`] if the session ended, or somebody deleted the marker, before the outcome was
+    /// known.
+    ///
+    /// # Cancel safety
+    /// When dropped after the transaction was sent, it may be applied or not, at most once; the next
+    /// transaction is as exact as ever.
+    pub(crate) async fn commit(
+        &mut self,
+        steps: impl Fn(Transaction) -> Transaction,
+    ) -> Result<Applied, WriteError> {
+        loop {
+            let mut marker = self.marker().await.map_err(not_applied)?;
+            let mut attempt = Attempt::new(marker.version);
+
+            let sent = self.client.now();
+            let Some(outcome) = self.in_one_session(&marker, &mut attempt, &steps).await else {
+                continue;
+            };
+
+            let now = self.client.now();
+            self.took = now - sent;
+            if let Ok(_) | Err(WriteError::TooLong(_)) = outcome {
+                marker.version = attempt.raised();
+            }
+            if outcome.is_ok() {
+                self.rivalry.won(self.took, now, fastrand::f64());
+            }
+
+            // After a refusal it is as it was before, which the next one relies on only if this is
+            // certain.
+            if !matches!(outcome, Err(WriteError::Unknown(_))) {
+                self.marker = Some(marker);
+            }
+            return outcome;
+        }
+    }
+
+    /// Sends the same transaction until its outcome is known; `None` if it was not applied and needs
+    /// another marker.
+    async fn in_one_session(
+        &self,
+        marker: &Marker,
+        attempt: &mut Attempt,
+        steps: &impl Fn(Transaction) -> Transaction,
+    ) -> Option<Result<Applied, WriteError>> {
+        let mut unanswered = Unanswered::default();
+        loop {
+            let marked = marker.step(attempt.mark());
+            let transaction = if attempt.is_given_up() { marked } else { steps(marked) };
+            let transaction = transaction.in_session(marker.session);
+            let size = (transaction.data_len(), self.client.now());
+            let look = async {
+                match attempt.is_doubted() {
+                    true => Some(self.client.exists(&marker.path).await),
+                    false => None,
+                }
+            };
+            // Sent in one go, and in this order.
+            let (answer, look) = tokio::join! { biased; transaction.commit_numbered(), look };
+
+            match attempt.answered(answer, look) {
+                Next::Done(outcome) => return Some(outcome),
+                Next::OtherMarker => return None,
+                Next::Again(error) => {
+                    if let Some(why) = unanswered.one_more(&self.client, &error, size) {
+                        attempt.give_up(why);
+                    }
+                    // It can be tried again, or this would not be what comes next.
+                    let _ = retry_pause(error).await;
+                }
+            }
+        }
+    }
+
+    /// The marker of the present session, which there may have to be waited for.
+    async fn marker(&mut self) -> Result<Marker, Error> {
+        let session = self.client.session_id();
+        if let Some(marker) = self.marker.take_if(|marker| marker.can_be_used_in(session)) {
+            return Ok(marker);
+        }
+
+        loop {
+            let mut marker = Marker::new(&self.client, &self.directory);
+            let create = self.client.create(&marker.path, Bytes::new(), CreateMode::Ephemeral);
+            let created = create.await;
+            marker.may_exist =
+                created.as_ref().err().map(Error::outcome) != Some(Outcome::NotApplied);
+
+            match created {
+                Ok(created) => {
+                    marker.session = created.stat.ephemeral_owner;
+                    return Ok(marker);
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    match self.client.ensure(&self.directory, CreateMode::Container).await {
+                        Err(error) if error.is_session_expired() => {}
+                        Err(error) => retry_pause(error).await?,
+                        Ok(()) => {}
+                    }
+                }
+                Err(error) if error.is_session_expired() => {}
+                // Another one, under another name: this one is deleted if it was created.
+                Err(error) => retry_pause(error).await?,
+            }
+        }
+    }
+}
+
+async fn waited(wait: Duration) -> bool {
+    let waits = !wait.is_zero();
+    if waits {
+        tokio::time::sleep(wait).await;
+    }
+    waits
+}
+
+fn not_applied(error: Error) -> WriteError {
+    WriteError::NotApplied(TransactionError::Request(error))
+}
+
+/// An ephemeral node of one session. It is deleted when this goes away.
+#[derive(Debug)]
+struct Marker {
+    client: Client,
+    path: ZnodePath,
+    /// [`SessionId::NONE`] until it is known to be created.
+    session: SessionId,
+    version: i32,
+    /// Whether there may be a node.
+    may_exist: bool,
+}
+
+impl Marker {
+    /// One that is about to be created.
+    fn new(client: &Client, directory: &ZnodePath) -> Self {
+        let name = client.unique_id().to_string();
+        let path = directory.child(&name).expect("hexadecimal digits and dashes");
+        Self { client: client.clone(), path, session: SessionId::NONE, version: 0, may_exist: true }
+    }
+
+    /// Not when it has been changed so often that the next version could be taken for another one:
+    /// servers take -1 for any.
+    fn can_be_used_in(&self, session: SessionId) -> bool {
+        self.session == session && self.version != i32::MAX
+    }
+
+    /// A transaction that begins with the step on the marker.
+    fn step(&self, data: Bytes) -> Transaction {
+        let transaction = self.client.transaction();
+        transaction.set_data(&self.path, data, Some(self.version))
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        // Those of other sessions went with them.
+        let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);
+        if self.may_exist && lives_on {
+            self.client.clean_up(Cleanup::Node(self.path.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::Client;
+
+    use super::*;
+
+    /// At -1 servers compare nothing, and a repeated transaction would be applied twice.
+    #[tokio::test]
+    async fn a_marker_is_replaced_before_its_version_comes_around() {
+        let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();
+        let client = Client::connect(&engine.connect_string()).await.unwrap();
+        let session = client.session_id();
+        let mut writer = ExactWriter::new(&client, &ZnodePath::new("/markers").unwrap());
+        writer.prepare().await.unwrap();
+        let first = writer.marker.as_ref().unwrap().path.clone();
+        assert!(writer.marker.as_ref().unwrap().can_be_used_in(session));
+
+        writer.marker.as_mut().unwrap().version = i32::MAX;
+        let path = ZnodePath::new("/x").unwrap();
+        let create = |steps: Transaction| steps.create(&path, "", CreateMode::Persistent);
+        writer.commit(create).await.unwrap();
+        let marker = writer.marker.as_ref().unwrap();
+        assert!(marker.path != first && marker.version == 1, "{marker:?}");
+        client.close().await;
+    }
+}

@@ -1,0 +1,47 @@
+//! One member of a group, as anybody sees it.
+
+use bytes::Bytes;
+use lockkeeper_client::{SessionId, ZnodePath};
+use serde::{Deserialize, Serialize};
+
+use lockkeeper_locks::FencingToken;
+
+/// One member of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// What it calls itself. In kazoo's layouts two members may have the same.
+    pub id: String,
+    /// The transaction of its joining: larger for whoever joined later, and another one each time that it
+    /// comes back.
+    pub token: FencingToken,
+    /// What it tells. With [`GroupLayout::KazooParty`](crate::GroupLayout::KazooParty), its id.
+    pub data: Bytes,
+    /// The session that it goes with.
+    pub session: SessionId,
+    /// Its node.
+    pub node: ZnodePath,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::ViewId;
+
+    #[test]
+    fn a_member_and_a_view_come_back_from_json() {
+        let member = Member {
+            id: "one".to_owned(),
+            token: "7.1".parse().unwrap(),
+            data: Bytes::from_static(b"\xff\0"),
+            session: SessionId(-2),
+            node: ZnodePath::new("/workers/one").unwrap(),
+        };
+        let json = serde_json::to_string(&member).unwrap();
+        assert_eq!(serde_json::from_str::<Member>(&json).unwrap(), member);
+        let elsewhere = json.replace("/workers/one", "workers");
+        assert!(serde_json::from_str::<Member>(&elsewhere).is_err(), "{elsewhere}");
+        let view: ViewId = serde_json::from_str("4294967298").unwrap();
+        assert_eq!(serde_json::to_string(&view).unwrap(), "4294967298");
+    }
+}

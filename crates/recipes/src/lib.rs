@@ -1,0 +1,47 @@
+//! What programs share and see: values, parts of the tree in memory, groups, services. Users depend on the crate
+//! `lockkeeper`, which shows all of this.
+//!
+//! ```text
+//!   updates         sources of changes as streams
+//!   group/          Group: programs that are there, and views of which
+//!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
+//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
+//!   values/         shared values, counters, numbers that nobody else has, notifications
+//!   exact/          writes whose outcome is certain also when the reply is lost
+//! ```
+//!
+//! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
+//!
+//! Invariant: a write is applied once or not at all, and a reader never sees an older state after a newer one of
+//! the same history. See `docs/guarantees.md` for what is promised and what is not.
+
+mod discovery;
+mod exact;
+mod group;
+#[cfg(feature = "stream")]
+mod updates;
+mod values;
+mod watch;
+
+pub use discovery::pick::{
+    Call, Candidate, Ejection, InstanceHealth, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
+};
+pub use discovery::{
+    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
+    RegisterError, Registration, ServiceDirectory, ServiceDirectoryBuilder, ServiceType,
+    Unreadable, UriPart, UriSpec, UriSpecError,
+};
+pub use group::{
+    Group, GroupBuilder, GroupError, GroupLayout, GroupUpdate, GroupView, Member, MemberBuilder,
+    MemberChange, MemberChanges, Members, Membership, ViewId,
+};
+pub use values::{
+    Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,
+    LastGoodError, Notify, Publication, PublicationBuilder, Raw, Revision, Shared, SharedBuilder,
+    Swap, ValueChange, ValueChanges, ValueError, ValuePathError, Versioned,
+};
+pub use watch::{
+    CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,
+    PresenceError, PresenceState, Snapshot, TreeCache, TreeCacheBuilder, TtlPresence,
+    TtlPresenceBuilder, WhenTaken,
+};

@@ -1,0 +1,299 @@
+//! An edition on its way: its nodes, and why it may not become the last one.
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, ErrorCode, OpCode, Transaction, TransactionError, ZnodePath,
+};
+
+use crate::exact::WriteError;
+use crate::values::error::ValueError;
+use crate::values::manifest::{Edition, part_name};
+use crate::values::place::Place;
+use lockkeeper_client::retry::{TooLong, Unanswered};
+
+/// The longest edition that comes along with the news of it, in bytes. It is written twice in one
+/// request.
+const INLINE: usize = 256 * 1024;
+
+/// The length of a part, in bytes.
+const PART: usize = 512 * 1024;
+
+/// Why a draft has not become the last edition.
+pub(super) enum Turn {
+    /// Its nodes are not certain to be there: the session that wrote its parts has ended, or somebody
+    /// has deleted what they are below; or, for a rollback, somebody has deleted some.
+    DraftLost,
+    /// Another edition was published meanwhile.
+    Conflict,
+    Failed(ValueError),
+}
+
+/// Why the write was refused that makes a draft the last edition.
+pub(super) enum Refusal {
+    /// The manifest is another one by now.
+    Conflict,
+    /// There is nothing to create the pointer below.
+    Orphan,
+    /// The nodes of the draft are not certain to be there.
+    DraftLost,
+    /// An old edition cannot be deleted: somebody else did, or put something below it.
+    OldEdition,
+    Other,
+}
+
+impl Refusal {
+    pub(super) fn of(error: &WriteError, version: Option<i32>, draft: &Draft) -> Self {
+        use ErrorCode::{BadVersion, NoNode, NodeExists, NotEmpty};
+        let WriteError::NotApplied(TransactionError::Failed { index, code, .. }) = error else {
+            return Self::Other;
+        };
+
+        // The manifest, what belongs to the draft, and the old editions.
+        let old_editions = 1 + draft.steps();
+        match (*index, *code) {
+            (0, BadVersion | NodeExists) => Self::Conflict,
+            (0, NoNode) if version.is_some() => Self::Conflict,
+            (0, NoNode) => Self::Orphan,
+            (1.., NoNode) if *index < old_editions => Self::DraftLost,
+            (_, NoNode | NotEmpty) if *index >= old_editions => Self::OldEdition,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl From<ValueError> for Turn {
+    fn from(error: ValueError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Turn {
+    pub(super) fn told(self, place: &Place) -> ValueError {
+        match self {
+            Self::Failed(error) => error,
+            Self::DraftLost | Self::Conflict => {
+                let path = place.path.clone();
+                ValueError::SessionsTooShort { path }
+            }
+        }
+    }
+}
+
+/// The longest edition that comes along with the news of it, in bytes.
+pub(super) fn inline_limit(client: &Client) -> usize {
+    INLINE.min(client.max_frame() / 4)
+}
+
+/// The length of a part, in bytes.
+fn part_length(client: &Client) -> usize {
+    PART.min(client.max_frame() / 2).max(1)
+}
+
+/// The name of the node that says that parts are being written.
+pub(super) const WRITING: &str = "writing";
+
+/// An edition that is about to be the last one.
+pub(super) struct Draft {
+    pub(super) id: String,
+    pub(super) parts: u32,
+    pub(super) bytes: usize,
+    /// What comes along with the news.
+    pub(super) inline: Option<Bytes>,
+    /// All of it, unless it is on the servers already.
+    pub(super) body: Option<Bytes>,
+}
+
+impl Draft {
+    pub(super) fn new(place: &Place, body: Bytes) -> Self {
+        let (id, bytes) = (place.client.unique_id().to_string(), body.len());
+        let inline = (bytes <= inline_limit(&place.client)).then(|| body.clone());
+        let parts = match inline {
+            Some(_) => 0,
+            None => u32::try_from(bytes.div_ceil(part_length(&place.client))).unwrap_or(u32::MAX),
+        };
+        Self { id, parts, bytes, inline, body: Some(body) }
+    }
+
+    pub(super) fn entry(&self, number: u64) -> Edition {
+        Edition { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
+    }
+
+    /// The nodes that hold it.
+    fn nodes(&self, place: &Place) -> Vec<ZnodePath> {
+        let above = node(&place.path, &self.id);
+        match self.parts {
+            0 => vec![above],
+            parts => (0..parts).map(|part| node(&above, &part_name(part))).collect(),
+        }
+    }
+
+    /// How many steps [`Draft::finish`] takes.
+    fn steps(&self) -> usize {
+        match &self.body {
+            None => self.parts.max(1) as usize,
+            Some(_) => 1,
+        }
+    }
+
+    /// What belongs to the write that makes it an edition.
+    pub(super) fn finish(&self, steps: Transaction, place: &Place) -> Transaction {
+        let above = node(&place.path, &self.id);
+        match &self.body {
+            // All of it must be there still.
+            None => {
+                let nodes = self.nodes(place);
+                nodes.iter().fold(steps, |steps, node| steps.check(node, None))
+            }
+            Some(body) if self.parts == 0 => {
+                steps.create(&above, body.clone(), CreateMode::Persistent)
+            }
+            Some(_) => steps.delete(&node(&above, WRITING), None),
+        }
+    }
+
+    /// Writes the parts, if there are any, as long as the session lasts in which it began. What it gives
+    /// is to be kept until the draft is an edition.
+    pub(super) async fn write(&self, place: &Place) -> Result<Option<Unfinished>, Turn> {
+        let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(None) };
+        if self.parts == 0 {
+            return Ok(None);
+        }
+        let (directory, empty) = (node(path, &self.id), Bytes::new());
+        let writing = node(&directory, WRITING);
+        // It exists before the request is sent, so that whatever may come of it is deleted.
+        let mut unfinished = Unfinished::new(client, &directory);
+
+        let begin = || {
+            let steps = client.transaction();
+            let steps = steps.create(&directory, empty.clone(), CreateMode::Persistent);
+            steps.create(&writing, empty.clone(), CreateMode::Ephemeral)
+        };
+        let above = || client.transaction().create(path, empty.clone(), CreateMode::Persistent);
+        place.once(path, above).await?;
+        place.once(&writing, begin).await?;
+        for (number, part) in (0..).zip(body.chunks(part_length(client))) {
+            let (name, part) = (node(&directory, &part_name(number)), body.slice_ref(part));
+            let write = || {
+                let steps = client.transaction().check(&writing, None);
+                steps.create(&name, part.clone(), CreateMode::Persistent)
+            };
+            unfinished.parts = number + 1;
+            if let Err(refused) = place.once(&name, write).await {
+                unfinished.parts = number;
+                return Err(refused);
+            }
+        }
+        Ok(Some(unfinished))
+    }
+}
+
+/// The nodes of a draft in parts. Dropping it deletes them, unless the draft is an edition by then: the
+/// node [`WRITING`] goes with the write that makes it one, and the others are deleted only together with
+/// that node. If others are there than it knows of, as a reply was lost just before, that node goes alone,
+/// and a publisher sweeps the rest.
+#[must_use = "the nodes of the draft are deleted when this is dropped"]
+pub(super) struct Unfinished {
+    client: Client,
+    directory: ZnodePath,
+    /// How many parts are there, the last one perhaps.
+    parts: u32,
+    is_finished: bool,
+}
+
+impl Unfinished {
+    fn new(client: &Client, directory: &ZnodePath) -> Self {
+        let (client, directory) = (client.clone(), directory.clone());
+        Self { client, directory, parts: 0, is_finished: false }
+    }
+
+    /// The draft is an edition.
+    pub(super) fn finish(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let parts = (0..self.parts).map(|part| node(&self.directory, &part_name(part)));
+        let others = parts.chain([self.directory.clone()]).collect();
+        let first = node(&self.directory, WRITING);
+        self.client.clean_up(Cleanup::Transaction { first, others });
+    }
+}
+
+impl Place {
+    /// Commits what creates nodes of names that nobody else uses, `made` among them: if one exists, it was
+    /// applied before. What is missing above them is created once: if it is missing again, somebody deletes
+    /// it.
+    async fn once(&self, made: &ZnodePath, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
+        let (mut is_above, mut unanswered) = (false, Unanswered::default());
+        loop {
+            let steps = steps();
+            let size = (steps.data_len(), self.client.now());
+
+            match steps.commit().await {
+                Ok(_) | Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
+                    return Ok(());
+                }
+                Err(TransactionError::Failed { op, code: ErrorCode::NoNode, .. }) => match op {
+                    OpCode::Check => return Err(Turn::DraftLost),
+                    _ if is_above => return Err(Turn::DraftLost),
+                    _ => {
+                        self.make_parents().await?;
+                        (is_above, unanswered) = (true, Unanswered::default());
+                    }
+                },
+                Err(TransactionError::Request(error)) => {
+                    if let Some(why) = unanswered.one_more(&self.client, &error, size) {
+                        return self.refuse_unless_made(made, why).await;
+                    }
+                    self.again_to_write(error).await?;
+                }
+                Err(error) => {
+                    return Err(ValueError::write(&self.path, WriteError::NotApplied(error)).into());
+                }
+            }
+        }
+    }
+
+    /// Gives up a transaction that is too long, unless `made` shows that only the answers were lost.
+    async fn refuse_unless_made(&self, made: &ZnodePath, why: TooLong) -> Result<(), Turn> {
+        let synced = self.client.sync(made);
+        let (_, seen) = tokio::join! { biased; synced, self.client.exists(made) };
+        match seen {
+            Ok(Some(_)) => Ok(()),
+            _ => Err(ValueError::too_long(&self.path, why).into()),
+        }
+    }
+}
+
+pub(super) fn node(above: &ZnodePath, name: &str) -> ZnodePath {
+    above.child(name).expect("hexadecimal digits, dashes and letters")
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::Outcome;
+
+    use crate::{Publication, Raw};
+
+    use super::*;
+
+    /// Seen to go on for as long as the session lasts without a limit.
+    #[tokio::test]
+    async fn an_edition_of_whose_parts_servers_close_the_connection_is_given_up() {
+        let engine = lockkeeper_engine::Engine::builder().max_frame(300_000);
+        let engine = engine.start().await.unwrap();
+        let client = Client::connect(&engine.connect_string()).await.unwrap();
+        let publication = Publication::builder(&client, "/p").codec(Raw).build().unwrap();
+        let error = publication.publish(&Bytes::from(vec![7; 2 * PART])).await.unwrap_err();
+        let path = ZnodePath::new("/p").unwrap();
+        assert_eq!(error, ValueError::TooLong { path, bytes: part_length(&client), tries: 3 });
+        assert_eq!(error.outcome(), Outcome::NotApplied);
+        publication.publish(&Bytes::from_static(b"short")).await.unwrap();
+        client.close().await;
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a value is, and reading it.
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath, present};
+
+use crate::exact::{DEFAULT_MARKERS, WriteError};
+use crate::values::codec::Codec;
+use crate::values::error::{ValueError, ValuePathError};
+use crate::values::revision::{Revision, Versioned};
+use lockkeeper_client::retry::retry_anywhere;
+
+/// A node that holds a value.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) client: Client,
+    pub(super) path: ZnodePath,
+}
+
+impl Place {
+    pub(super) fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
+        Ok(Self { client: client.clone(), path: checked(client, path)? })
+    }
+
+    /// The data and stat; `None` without a node. Goes on over lost connections and ended sessions.
+    pub(super) async fn read(&self) -> Result<Option<(Bytes, Stat)>, ValueError> {
+        loop {
+            match present(self.client.data(&self.path).await) {
+                Ok(found) => return Ok(found),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// Returns when a read may be tried again.
+    pub(super) async fn again(&self, error: Error) -> Result<(), ValueError> {
+        retry_anywhere(error).await.map_err(|error| ValueError::read(&self.path, error))
+    }
+
+    /// Returns when a write that was not applied, or may be applied twice, may be tried again.
+    pub(super) async fn again_to_write(&self, error: Error) -> Result<(), ValueError> {
+        retry_anywhere(error).await.map_err(|error| {
+            let error = TransactionError::Request(error);
+            ValueError::write(&self.path, WriteError::NotApplied(error))
+        })
+    }
+
+    /// The bytes of a value for this node.
+    pub(super) fn encode<T>(&self, codec: &impl Codec<T>, value: &T) -> Result<Bytes, ValueError> {
+        codec.encode(value).map_err(|error| ValueError::Unencodable {
+            path: self.path.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The value that was found in this node, and which state of it that is.
+    pub(super) fn decode<T>(
+        &self,
+        codec: &impl Codec<T>,
+        (data, stat): (Bytes, Stat),
+    ) -> Result<Versioned<T>, ValueError> {
+        let revision = stat.into();
+        match codec.decode(&data) {
+            Ok(value) => Ok(Versioned { value, revision }),
+            Err(error) => Err(self.undecodable(revision, error.to_string())),
+        }
+    }
+
+    pub(super) fn undecodable(&self, revision: Revision, reason: String) -> ValueError {
+        ValueError::Undecodable { path: self.path.clone(), revision, reason }
+    }
+
+    /// The path seen from the servers' root.
+    pub(super) fn full_path(&self) -> String {
+        self.path.below(self.client.chroot()).to_string()
+    }
+
+    /// Creates what is missing above the node, as containers, which go with the last node in them.
+    pub(super) async fn make_parents(&self) -> Result<(), ValueError> {
+        let Some(parent) = self.path.parent() else { return Ok(()) };
+        while let Err(error) = self.client.ensure(&parent, CreateMode::Container).await {
+            self.again_to_write(error).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The path, if a value can be there.
+pub(super) fn checked(client: &Client, path: &str) -> Result<ZnodePath, ValuePathError> {
+    let path = ZnodePath::new(path)?;
+    if path.is_root() {
+        return Err(ValuePathError::Root);
+    }
+    if client.is_servers_own(&path) {
+        return Err(ValuePathError::Reserved(path));
+    }
+    Ok(path)
+}
+
+/// Where a value and its outcome markers are: the options that all builders of values have.
+#[derive(Clone, Debug)]
+pub(super) struct PlaceOptions {
+    pub(super) client: Client,
+    pub(super) path: String,
+    pub(super) markers: Option<String>,
+}
+
+impl PlaceOptions {
+    pub(super) fn new(client: &Client, path: &str) -> Self {
+        Self { client: client.clone(), path: path.to_owned(), markers: None }
+    }
+
+    /// The value's node, and the directory of the outcome markers.
+    pub(super) fn build(&self) -> Result<(Place, ZnodePath), ValuePathError> {
+        let place = Place::new(&self.client, &self.path)?;
+        let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
+        Ok((place, markers))
+    }
+}
+
+/// Gives a builder that has [`PlaceOptions`] these as its options.
+macro_rules! place_options {
+    ($builder:ident $(<$($parameter:ident),*>)?) => {
+        impl $(<$($parameter),*>)? $builder $(<$($parameter),*>)? {
+            /// The access control list of the nodes that are created, that of the outcome marker
+            /// included. Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+            pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
+                self.place.client = self.place.client.with_default_acl(acl);
+                self
+            }
+
+            /// The directory of the outcome markers: a node below which this client may create others,
+            /// and that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It
+            /// is created when it is missing, as a container.
+            pub fn markers(mut self, directory: &str) -> Self {
+                self.place.markers = Some(directory.to_owned());
+                self
+            }
+        }
+    };
+}
+
+pub(super) use place_options;

@@ -1,0 +1,530 @@
+//! Reads what the view wants to know, and publishes what comes of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
+    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath, Zxid,
+};
+
+use crate::watch::batches::Batches;
+use crate::watch::error::CacheError;
+use crate::watch::published::Published;
+use crate::watch::snapshot::{CachedNode, Snapshot};
+use crate::watch::view::{Found, Question, Read, Scope, View};
+use lockkeeper_client::horizon::Horizon;
+use lockkeeper_client::retry::{self, Backoff};
+
+/// How many reads are on their way at a time.
+const WINDOW: usize = 256;
+
+/// How often in a row a connection may be lost while the first watch is being set.
+const WATCH_TRIES: u32 = 3;
+
+/// The pauses between looks at nodes that may not be read.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// Reads on their way, in one request.
+#[derive(Debug)]
+struct Pending {
+    reads: Vec<Read>,
+    sent: Instant,
+    reply: PendingReply,
+}
+
+#[derive(Debug)]
+enum PendingReply {
+    Data(Reply<(Bytes, Stat)>),
+    List(Reply<Listing>),
+    Batch(Reply<Vec<ReadResult>>),
+}
+
+/// An answer to a request: what was found by each read. `None` has to be asked alone, to know why.
+struct Answer {
+    result: Result<Vec<Option<Found>>, Error>,
+    arrival: Arrival,
+    zxid: Zxid,
+}
+
+impl PendingReply {
+    async fn arrived(&mut self) -> Answer {
+        match self {
+            Self::Data(reply) => answer(reply.arrived().await, |(data, stat)| {
+                vec![Some(Found::Data(CachedNode::new(&data, stat)))]
+            }),
+            Self::List(reply) => {
+                answer(reply.arrived().await, |(names, _)| vec![Some(Found::Names(names))])
+            }
+            Self::Batch(reply) => answer(reply.arrived().await, |results| {
+                results.into_iter().map(found_together).collect()
+            }),
+        }
+    }
+}
+
+fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Vec<Option<Found>>) -> Answer {
+    let (arrival, zxid) = (arrived.arrival, arrived.zxid);
+    let result = match arrived.result {
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(vec![Some(Found::Nothing)]),
+        result => result.map(found),
+    };
+    Answer { result, arrival, zxid }
+}
+
+fn found_together(result: ReadResult) -> Option<Found> {
+    match result {
+        ReadResult::Data { data, stat } => Some(Found::Data(CachedNode::new(&data, stat))),
+        ReadResult::Children(names) => Some(Found::Names(names)),
+        ReadResult::Error(ErrorCode::NoNode) => Some(Found::Nothing),
+        ReadResult::Error(_) => None,
+    }
+}
+
+/// Why the present watch is not followed any further.
+enum Stop {
+    /// The watch is gone; another one may do.
+    Rewatch,
+    Ended(CacheError),
+}
+
+impl From<CacheError> for Stop {
+    fn from(error: CacheError) -> Self {
+        Self::Ended(error)
+    }
+}
+
+/// What the next reads wait for.
+#[derive(Debug, Default)]
+enum Hindrance {
+    #[default]
+    None,
+    /// A server refused reads, or is behind: they wait for a moment.
+    Refusal,
+    /// No server could be reached for a session timeout: they wait until one can.
+    Outage,
+}
+
+/// Keeps a view up to date.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    client: Client,
+    root: ZnodePath,
+    each_node: bool,
+    view: View,
+    paths: DirtyPaths,
+    batches: Batches,
+    in_flight: VecDeque<Pending>,
+    /// How many reads are in flight.
+    reading: usize,
+    /// `None` until the first snapshot is complete.
+    shared: Option<Arc<Published>>,
+    hindrance: Hindrance,
+    /// When to look again at nodes that may not be read, and after which pause.
+    next_look: Option<tokio::time::Instant>,
+    look_pause: Duration,
+}
+
+/// However it ends, those who follow are told.
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.end(CacheError::Stopped { path: self.root.clone() });
+        }
+    }
+}
+
+impl Follower {
+    /// Sets the watch and reads everything.
+    ///
+    /// # Errors
+    /// If there is no complete snapshot to be had.
+    pub(crate) async fn open(
+        client: Client,
+        scope: Scope,
+        each_node: bool,
+    ) -> Result<(Self, Arc<Published>), CacheError> {
+        let root = ZnodePath::new(&scope.root)?;
+        let (paths, reply) = client.watch_paths(&root, AddWatchMode::PersistentRecursive);
+        let batches = Batches::new(scope.max_frame);
+        let (view, in_flight, reading) = (View::new(scope), VecDeque::new(), 0);
+        let mut follower = Self {
+            client,
+            root,
+            each_node,
+            view,
+            paths,
+            batches,
+            in_flight,
+            reading,
+            shared: None,
+            hindrance: Hindrance::None,
+            next_look: None,
+            look_pause: FIRST_LOOK,
+        };
+        follower.first_watch(reply).await?;
+
+        loop {
+            if let Some(shared) = &follower.shared {
+                let shared = Arc::clone(shared);
+                return Ok((follower, shared));
+            }
+            match follower.step().await {
+                Ok(()) => {}
+                Err(Stop::Rewatch) => follower.rewatch().await?,
+                Err(Stop::Ended(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Sees the watch set for the first time, with the first reads right behind it.
+    async fn first_watch(&mut self, mut reply: Reply<()>) -> Result<(), CacheError> {
+        let mut losses = 0;
+        loop {
+            self.send_reads()?;
+            let arrived = reply.arrived().await;
+            match arrived.result {
+                Ok(()) => {
+                    self.view.watched(Rearms::once(arrived.arrival));
+                    return Ok(());
+                }
+                Err(error) if error.is_unreachable() || !may_succeed_later(&error) => {
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    losses += u32::from(error.code().is_none() && !error.is_session_expired())
+                }
+            }
+            if losses == WATCH_TRIES {
+                return Err(CacheError::NoWatch { path: self.root.to_string(), tries: losses });
+            }
+
+            // The reads may have been answered on a connection without the watch.
+            self.abandon_reads();
+            retry::pause().await;
+            let mode = AddWatchMode::PersistentRecursive;
+            (self.paths, reply) = self.client.watch_paths(&self.root, mode);
+        }
+    }
+
+    /// Follows the tree until it is over a bound or the client is closed.
+    pub(crate) async fn run(mut self) {
+        let reason = loop {
+            match self.step().await {
+                Ok(()) => {}
+                Err(Stop::Rewatch) => {
+                    if let Err(error) = self.rewatch().await {
+                        break error;
+                    }
+                }
+                Err(Stop::Ended(error)) => break error,
+            }
+        };
+
+        if let Some(shared) = &self.shared {
+            shared.end(reason);
+        }
+    }
+
+    /// Takes one answer, or what the watch was told.
+    async fn step(&mut self) -> Result<(), Stop> {
+        match std::mem::take(&mut self.hindrance) {
+            Hindrance::None => {}
+            Hindrance::Refusal => retry::pause().await,
+            Hindrance::Outage => retry::reachable(&self.client).await,
+        }
+        self.send_reads()?;
+
+        let next_look = self.next_look();
+        tokio::select! {
+            // Answers first: what is told after one belongs to the next snapshot.
+            biased;
+            (reads, sent, answer) = next_answer(&mut self.in_flight) => {
+                self.in_flight.pop_front();
+                self.reading -= reads.len();
+                self.take_paths()?;
+                self.settle(reads, sent, answer)
+            }
+            () = self.paths.changed() => self.take_paths(),
+            () = tokio::time::sleep_until(next_look.unwrap_or_else(tokio::time::Instant::now)),
+                if next_look.is_some() =>
+            {
+                self.view.look_again();
+                (self.next_look, self.look_pause) = (None, (self.look_pause * 2).min(LONGEST_LOOK));
+                Ok(())
+            }
+        }
+    }
+
+    /// When to look again at nodes that may not be read, if there are some.
+    fn next_look(&mut self) -> Option<tokio::time::Instant> {
+        if self.view.unreadable().is_empty() {
+            (self.next_look, self.look_pause) = (None, FIRST_LOOK);
+            return None;
+        }
+        let later = || tokio::time::Instant::now() + self.look_pause;
+        Some(*self.next_look.get_or_insert_with(later))
+    }
+
+    fn send_reads(&mut self) -> Result<(), CacheError> {
+        // As soon as a whole batch has room, and not before: small ones would stay small.
+        while self.reading + self.batches.most() <= WINDOW
+            && let Some(reads) = self.batches.next(&mut self.view)
+        {
+            let reply = match &reads[..] {
+                [read] => self.send_read(read)?,
+                reads => {
+                    let ops = reads.iter().map(|read| {
+                        let request = PathRequest { path: read.path.to_string() };
+                        match read.question {
+                            Question::Data => ReadOp::GetData(request),
+                            Question::List => ReadOp::GetChildren(request),
+                        }
+                    });
+                    PendingReply::Batch(self.client.multi_read(ops.collect()))
+                }
+            };
+
+            self.reading += reads.len();
+            self.in_flight.push_back(Pending { reads, sent: self.client.now(), reply });
+        }
+        Ok(())
+    }
+
+    fn send_read(&self, read: &Read) -> Result<PendingReply, CacheError> {
+        let path = ZnodePath::new(&read.path)?;
+        Ok(match read.question {
+            Question::Data => PendingReply::Data(self.client.data(&path)),
+            Question::List => PendingReply::List(self.client.children(&path)),
+        })
+    }
+
+    /// Nothing that is on its way is of use any more.
+    fn abandon_reads(&mut self) {
+        self.in_flight.clear();
+        self.reading = 0;
+        self.batches.clear();
+        self.view.abandon_reads();
+    }
+
+    /// Notes what the watch was told.
+    fn take_paths(&mut self) -> Result<(), Stop> {
+        if self.paths.is_clean() {
+            return Ok(());
+        }
+        if let Some(shared) = &self.shared {
+            shared.unsynced(None);
+        }
+
+        let told = self.paths.take().map_err(|_| Stop::Rewatch)?;
+        for dirty in told.paths {
+            self.view.event(&dirty.path, dirty.kind, dirty.first, dirty.last);
+        }
+
+        if let Some(rearms) = told.rearmed {
+            self.view.watched(rearms);
+        }
+        if let Some(shared) = &self.shared
+            && self.view.is_clean()
+        {
+            // None of it was about nodes that are wanted.
+            shared.synced();
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, reads: Vec<Read>, sent: Instant, answer: Answer) -> Result<(), Stop> {
+        let Answer { result, arrival, zxid } = answer;
+        let all_found = match result {
+            Ok(all_found) if all_found.len() == reads.len() => all_found,
+            Ok(_) => {
+                self.batches.give_up(reads);
+                return Ok(());
+            }
+            Err(error) => return self.settle_failure(reads, sent, error, (arrival, zxid)),
+        };
+
+        if reads.len() > 1 {
+            self.batches.answered();
+        }
+        for (read, found) in reads.into_iter().zip(all_found) {
+            let Some(found) = found else {
+                self.batches.alone(read);
+                continue;
+            };
+            if let Found::Data(node) = &found {
+                self.batches.found(node.data().len());
+            }
+            self.view.answer(&read, found, arrival, zxid)?;
+        }
+        self.publish(arrival, zxid, sent);
+        Ok(())
+    }
+
+    /// A request as a whole has no answer, or one that is an error.
+    fn settle_failure(
+        &mut self,
+        reads: Vec<Read>,
+        sent: Instant,
+        error: Error,
+        (arrival, zxid): (Arrival, Zxid),
+    ) -> Result<(), Stop> {
+        let is_batch = reads.len() > 1;
+        match &reads[..] {
+            _ if may_succeed_later(&error) => {}
+            _ if is_batch && is_too_long(&error) => {
+                self.batches.too_long(&reads, error.answer_too_long().map(|(len, _)| len));
+                return Ok(());
+            }
+            [read] if is_unreadable(read, &error) && self.view.skips(&read.path) => {
+                self.view.answer(read, Found::Unreadable, arrival, zxid)?;
+                self.publish(arrival, zxid, sent);
+                return Ok(());
+            }
+            [read] => return Err(self.failure(read, error).into()),
+            // Whatever it is: if it is no matter of the batch, each read will say so.
+            _ => {
+                self.batches.give_up(reads);
+                return Ok(());
+            }
+        }
+
+        // Without a server a first snapshot is not to be had.
+        if self.shared.is_none() && error.is_unreachable() {
+            return Err(CacheError::from(error).into());
+        }
+        let is_lost = error.code().is_none() && !error.is_unreachable();
+        self.hindrance = match error.is_unreachable() {
+            true => Hindrance::Outage,
+            // On the next connection they are read at once.
+            false if is_lost => Hindrance::None,
+            false => Hindrance::Refusal,
+        };
+        if is_batch && is_lost && !error.is_session_expired() {
+            self.batches.lost(sent, self.client.now());
+        }
+        for read in &reads {
+            self.view.answer(read, Found::NoAnswer, arrival, zxid)?;
+        }
+        Ok(())
+    }
+
+    /// Why a read failed for good.
+    fn failure(&self, read: &Read, error: Error) -> CacheError {
+        let path = read.path.to_string();
+        match read.question {
+            _ if error.code() == Some(ErrorCode::NoAuth) => CacheError::Unreadable { path },
+            Question::List if is_too_long(&error) => {
+                let children = self.view.tree().get(&path).map(|node| node.stat().num_children);
+                let children = children.and_then(|children| usize::try_from(children).ok());
+                CacheError::TooManyChildren { path, children: children.unwrap_or(0) }
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Publishes the view if it is the server's tree at the answer that has just come.
+    fn publish(&mut self, arrival: Arrival, zxid: Zxid, sent: Instant) {
+        let is_cut = self.view.is_cut(arrival);
+        let is_due = is_cut || (self.each_node && self.shared.is_some());
+        if !is_due || self.is_behind(arrival, zxid) {
+            return;
+        }
+
+        let touched = self.view.take_touched();
+        let is_clean = self.view.is_clean();
+        let snapshot = Snapshot::new(self.view.tree().clone(), zxid, !self.each_node)
+            .without(Arc::clone(self.view.unreadable()));
+        match &self.shared {
+            Some(_) if !is_cut && touched.is_empty() => {}
+            Some(shared) => shared.publish(snapshot, sent, &touched, is_clean),
+            None => {
+                let (client, probe) = (self.client.clone(), self.paths.probe());
+                let shared = Published::new(client, Arc::new(snapshot), sent, probe);
+                if !is_clean {
+                    shared.unsynced(None);
+                }
+                self.shared = Some(Arc::new(shared));
+            }
+        }
+    }
+
+    /// Whether the server is behind the last snapshot, as the first one of a new session may be.
+    /// It tells what it does to catch up; when it has, an answer says so.
+    fn is_behind(&mut self, arrival: Arrival, zxid: Zxid) -> bool {
+        let Some(shared) = &self.shared else { return false };
+        if !Horizon::at(&self.client, zxid).is_behind(&self.client, shared.zxid()) {
+            return false;
+        }
+        // Its answer is of no interest: the reads behind it are answered after it.
+        drop(self.client.sync(&self.root));
+        let next = arrival.next();
+        self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
+        self.hindrance = Hindrance::Refusal;
+        true
+    }
+
+    /// Sets the watch once more, in the next session or after a server refused it.
+    async fn rewatch(&mut self) -> Result<(), CacheError> {
+        self.abandon_reads();
+        let mut backoff = Backoff::default();
+        loop {
+            let mode = AddWatchMode::PersistentRecursive;
+            let (paths, mut reply) = self.client.watch_paths(&self.root, mode);
+
+            // A server that lags catches up, as far as its leader is, before it answers the reads.
+            drop(self.client.sync(&self.root));
+            let arrived = reply.arrived().await;
+
+            match arrived.result {
+                Ok(()) => {
+                    if let Some(shared) = &self.shared {
+                        shared.unsynced(Some(paths.probe()));
+                    }
+                    self.paths = paths;
+                    self.view.watched(Rearms::once(arrived.arrival));
+                    return Ok(());
+                }
+                Err(error) if error.is_unreachable() && self.shared.is_some() => {
+                    retry::reachable(&self.client).await;
+                }
+                Err(error) if may_succeed_later(&error) && !error.is_unreachable() => {
+                    backoff.pause().await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The answer to the oldest request: they are answered in the order in which they were sent.
+async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Vec<Read>, Instant, Answer) {
+    match in_flight.front_mut() {
+        Some(oldest) => {
+            let answer = oldest.reply.arrived().await;
+            (std::mem::take(&mut oldest.reads), oldest.sent, answer)
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the same read may succeed later, in this session or the next.
+fn may_succeed_later(error: &Error) -> bool {
+    error.is_retryable() || error.is_session_expired()
+}
+
+/// Whether a node may not be read, or is too long for that. Not if it is so long that the connection ends:
+/// it would be read on each one.
+fn is_unreadable(read: &Read, error: &Error) -> bool {
+    let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MOST_SKIPPED);
+    error.code() == Some(ErrorCode::NoAuth)
+        || read.question == Question::Data && is_too_long(error) && is_skipped
+}
+
+/// Whether the answer is longer than the client takes, or than the server gives.
+fn is_too_long(error: &Error) -> bool {
+    error.answer_too_long().is_some() || error.code() == Some(ErrorCode::MarshallingError)
+}

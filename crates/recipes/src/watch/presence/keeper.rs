@@ -1,0 +1,527 @@
+//! The task that keeps a node there.
+
+use std::fmt;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
+    Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::watch::presence::reservation::Reservation;
+use crate::watch::presence::state::{
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
+};
+use lockkeeper_client::retry::{self, Backoff, LONGEST_PAUSE, TooLong, Unanswered};
+
+/// The least data version of a node that a presence made.
+const FIRST_VERSION: i32 = 1;
+
+/// The largest with which one begins.
+const LATEST_FIRST_VERSION: i32 = 4;
+
+/// What is to be there.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) client: Client,
+    pub(super) data: Bytes,
+    pub(super) when_taken: WhenTaken,
+    pub(super) is_ours: Option<IsOurs>,
+    /// Whether the node's version tells it from one that was just made by others.
+    pub(super) is_marked: bool,
+    /// What is made of the nodes that are missing above it.
+    pub(super) parents: CreateMode,
+}
+
+/// New data, and who waits for it to be there.
+#[derive(Debug)]
+pub(super) struct Update {
+    pub(super) data: Bytes,
+    pub(super) done: oneshot::Sender<Result<(), PresenceError>>,
+}
+
+/// What there may be of a node of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnNode {
+    None,
+    /// A create was sent, and no answer says what came of it. Until one does, the data stays as it is.
+    Unknown,
+    Made(Zxid),
+}
+
+impl OwnNode {
+    /// Whether a node of the present session is what there may be of ours. A create in doubt is known
+    /// by what no other request leaves: made and written in one transaction. `Reservation` sees to it that
+    /// no other presence of this client has done that. Of one that is not marked, there is the
+    /// session only.
+    fn is(self, stat: &Stat, is_marked: bool) -> bool {
+        match self {
+            Self::None => false,
+            Self::Unknown if !is_marked => true,
+            Self::Unknown if stat.version == FIRST_VERSION => stat.mzxid == stat.czxid,
+            // Others have written to it since.
+            Self::Unknown => stat.version > FIRST_VERSION,
+            Self::Made(czxid) => stat.czxid == czxid,
+        }
+    }
+}
+
+/// What comes of an attempt.
+enum Entered {
+    Done(Watching),
+    Again { is_unreachable: Option<Error> },
+    Failed(PresenceError),
+}
+
+/// What is waited for now.
+pub(super) enum Watching {
+    Own(Own),
+    Other(Watcher),
+}
+
+/// A node of ours, as it was seen last.
+pub(super) struct Own {
+    stat: Stat,
+    watcher: Watcher,
+}
+
+/// Keeps a node there.
+pub(super) struct Keeper {
+    terms: Terms,
+    path: ZnodePath,
+    state: StateSender,
+    updates: mpsc::UnboundedReceiver<Update>,
+    own_node: OwnNode,
+    /// Whether it was there at any time. Before that, a node may be of an earlier life.
+    has_been: bool,
+    unanswered: Unanswered,
+    /// Given back when the node is gone.
+    reservation: Option<Reservation>,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let Some(target) = self.target() else { return };
+        let client = &self.terms.client;
+        let deleted = client.clean_up_confirmed(target);
+        let reservation = self.reservation.take();
+        // The runtime of whoever drops it may stand still, and there may be none.
+        client.tokio_runtime().spawn(async move {
+            // One that fails for good, or when no server could be reached for a whole session timeout,
+            // keeps nobody waiting.
+            drop(deleted.await);
+            drop(reservation);
+        });
+    }
+}
+
+impl Keeper {
+    pub(super) fn new(
+        terms: Terms,
+        path: ZnodePath,
+        state: StateSender,
+        updates: mpsc::UnboundedReceiver<Update>,
+        reservation: Reservation,
+    ) -> Self {
+        let (own_node, unanswered) = (OwnNode::None, Unanswered::default());
+        let (has_been, reservation) = (false, Some(reservation));
+        Self { terms, path, state, updates, own_node, has_been, unanswered, reservation }
+    }
+
+    /// Until the node is there, or is somebody else's.
+    pub(super) async fn begin(&mut self) -> Result<Watching, PresenceError> {
+        loop {
+            match self.enter().await {
+                Entered::Done(watching) => return Ok(watching),
+                Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
+                Entered::Again { .. } => retry::pause().await,
+                Entered::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What has to be deleted.
+    fn target(&self) -> Option<Cleanup> {
+        let expected = match self.own_node {
+            OwnNode::None => return None,
+            OwnNode::Unknown => ExpectedNode::WithData(self.terms.data.clone()),
+            OwnNode::Made(czxid) => ExpectedNode::CreatedBy(czxid),
+        };
+        Some(Cleanup::IfExpected { node: self.path.clone(), expected })
+    }
+
+    /// Until it is stopped. If somebody asks for its end, the delete is made here: the reservation must not
+    /// wait for a caller who polls no more. Otherwise it is dropped, and deletes by itself what is left.
+    pub(super) async fn run(
+        mut self,
+        first: Watching,
+        stopped: oneshot::Receiver<()>,
+    ) -> Result<(), Error> {
+        let asked = tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            asked = stopped => asked,
+            error = self.keep(first) => {
+                self.state.tell(PresenceState::Ended(error));
+                return Ok(());
+            }
+        };
+        match asked {
+            Ok(()) => self.end().await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Deletes what is left, and waits until that is certain.
+    async fn end(mut self) -> Result<(), Error> {
+        let Some(target) = self.target() else { return Ok(()) };
+        let deleted = self.terms.client.clean_up_confirmed(target).await;
+        self.own_node = OwnNode::None;
+        match deleted {
+            // The node has gone with its session.
+            Err(error) if error.is_session_expired() => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    async fn keep(&mut self, first: Watching) -> PresenceError {
+        let mut watching = first;
+        loop {
+            match watching {
+                Watching::Own(own) => {
+                    self.stay(own).await;
+                    self.own_node = OwnNode::None;
+                    self.state.tell(PresenceState::Absent);
+                }
+                // Whatever ends it, the next look says how it is.
+                Watching::Other(mut watcher) => loop {
+                    tokio::select! {
+                        biased;
+                        _ = watcher.changed() => break,
+                        Some(update) = self.updates.recv() => self.note(update),
+                    }
+                },
+            }
+
+            let mut backoff = Backoff::default();
+            watching = loop {
+                self.note_all();
+                match self.enter().await {
+                    Entered::Done(next) => break next,
+                    Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
+                        self.state.tell(PresenceState::Stuck(too_long));
+                        tokio::select! {
+                            biased;
+                            Some(update) = self.updates.recv() => self.note(update),
+                            () = tokio::time::sleep(STUCK_PAUSE) => {}
+                        }
+                    }
+                    Entered::Failed(error) => return error,
+                    Entered::Again { .. } => backoff.pause().await,
+                }
+            };
+        }
+    }
+
+    /// Takes what has been asked for, unless there may be a node with the data of before.
+    fn note_all(&mut self) {
+        while self.own_node == OwnNode::None
+            && let Ok(update) = self.updates.try_recv()
+        {
+            self.note(update);
+        }
+    }
+
+    /// The node is not there: it will be made with the new data.
+    fn note(&mut self, update: Update) {
+        self.terms.data = update.data;
+        // Nobody may wait for it any more.
+        let _ = update.done.send(Ok(()));
+    }
+
+    // ----- while the node is there -------------------------------------------------------------
+
+    /// Waits until the node is gone, or the session over.
+    async fn stay(&mut self, mut own: Own) {
+        loop {
+            let update = tokio::select! {
+                biased;
+                event = own.watcher.changed() => match event {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return,
+                    Err(_) => return,
+                    Ok(_) => None,
+                },
+                Some(update) = self.updates.recv() => Some(update),
+            };
+            if let Some(update) = update {
+                match self.rewrite(&mut own.stat, update).await {
+                    true => continue,
+                    false => return,
+                }
+            }
+
+            // Somebody has written to it, perhaps this presence.
+            own = loop {
+                match self.terms.client.data_watched(&self.path).await {
+                    Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
+                        break Own { stat, watcher };
+                    }
+                    Err(error) if error.is_retryable() => {
+                        retry::outlast(&self.terms.client, &error).await;
+                    }
+                    // It is there still, and may be shown again.
+                    Err(error) if is_unreadable(&error) => {
+                        tokio::time::sleep(LONGEST_PAUSE).await;
+                    }
+                    _ => return,
+                }
+            };
+        }
+    }
+
+    /// Writes new data into the node, as long as it is there: if not, it will be made with it. Returns
+    /// whether it is there.
+    async fn rewrite(&mut self, stat: &mut Stat, update: Update) -> bool {
+        let Update { data, done } = update;
+        let before = std::mem::replace(&mut self.terms.data, data.clone());
+        let (is_there, told) = match self.write(stat, &data).await {
+            Ok(is_there) => (is_there, Ok(())),
+            Err(error) => {
+                self.terms.data = before;
+                (true, Err(error))
+            }
+        };
+        // Nobody may wait for it any more.
+        let _ = done.send(told);
+        is_there
+    }
+
+    async fn write(&mut self, stat: &mut Stat, data: &Bytes) -> Result<bool, PresenceError> {
+        let client = self.terms.client.clone();
+        let mut unanswered = Unanswered::default();
+        loop {
+            let (mut too_long, begun) = (None, client.now());
+            // In a later session, another's node may be at the path.
+            let write = client.transaction().in_session(stat.ephemeral_owner);
+            let write = write.set_data(&self.path, data.clone(), Some(stat.version));
+            match write.commit().await {
+                Ok(_) => {
+                    stat.version += 1;
+                    return Ok(true);
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => return Ok(false),
+                Err(TransactionError::Failed { code: ErrorCode::BadVersion, .. }) => {}
+                Err(TransactionError::Request(error)) if error.is_session_expired() => {
+                    return Ok(false);
+                }
+                Err(TransactionError::Request(error)) if error.is_retryable() => {
+                    let size = (data.len(), begun);
+                    too_long = unanswered.one_more(&client, &error, size);
+                    retry::outlast(&client, &error).await;
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+
+            // Somebody else has written, or this one has, and did not hear of it.
+            if too_long.is_some() {
+                // What follows is the last word: not that of a server that lags.
+                let _ = client.sync(&self.path).await;
+            }
+            match client.data(&self.path).await {
+                Ok((_, seen)) if seen.czxid != stat.czxid => return Ok(false),
+                Ok((found, seen)) => {
+                    *stat = seen;
+                    match too_long {
+                        _ if found == *data => return Ok(true),
+                        Some(why) => return Err(PresenceError::too_long(&self.path, why)),
+                        None => {}
+                    }
+                }
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(false),
+                Err(error) if error.is_session_expired() => return Ok(false),
+                Err(error) if error.is_retryable() => retry::outlast(&client, &error).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    // ----- while it is not ---------------------------------------------------------------------
+
+    /// Makes the node, if it is not there, and watches what is there.
+    async fn enter(&mut self) -> Entered {
+        let made = self.born(self.terms.client.transaction(), FIRST_VERSION);
+        self.attempt(made, false).await
+    }
+
+    /// A node of ours with this version, or an unmarked one, as the last part of a transaction. Its data
+    /// is sent once.
+    fn born(&self, before: Transaction, version: i32) -> Transaction {
+        let data = self.terms.data.clone();
+        if !self.terms.is_marked {
+            return before.create(&self.path, data, CreateMode::Ephemeral);
+        }
+
+        let mut made = before.create(&self.path, Bytes::new(), CreateMode::Ephemeral);
+        for before in 0..version - 1 {
+            made = made.set_data(&self.path, Bytes::new(), Some(before));
+        }
+        made.set_data(&self.path, data, Some(version - 1))
+    }
+
+    /// `replaces`: the transaction deletes a node of an earlier life first.
+    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entered {
+        let client = self.terms.client.clone();
+        let size = (self.terms.data.len(), client.now());
+        let earlier = std::mem::replace(&mut self.own_node, OwnNode::Unknown);
+        // Both are sent at once, and the look is taken after the write.
+        let look = async { client.data_watched(&self.path).await };
+        let (made, seen) = tokio::join!(transaction.commit_numbered(), look);
+
+        let refusal = match made {
+            Ok((_, czxid)) => {
+                (self.own_node, self.has_been) = (OwnNode::Made(czxid), true);
+                self.unanswered = Unanswered::default();
+                return match seen {
+                    Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
+                    Err(error) if is_unreadable(&error) => Entered::Failed(error.into()),
+                    // It is looked at again, and found to be our own or gone.
+                    _ => Entered::Again { is_unreachable: None },
+                };
+            }
+            Err(TransactionError::Request(error)) => {
+                if error.outcome() == Outcome::NotApplied {
+                    self.own_node = earlier;
+                }
+                return match self.unanswered.one_more(&client, &error, size) {
+                    Some(why) => self.give_up(why).await,
+                    None => passing(error),
+                };
+            }
+            Err(refusal) => refusal,
+        };
+
+        // This one was refused, but one before it may have been applied.
+        (self.own_node, self.unanswered) = (earlier, Unanswered::default());
+        let TransactionError::Failed { code, .. } = &refusal else {
+            return Entered::Failed(refusal.into());
+        };
+        match (*code, seen) {
+            (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
+                Box::pin(self.found(&data, stat, watcher, replaces)).await
+            }
+            (ErrorCode::NodeExists, Err(error)) if is_unreadable(&error) => {
+                Entered::Failed(error.into())
+            }
+            (ErrorCode::NoNode, _) if !replaces => self.make_parents().await,
+            // It was there, or another one was, and is not any more.
+            (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
+                Entered::Again { is_unreachable: None }
+            }
+            _ => Entered::Failed(refusal.into()),
+        }
+    }
+
+    /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
+    async fn give_up(&mut self, why: TooLong) -> Entered {
+        let client = self.terms.client.clone();
+        // What is read behind a sync is the last word, on a later connection too.
+        let look = async { client.data_watched(&self.path).await };
+        let (synced, seen) = tokio::join!(client.sync(&self.path), look);
+
+        match (synced, seen) {
+            (Ok(_), Ok(((_, stat), watcher))) if self.is_own(&stat) => {
+                (self.own_node, self.unanswered) =
+                    (OwnNode::Made(stat.czxid), Unanswered::default());
+                return self.present(stat, watcher);
+            }
+            (Ok(_), Ok(_)) => {}
+            (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
+            (Err(error), _) | (_, Err(error)) => return passing(error),
+        }
+
+        self.own_node = OwnNode::None;
+        Entered::Failed(PresenceError::too_long(&self.path, why))
+    }
+
+    /// Whether a node is what there may be of ours, in the present session.
+    fn is_own(&self, stat: &Stat) -> bool {
+        let is_of_session = stat.ephemeral_owner == self.terms.client.session_id();
+        is_of_session && self.own_node.is(stat, self.terms.is_marked)
+    }
+
+    /// A node is there already.
+    async fn found(
+        &mut self,
+        data: &[u8],
+        stat: Stat,
+        watcher: Watcher,
+        has_tried: bool,
+    ) -> Entered {
+        let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
+        if self.is_own(&stat) {
+            self.own_node = OwnNode::Made(stat.czxid);
+            return self.present(stat, watcher);
+        }
+
+        // The write that was refused came on the newest connection, and no older one can follow it.
+        self.own_node = OwnNode::None;
+
+        let may_replace = !has_tried && !self.has_been;
+        let is_ours = self.terms.is_ours.as_ref().is_some_and(|is_ours| is_ours(data));
+        let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
+        if may_replace && is_ours && is_earlier_life && stat.version >= FIRST_VERSION {
+            let gone = client.transaction().delete(&self.path, Some(stat.version));
+            // The earlier life may not know of it yet: what it still writes must not fit this one.
+            let version =
+                if stat.version < LATEST_FIRST_VERSION { stat.version + 1 } else { FIRST_VERSION };
+            let replaced = self.born(gone, version);
+            return self.attempt(replaced, true).await;
+        }
+
+        if self.terms.when_taken == WhenTaken::Fail {
+            let path = self.path.to_string();
+            return Entered::Failed(PresenceError::Taken { path, by: owner });
+        }
+        self.state.tell(PresenceState::Taken { by: owner });
+        Entered::Done(Watching::Other(watcher))
+    }
+
+    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered {
+        self.has_been = true;
+        self.state.tell(PresenceState::Present { czxid: stat.czxid });
+        Entered::Done(Watching::Own(Own { stat, watcher }))
+    }
+
+    async fn make_parents(&self) -> Entered {
+        let Some(parent) = self.path.parent() else {
+            return Entered::Again { is_unreachable: None };
+        };
+        match self.terms.client.ensure(&parent, self.terms.parents).await {
+            Ok(()) => Entered::Again { is_unreachable: None },
+            Err(error) => passing(error),
+        }
+    }
+}
+
+/// Whether the node is there, but may not be read, or is too long for that.
+fn is_unreadable(error: &Error) -> bool {
+    error.code() == Some(ErrorCode::NoAuth) || error.answer_too_long().is_some()
+}
+
+/// An attempt that came to nothing, for now or for good.
+fn passing(error: Error) -> Entered {
+    if error.is_unreachable() {
+        return Entered::Again { is_unreachable: Some(error) };
+    }
+    match error.is_retryable() || error.is_session_expired() {
+        true => Entered::Again { is_unreachable: None },
+        false => Entered::Failed(error.into()),
+    }
+}

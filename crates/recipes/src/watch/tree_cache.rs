@@ -1,0 +1,335 @@
+//! [`TreeCache`]: a part of the tree in memory. `follow.rs` reads it.
+
+use std::sync::Arc;
+
+use lockkeeper_client::{Client, Contact, Instant, ZnodePath};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::watch::backlog::{ReaderId, Unread};
+use crate::watch::error::CacheError;
+use crate::watch::follow::Follower;
+use crate::watch::published::Published;
+use crate::watch::snapshot::{Change, Snapshot};
+use crate::watch::view::{Filter, Scope};
+
+/// The options of a [`TreeCache`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is read before `open`"]
+pub struct TreeCacheBuilder {
+    client: Client,
+    each_node: bool,
+    scope: Scope,
+}
+
+impl TreeCacheBuilder {
+    /// The most nodes that there may be. Default: 1,000,000.
+    pub fn max_nodes(mut self, nodes: usize) -> Self {
+        self.scope.max_nodes = nodes;
+        self
+    }
+
+    /// The most bytes that names and data may have, all together. Default: 1 GiB. Each node
+    /// takes about 500 bytes of memory besides.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.scope.max_bytes = bytes;
+        self
+    }
+
+    /// How many levels below the path are cached; 0 is the node itself, 1 its children too.
+    /// Default: all.
+    pub fn max_depth(mut self, levels: usize) -> Self {
+        self.scope.max_depth = levels;
+        self
+    }
+
+    /// Knows the last change of the children of the path itself: the larger one of its `pzxid` and the
+    /// last creation among them. A deleted child then costs a read of the path, in place of its own.
+    pub(crate) fn knows_pzxid(mut self) -> Self {
+        self.scope.knows_pzxid = true;
+        self
+    }
+
+    /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
+    /// must always say the same of a path. If it panics, the cache ends with [`CacheError::Stopped`].
+    pub fn filter(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        let wanted: Filter = Arc::new(wanted);
+        self.scope.filter = Some(wanted);
+        self
+    }
+
+    /// Leaves out the nodes that may not be read, or are longer than the
+    /// [client takes](lockkeeper_client::ClientBuilder::max_frame), with everything below them: [`Snapshot::unreadable`]
+    /// names them. Otherwise one such node ends the cache; one of more than 16 MiB does so in any case, as
+    /// it costs the connection. No event tells when one may be read again, so they are looked at after 1 s,
+    /// 2 s and so on up to 30 s, at the cost of two reads each (with others, and alone). Newer servers tell
+    /// nothing of such nodes: one that is made so later is found after the next reconnect, or when it is
+    /// written after it can be read. The node at the path of the cache itself must be readable.
+    pub fn skip_unreadable(mut self) -> Self {
+        self.scope.skips_unreadable = true;
+        self
+    }
+
+    /// Publishes each node as it is read, instead of the whole tree at one moment. For trees that are
+    /// written without a pause. [`Snapshot::is_exact`] is false then: the nodes of a snapshot may be of
+    /// different moments, and what one transaction did may come in parts. Each node by itself goes
+    /// only forward.
+    pub fn each_node(mut self) -> Self {
+        self.each_node = true;
+        self
+    }
+
+    /// Reads the tree. A path that does not exist gives an empty snapshot, and is watched. Costs
+    /// [two round trips](TreeCache#cost) for each level that has children, with a read or two for each node.
+    ///
+    /// # Errors
+    /// If there are more nodes or bytes than allowed, a node may not be read, or no server can be
+    /// reached for a session timeout.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It begins anew in the next session.
+    pub async fn open(mut self) -> Result<TreeCache, CacheError> {
+        let path = ZnodePath::new(&self.scope.root)?;
+        self.scope.max_frame = self.client.max_frame();
+        let runtime = self.client.tokio_runtime().clone();
+
+        // A task, which ends when this is dropped: the panic of a filter stays in it, as it does later.
+        let mut opening = JoinSet::new();
+        opening.spawn_on(Follower::open(self.client, self.scope, self.each_node), &runtime);
+        let opened = opening.join_next().await.and_then(Result::ok);
+        let (follower, shared) = opened.unwrap_or(Err(CacheError::Stopped { path }))?;
+        let task = runtime.spawn(follower.run()).abort_handle();
+        Ok(TreeCache { inner: Arc::new(Inner { shared, task }) })
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Published>,
+    task: AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A part of the tree in memory, kept up to date by a watch.
+///
+/// Cheap to clone; clones are the same cache. It ends when the last clone and the last
+/// [`CacheChanges`] are dropped; its watch is removed from the server then.
+///
+/// # Guarantees
+///
+/// - Every snapshot is the server's tree at one transaction, so all changes of one transaction come
+///   in one.
+/// - Snapshots only go forward.
+/// - Over reconnects and new sessions, no difference is missed and none is invented.
+/// - [`TreeCache::open`] gives a complete snapshot or fails.
+/// - Over a bound, the cache ends with an [error](TreeCache::ended) that says so, and is never
+///   partial.
+///
+/// # Not guaranteed
+///
+/// - Not every transaction has a snapshot: what happened while others were read comes together with
+///   it. While one node after the other is written without a pause, there may be none; see
+///   [`TreeCacheBuilder::each_node`].
+/// - Changes of access control lists are not seen.
+/// - If the servers themselves go back, because they were restored, so do the snapshots.
+///
+/// # Znodes
+///
+/// A cache creates none. It has one persistent recursive watch on the server, which goes with the
+/// cache.
+///
+/// # Cost
+///
+/// - Opening costs one read for each node, and one more for each that has children, up to 32 in a
+///   request and with 256 on their way at a time: 2 round trips for each level that has children.
+/// - A change costs 1 event and 1 read, however many events there are meanwhile.
+/// - A reconnect costs one read for each node, up to 32 in a request, and a listing where children
+///   came or went.
+///
+/// Reads share a request where their answer is expected to take no more than a quarter of
+/// [`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame): by default, nodes of up to 8 KB
+/// go 32 together.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{Change, CreateMode, TreeCache, ZnodePath};
+///
+/// let (config, color) = (ZnodePath::new("/config")?, ZnodePath::new("/config/color")?);
+/// client.create(&config, "", CreateMode::Persistent).await?;
+/// let cache = TreeCache::builder(&client, "/config").max_nodes(10_000).open().await?;
+/// let mut changes = cache.changes();
+///
+/// client.create(&color, "red", CreateMode::Persistent).await?;
+/// let update = changes.next().await?;
+/// assert!(matches!(&update.changes[..], [Change::Created { path, .. }] if path == "/config/color"));
+/// assert_eq!(cache.snapshot().get("/config/color").unwrap().data(), b"red");
+/// # drop((changes, cache));
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "CuratorCache")]
+#[doc(alias = "PathChildrenCache")]
+#[doc(alias = "NodeCache")]
+#[doc(alias = "DataWatch")]
+#[doc(alias = "ChildrenWatch")]
+#[derive(Clone, Debug)]
+pub struct TreeCache {
+    inner: Arc<Inner>,
+}
+
+impl TreeCache {
+    /// A cache of a node and everything below it, with options.
+    pub fn builder(client: &Client, path: &str) -> TreeCacheBuilder {
+        let scope = Scope::new(path);
+        TreeCacheBuilder { client: client.clone(), each_node: false, scope }
+    }
+
+    /// Reads a node and everything below it, and keeps it up to date. Costs what
+    /// [`TreeCacheBuilder::open`] does.
+    ///
+    /// # Errors
+    /// As [`TreeCacheBuilder::open`].
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind.
+    ///
+    /// # Session loss
+    /// It begins anew in the next session.
+    pub async fn open(client: &Client, path: &str) -> Result<Self, CacheError> {
+        Self::builder(client, path).open().await
+    }
+
+    /// The newest snapshot. It stays as it is, and stays there also without a connection.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.shared.state().snapshot)
+    }
+
+    /// A number that is another one when the snapshot is. Taken before the snapshot, it is not newer.
+    pub(crate) fn edition(&self) -> u64 {
+        self.inner.shared.edition()
+    }
+
+    /// Whether nothing is known that the snapshot does not show: there is a connection, the watch is
+    /// set, and everything that was told has been read. An ensemble's server may still be behind its
+    /// leader; see [`Client::sync`].
+    pub fn is_current(&self) -> bool {
+        let shared = &self.inner.shared;
+        let probe = shared.state().probe.clone();
+        // In this order: what is taken from the watch is noted before.
+        let is_clean = shared.client.contact() == Contact::Connected && probe.is_clean();
+        let state = shared.state();
+        is_clean && state.is_synced && state.end.is_none()
+    }
+
+    /// A time at or after which the snapshot was the server's tree: when the read was sent by whose
+    /// answer it was complete. By the clock of [`Client::now`].
+    pub fn as_of(&self) -> Instant {
+        self.inner.shared.state().as_of
+    }
+
+    /// Why the cache has ended; `None` while it has not.
+    pub fn ended(&self) -> Option<CacheError> {
+        self.inner.shared.state().end.clone()
+    }
+
+    /// What changes from now on. Each caller has changes of its own.
+    pub fn changes(&self) -> CacheChanges {
+        let mut state = self.inner.shared.state();
+        let id = state.touched.subscribe();
+        let last = Arc::clone(&state.snapshot);
+        drop(state);
+        let generation = self.inner.shared.generation.subscribe();
+        CacheChanges { cache: self.clone(), id, last, generation }
+    }
+}
+
+/// A snapshot, and how it differs from the one before.
+#[derive(Clone, Debug)]
+pub struct CacheUpdate {
+    /// The newest snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// What differs from the snapshot of the last update, by path. Empty only if what differs is
+    /// [`Snapshot::unreadable`].
+    pub changes: Vec<Change>,
+}
+
+/// What changes in a [`TreeCache`]. A slow reader misses no difference: what happened meanwhile comes
+/// as one update. One that is not read costs no more memory than the tree has. Keeps the cache alive.
+#[derive(Debug)]
+pub struct CacheChanges {
+    cache: TreeCache,
+    id: ReaderId,
+    last: Arc<Snapshot>,
+    generation: watch::Receiver<u64>,
+}
+
+impl CacheChanges {
+    /// The snapshot of the last update.
+    pub(crate) fn last(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.last)
+    }
+
+    /// Waits for a snapshot that differs from the last one. Makes no request of its own: the cache
+    /// [reads](TreeCache#cost) what has changed, once for all who wait.
+    ///
+    /// # Errors
+    /// Why the cache has ended.
+    ///
+    /// # Cancel safety
+    /// Safe: no change is lost.
+    ///
+    /// # Session loss
+    /// None is seen: what differs in the next session comes as an update.
+    pub async fn next(&mut self) -> Result<CacheUpdate, CacheError> {
+        loop {
+            self.generation.mark_unchanged();
+            if let Some(update) = self.take()? {
+                return Ok(update);
+            }
+            // The sender lives as long as the cache.
+            let _ = self.generation.changed().await;
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<CacheUpdate>, CacheError> {
+        let mut state = self.cache.inner.shared.state();
+        let unread = state.touched.read(self.id);
+        let (snapshot, end) = (Arc::clone(&state.snapshot), state.end.clone());
+        drop(state);
+
+        let changes = match unread {
+            Unread::Batches(batches) => {
+                let paths = batches.iter().flat_map(|paths| paths.iter().map(String::as_str));
+                snapshot.changes_since(&self.last, &paths.collect())
+            }
+            Unread::TooMuch => snapshot.all_changes_since(&self.last),
+        };
+        let is_same = changes.is_empty() && snapshot.lacks_the_same(&self.last);
+        self.last = Arc::clone(&snapshot);
+        match (is_same, end) {
+            (false, _) => Ok(Some(CacheUpdate { snapshot, changes })),
+            (true, Some(end)) => Err(end),
+            (true, None) => Ok(None),
+        }
+    }
+}
+
+impl Drop for CacheChanges {
+    fn drop(&mut self) {
+        self.cache.inner.shared.state().touched.unsubscribe(self.id);
+    }
+}

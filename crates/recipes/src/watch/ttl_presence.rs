@@ -1,0 +1,511 @@
+//! [`TtlPresence`]: a node that stays for a while when its program is gone, and then goes by itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, Instant, SessionId, Stat, TransactionError, ZnodePath,
+    Zxid, present,
+};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::watch::presence::{
+    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
+};
+use lockkeeper_client::retry::{Unanswered, reachable, retry_anywhere, retry_pause};
+
+/// The name of the child that keeps the node alive.
+const TOUCH: &str = "touch";
+
+/// How often the node is touched within its time to live.
+const TOUCHES: u32 = 2;
+
+/// The options of a [`TtlPresence`].
+#[derive(Clone)]
+#[must_use = "nothing is made before `start`"]
+pub struct TtlPresenceBuilder {
+    client: Client,
+    path: String,
+    ttl: Duration,
+    data: Bytes,
+    when_taken: WhenTaken,
+    is_ours: Option<IsOurs>,
+}
+
+impl fmt::Debug for TtlPresenceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TtlPresenceBuilder");
+        shown.field("path", &self.path).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+impl TtlPresenceBuilder {
+    /// The node's data. Default: none.
+    pub fn data(mut self, data: impl Into<Bytes>) -> Self {
+        self.data = data.into();
+        self
+    }
+
+    /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+    pub fn when_taken(mut self, what: WhenTaken) -> Self {
+        self.when_taken = what;
+        self
+    }
+
+    /// How an earlier life of this program is known by the data of its node. Such a node is taken over
+    /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
+    /// Without this, a program that starts again waits until the time to live of its last life is over.
+    pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        self.is_ours = Some(Arc::new(is_ours));
+        self
+    }
+
+    /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
+    /// there, or is found to be somebody else's that is waited for. Costs one round trip (1 write) if there
+    /// is no node, two more to take over that of an earlier life, and more if nodes above are missing.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a presence; [`PresenceError::NoTtlNodes`] if the servers keep no such
+    /// nodes; if the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
+    /// reached for a session timeout.
+    ///
+    /// # Cancel safety
+    /// A node that was made goes when its time to live is over.
+    ///
+    /// # Session loss
+    /// Has no effect.
+    pub async fn start(self) -> Result<TtlPresence, PresenceError> {
+        let path = PresenceError::check(&self.client, &self.path)?;
+        let touch = path.child(TOUCH)?;
+        let (state, changes) = StateSender::new(path.clone());
+        let runtime = self.client.tokio_runtime().clone();
+        let id = Bytes::from(self.client.unique_id().to_string());
+        let unanswered = Unanswered::default();
+        let mut keeper = Keeper { options: self, path, touch, id, state, life: None, unanswered };
+        let seen = keeper.enter().await?;
+        let (stop, stopped) = oneshot::channel();
+        let task = runtime.spawn(keeper.run(seen, stopped));
+        Ok(TtlPresence { changes, stop, task })
+    }
+}
+
+/// A node that stays for a while when its program is gone, and then goes by itself.
+///
+/// Dropping it leaves the node there for the rest of its time to live; [`TtlPresence::end`] deletes it.
+///
+/// # Guarantees
+///
+/// - The node is there while its program keeps it alive, also in later sessions. It is touched each
+///   half of its time to live, and after an outage as soon as a server is reached. So outages and
+///   restarts that are shorter than that half do not end it.
+/// - When nobody keeps it alive for its time to live, the servers delete it.
+/// - It never writes over, keeps alive or deletes another's node. The child `touch` says whose it
+///   is. It is read before each write, and written only as it was read.
+///
+/// # Not guaranteed
+///
+/// - It is no exclusion and has no deadline: a program that was cut off for longer learns at its
+///   next touch that the node is gone, or is another's.
+/// - Between a read and its write, somebody may delete the child, and another program may make it
+///   anew with the same version.
+/// - The node does not go with its session: one that does is a [`Presence`](crate::Presence).
+///
+/// # Znodes
+///
+/// - `<path>` is a container node, with the data that it is given.
+/// - `<path>/touch` has the time to live. Its data says which life of which program it is, as in
+///   Curator's `PersistentTtlNode`.
+///
+/// Servers keep such nodes only if they are told to: ZooKeeper by `extendedTypesEnabled`, the
+/// engine by `allow_ttl_nodes`. They look for what is overdue now and then (each minute, unless
+/// they are told otherwise), so the node goes up to twice that later. Their wall clocks count.
+///
+/// # Cost
+///
+/// - A start costs 1 round trip with 1 write.
+/// - Each half of the time to live costs 2 round trips with 1 read and 1 write.
+/// - The [end](TtlPresence::end) costs 2 round trips with 1 write.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().allow_ttl_nodes().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use std::time::Duration;
+///
+/// use lockkeeper::{PresenceState, TtlPresence};
+///
+/// let ttl = Duration::from_secs(60);
+/// let options = TtlPresence::builder(&client, "/cameras/7", ttl).data("10.0.0.7");
+/// let presence = options.replaces(|data| data == b"10.0.0.7").start().await?;
+/// assert!(matches!(presence.state(), PresenceState::Present { .. }));
+/// // It is there for a minute from now on, whatever becomes of this program.
+/// drop(presence);
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "PersistentTtlNode")]
+#[must_use = "the node is not kept alive any more when this is dropped"]
+#[derive(Debug)]
+pub struct TtlPresence {
+    changes: watch::Receiver<PresenceState>,
+    /// Dropping it stops the task.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl TtlPresence {
+    /// A presence at a path with a time to live (1 ms to about 34 years; seconds to hours are
+    /// sensible), with options.
+    pub fn builder(client: &Client, path: &str, ttl: Duration) -> TtlPresenceBuilder {
+        TtlPresenceBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            ttl,
+            data: Bytes::new(),
+            when_taken: WhenTaken::default(),
+            is_ours: None,
+        }
+    }
+
+    /// How it stood when it was touched last.
+    pub fn state(&self) -> PresenceState {
+        self.changes.borrow().clone()
+    }
+
+    /// How it stands, now and with every change. States that follow each other quickly may be left
+    /// out, the last one never: that it has ended.
+    pub fn changes(&self) -> watch::Receiver<PresenceState> {
+        self.changes.clone()
+    }
+
+    /// Deletes the node, and waits until that is certain. Another's is not touched. If others have made
+    /// nodes below it, it goes when these have gone. Costs two round trips.
+    ///
+    /// # Errors
+    /// If the delete is refused, or no server can be reached for a session timeout; the node goes by
+    /// itself then.
+    ///
+    /// # Session loss
+    /// Has no effect: it goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// It goes on in the background.
+    pub async fn end(self) -> Result<(), Error> {
+        // It is gone only if it has ended by itself.
+        let _ = self.stop.send(());
+        // It fails only if its runtime has ended, or it has panicked, which ends what keeps the node alive.
+        self.task.await.unwrap_or(Ok(()))
+    }
+}
+
+/// Whose node was there last.
+#[derive(Clone, Copy)]
+enum Seen {
+    Own,
+    Other,
+}
+
+/// A node that is there.
+struct Found {
+    data: Bytes,
+    stat: Stat,
+    /// What its child says, if it has one.
+    touch: Option<(Bytes, Stat)>,
+}
+
+/// Keeps a node alive.
+struct Keeper {
+    options: TtlPresenceBuilder,
+    path: ZnodePath,
+    touch: ZnodePath,
+    /// What the child says while it is ours.
+    id: Bytes,
+    state: StateSender,
+    /// The node that was ours last. Before there was one, a node may be of an earlier life.
+    life: Option<Zxid>,
+    unanswered: Unanswered,
+}
+
+impl Keeper {
+    async fn run(mut self, first: Seen, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
+        let touching = self.options.ttl / TOUCHES;
+        let (mut seen, mut pause) = (first, touching);
+        loop {
+            // A request that is dropped on the way does no harm: each write is bound to a version, and the
+            // end looks behind it.
+            let next = tokio::select! {
+                // One order, so that a simulation can be repeated.
+                biased;
+                asked = &mut stopped => return match asked {
+                    Ok(()) => self.delete().await,
+                    Err(_) => Ok(()),
+                },
+                next = async {
+                    tokio::time::sleep(pause).await;
+                    reachable(&self.options.client).await;
+                    self.keep(seen).await
+                } => next,
+            };
+
+            pause = match next {
+                Ok(next) => {
+                    seen = next;
+                    touching
+                }
+                Err(too_long @ PresenceError::TooLong { .. }) => {
+                    self.state.tell(PresenceState::Stuck(too_long));
+                    touching.max(STUCK_PAUSE)
+                }
+                // The touch is overdue: after the outage, less than a half may be left.
+                Err(PresenceError::Request(error)) if error.is_unreachable() => Duration::ZERO,
+                Err(error) => {
+                    self.state.tell(PresenceState::Ended(error));
+                    return Ok(());
+                }
+            };
+        }
+    }
+
+    /// Touches the node, or looks again whether it can be made.
+    async fn keep(&mut self, seen: Seen) -> Result<Seen, PresenceError> {
+        if let Seen::Other = seen {
+            return self.enter().await;
+        }
+        let client = self.options.client.clone();
+
+        loop {
+            // The version alone does not tell the child from one that another has made since.
+            let version = match client.data(&self.touch).await {
+                Ok((id, stat)) if id == self.id => stat.version,
+                Ok(_) => return self.enter().await,
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => return self.enter().await,
+                Err(error) => {
+                    self.passing(error).await?;
+                    continue;
+                }
+            };
+
+            match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
+                Ok(_) => return Ok(Seen::Own),
+                Err(error)
+                    if matches!(error.code(), Some(ErrorCode::NoNode | ErrorCode::BadVersion)) =>
+                {
+                    // Gone, or written by others, or by this one, which did not hear of it.
+                    return self.enter().await;
+                }
+                Err(error) => self.passing(error).await?,
+            }
+        }
+    }
+
+    /// Makes the node, if it is not there, and finds out whose it is.
+    async fn enter(&mut self) -> Result<Seen, PresenceError> {
+        loop {
+            let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
+            let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
+            let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
+            let begun = client.now();
+            let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
+
+            let refusal = match made {
+                Ok((_, czxid)) => return Ok(self.present(czxid)),
+                Err(TransactionError::Request(error)) => {
+                    match self.unanswered(error, begun).await? {
+                        Some(seen) => return Ok(seen),
+                        None => continue,
+                    }
+                }
+                Err(refusal) => refusal,
+            };
+
+            self.unanswered = Unanswered::default();
+            let TransactionError::Failed { code, .. } = &refusal else {
+                return Err(refusal.into());
+            };
+            match *code {
+                ErrorCode::NodeExists => {
+                    if let Some(seen) = self.look().await? {
+                        return Ok(seen);
+                    }
+                }
+                ErrorCode::NoNode => self.make_parents().await?,
+                ErrorCode::Unimplemented => {
+                    return Err(PresenceError::NoTtlNodes { path: self.path.clone() });
+                }
+                _ => return Err(refusal.into()),
+            }
+        }
+    }
+
+    /// Looks whose node is there; `None`: it has changed meanwhile.
+    async fn look(&mut self) -> Result<Option<Seen>, PresenceError> {
+        let Found { data, stat, touch } = match self.read().await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(error) => return self.passing(error).await.map(|()| None),
+        };
+        if touch.as_ref().is_some_and(|(id, _)| *id == self.id) {
+            return Ok(Some(self.present(stat.czxid)));
+        }
+
+        let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(&data));
+        let is_earlier_life = is_ours && self.life.is_none();
+        // The servers have deleted its child, and not yet the node.
+        let is_orphan = touch.is_none() && self.life == Some(stat.czxid);
+        if (is_earlier_life || is_orphan) && stat.ephemeral_owner == SessionId::NONE {
+            return self.take_over(&stat, touch.map(|(_, touch)| touch)).await;
+        }
+
+        let by = stat.ephemeral_owner;
+        if self.options.when_taken == WhenTaken::Fail {
+            return Err(PresenceError::Taken { path: self.path.to_string(), by });
+        }
+        self.state.tell(PresenceState::Taken { by });
+        Ok(Some(Seen::Other))
+    }
+
+    /// What is there; `None` if there is no node.
+    async fn read(&self) -> Result<Option<Found>, Error> {
+        let client = &self.options.client;
+        let (node, touch) = (client.data(&self.path), client.data(&self.touch));
+        let Some((data, stat)) = present(node.await)? else { return Ok(None) };
+        Ok(Some(Found { data, stat, touch: present(touch.await)? }))
+    }
+
+    /// Goes on with the node of an earlier life, or with one that has lost its child, if it is still as it
+    /// was read.
+    async fn take_over(
+        &mut self,
+        stat: &Stat,
+        touch: Option<Stat>,
+    ) -> Result<Option<Seen>, PresenceError> {
+        let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
+        let steps = client.transaction().set_data(&self.path, data.clone(), Some(stat.version));
+        let steps = match &touch {
+            Some(touch) => steps.set_data(&self.touch, self.id.clone(), Some(touch.version)),
+            None => {
+                let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
+                steps.create_ttl(&self.touch, id, mode, *ttl)
+            }
+        };
+
+        match steps.commit().await {
+            Ok(_) => Ok(Some(self.present(stat.czxid))),
+            Err(TransactionError::Request(error)) => self.passing(error).await.map(|()| None),
+            Err(TransactionError::Failed {
+                code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
+                ..
+            }) => Ok(None),
+            Err(TransactionError::Failed { code: ErrorCode::Unimplemented, .. }) => {
+                Err(PresenceError::NoTtlNodes { path: self.path.clone() })
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    fn present(&mut self, czxid: Zxid) -> Seen {
+        (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
+        self.state.tell(PresenceState::Present { czxid });
+        Seen::Own
+    }
+
+    async fn make_parents(&self) -> Result<(), PresenceError> {
+        let Some(parent) = self.path.parent() else { return Ok(()) };
+        match self.options.client.ensure(&parent, CreateMode::Container).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.passing(error).await,
+        }
+    }
+
+    /// Deletes the node, if it is ours.
+    async fn delete(&self) -> Result<(), Error> {
+        loop {
+            match self.try_delete().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if error.is_session_expired() => {}
+                Err(error) => retry_pause(error).await?,
+            }
+        }
+    }
+
+    /// Returns whether there is nothing more to delete.
+    async fn try_delete(&self) -> Result<bool, Error> {
+        let client = &self.options.client;
+        // A create may be under way to which nobody listens any more. What is read behind a sync is not
+        // older, on a later connection neither.
+        let (synced, found) = tokio::join!(client.sync(&self.path), self.read());
+        synced?;
+        let Some(Found { stat, touch, .. }) = found? else { return Ok(true) };
+        let version = match touch {
+            Some((id, touch)) if id == self.id => touch.version,
+            // The servers have begun to delete it.
+            None if self.life == Some(stat.czxid) => {
+                return is_settled(client.delete(&self.path, Some(stat.version)).await);
+            }
+            _ => return Ok(true),
+        };
+
+        let steps = client.transaction().delete(&self.touch, Some(version));
+        match steps.delete(&self.path, None).commit().await {
+            Ok(_) => Ok(true),
+            Err(TransactionError::Request(error)) => Err(error),
+            Err(TransactionError::Failed {
+                code: ErrorCode::NoNode | ErrorCode::BadVersion,
+                ..
+            }) => Ok(false),
+            // Others have made nodes below it.
+            Err(TransactionError::Failed { code: ErrorCode::NotEmpty, .. }) => {
+                is_settled(client.delete(&self.touch, Some(version)).await)
+            }
+            // What was refused is refused again by itself, which tells why.
+            Err(TransactionError::Failed { index: 0, .. }) => {
+                client.delete(&self.touch, Some(version)).await.map(|()| false)
+            }
+            Err(_) => client.delete(&self.path, Some(stat.version)).await.map(|()| false),
+        }
+    }
+
+    /// The create, which was begun then, has no answer. Returns when it may be sent again, or with the
+    /// node if it is there.
+    async fn unanswered(
+        &mut self,
+        error: Error,
+        begun: Instant,
+    ) -> Result<Option<Seen>, PresenceError> {
+        let (client, size) = (self.options.client.clone(), (self.options.data.len(), begun));
+        let Some(why) = self.unanswered.one_more(&client, &error, size) else {
+            return self.passing(error).await.map(|()| None);
+        };
+        // What is read behind a sync is the last word, on a later connection too.
+        if let Err(error) = client.sync(&self.path).await {
+            return self.passing(error).await.map(|()| None);
+        }
+        match self.look().await? {
+            Some(Seen::Own) => Ok(Some(Seen::Own)),
+            _ => Err(PresenceError::too_long(&self.path, why)),
+        }
+    }
+
+    /// Returns when a request may be sent again.
+    async fn passing(&self, error: Error) -> Result<(), PresenceError> {
+        Ok(retry_anywhere(error).await?)
+    }
+}
+
+/// Whether a delete of what was read has left nothing to do: it is gone, or others have nodes below it.
+fn is_settled(deleted: Result<(), Error>) -> Result<bool, Error> {
+    let Err(error) = deleted else { return Ok(true) };
+    match error.code() {
+        Some(ErrorCode::NoNode | ErrorCode::NotEmpty) => Ok(true),
+        Some(ErrorCode::BadVersion) => Ok(false),
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,189 @@
+//! Whether each recipe is in all the places where CONTRIBUTING says that one belongs, and whether each name of a
+//! type stands for one type.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::workspace;
+
+/// The crates of recipes.
+const CRATES: [&str; 2] = ["crates/locks", "crates/recipes"];
+
+/// The sections in the documentation of a recipe's main type. The first marks it as one.
+const OUTLINE: [&str; 5] = ["Znodes", "Guarantees", "Not guaranteed", "Cost", "Examples"];
+
+/// The places, besides its own file and its crate's `lib.rs`, in which a recipe is named.
+const PLACES: [&str; 4] =
+    ["tests/contract", "docs/guarantees.md", "docs/choosing.md", "CHANGELOG.md"];
+
+/// Names of types that may stand more than once in a crate: each is public in a module of its own.
+const REPEATED: [&str; 1] = ["Error"];
+
+/// Looks for every recipe in every place.
+///
+/// # Errors
+///
+/// One line for each place in which a recipe is missing, and for each name that stands for two types.
+pub(crate) fn run() -> Result<()> {
+    let root = workspace()?.workspace_root.into_std_path_buf();
+    let places: Vec<(&str, String)> = PLACES
+        .iter()
+        .map(|place| Ok((*place, sources(&root.join(place))?.into_values().collect())))
+        .collect::<Result<_>>()?;
+
+    let (mut findings, mut count) = (Vec::new(), 0);
+    for name in CRATES {
+        let folder = root.join(name).join("src");
+        let exports = fs::read_to_string(folder.join("lib.rs"))?;
+        for (file, text) in sources(&folder)? {
+            for recipe in recipes(&text) {
+                count += 1;
+                let file = file.strip_prefix(&root).unwrap_or(&file).display();
+                let lacks = recipe.lacks().map(|section| format!("{file}: no section {section:?}"));
+                findings.extend(lacks);
+                let here = [(format!("{name}/src/lib.rs"), &exports)].into_iter();
+                let there = places.iter().map(|(place, text)| ((*place).to_owned(), text));
+                let missing = here.chain(there).filter(|(_, text)| !has_word(text, &recipe.name));
+                findings
+                    .extend(missing.map(|(place, _)| format!("{}: not in {place}", recipe.name)));
+            }
+        }
+    }
+
+    for folder in crates_in(&root)? {
+        let twice = declared_twice(&sources(&folder)?);
+        let shown = folder.strip_prefix(&root).unwrap_or(&folder).display();
+        findings.extend(twice.into_iter().map(|line| format!("{shown}: two types {line}")));
+    }
+    ensure!(count > 0, "no recipe was found");
+    ensure!(findings.is_empty(), "{}", findings.join("\n"));
+    println!("{count} recipes, each in its places");
+    Ok(())
+}
+
+/// The main type of a recipe, and what its documentation says.
+#[derive(Debug, PartialEq, Eq)]
+struct Recipe {
+    name: String,
+    sections: BTreeSet<String>,
+}
+
+impl Recipe {
+    fn lacks(&self) -> impl Iterator<Item = &'static str> {
+        OUTLINE.into_iter().filter(|section| !self.sections.contains(*section))
+    }
+}
+
+fn recipes(text: &str) -> Vec<Recipe> {
+    let (mut found, mut sections) = (Vec::new(), BTreeSet::new());
+    for line in text.lines() {
+        if let Some(section) = line.strip_prefix("/// # ") {
+            sections.insert(section.to_owned());
+        } else if !line.starts_with("///") && !line.starts_with("#[") {
+            let recipe = sections.contains(OUTLINE[0]).then(|| declared(line)).flatten();
+            found.extend(recipe.map(|(name, _)| Recipe { name, sections: sections.clone() }));
+            sections.clear();
+        }
+    }
+    found
+}
+
+/// The name of the type that a line declares, and whether other files can use it.
+fn declared(line: &str) -> Option<(String, bool)> {
+    let words = line.trim_start();
+    let item = match words.strip_prefix("pub") {
+        Some(item) => item.split_once(' ')?.1,
+        None => words,
+    };
+    let name = ["struct ", "enum ", "trait "].iter().find_map(|kind| item.strip_prefix(kind))?;
+    let end = name.find(|c: char| !is_of_name(c)).unwrap_or(name.len());
+    (end > 0).then(|| (name[..end].to_owned(), item.len() < words.len()))
+}
+
+/// The names that stand for types in two files at least, one of which others can use; and these files.
+fn declared_twice(sources: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let mut types: BTreeMap<String, (BTreeSet<&Path>, bool)> = BTreeMap::new();
+    for (file, text) in sources {
+        for (name, is_shared) in text.lines().filter_map(declared) {
+            let (files, any_shared) = types.entry(name).or_default();
+            files.insert(file);
+            *any_shared |= is_shared;
+        }
+    }
+    types.retain(|name, (files, is_shared)| {
+        files.len() > 1 && *is_shared && !REPEATED.contains(&name.as_str())
+    });
+    let ends = |file: &Path| file.file_name().unwrap_or_default().display().to_string();
+    let line = |(name, (files, _)): (String, (BTreeSet<&Path>, bool))| {
+        format!("{name}: {}", files.into_iter().map(ends).collect::<Vec<_>>().join(", "))
+    };
+    types.into_iter().map(line).collect()
+}
+
+/// The folders that are crates, each suite one of its own.
+fn crates_in(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut folders: Vec<_> = ["benches/src", "xtask/src"].map(|folder| root.join(folder)).into();
+    for (group, within) in [("crates", "src"), ("crates", "tests"), ("tests", "")] {
+        for entry in fs::read_dir(root.join(group))? {
+            folders.push(entry?.path().join(within));
+        }
+    }
+    folders.retain(|folder| folder.is_dir());
+    Ok(folders)
+}
+
+/// A file, or all files of text below a folder.
+fn sources(path: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let mut found = BTreeMap::new();
+    if !path.is_dir() {
+        let text = fs::read_to_string(path).with_context(|| format!("no {}", path.display()))?;
+        found.insert(path.to_owned(), text);
+        return Ok(found);
+    }
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        if path.is_dir() || path.extension().is_some_and(|ending| ending == "rs") {
+            found.extend(sources(&path)?);
+        }
+    }
+    Ok(found)
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !is_of_name(c)).any(|found| found == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_is_known_by_its_outline() {
+        let text = "/// A latch.\n///\n/// # Znodes\n/// # Cost\n#[derive(Clone)]\npub struct Latch<T>(T);\n\
+                    /// # Cost\npub struct Other;\n";
+        let found = recipes(text);
+        let names: Vec<_> = found.iter().map(|recipe| recipe.name.as_str()).collect();
+        assert_eq!(names, ["Latch"]);
+        assert_eq!(
+            found[0].lacks().collect::<Vec<_>>(),
+            ["Guarantees", "Not guaranteed", "Examples"]
+        );
+        assert!(has_word("see Latch::new", "Latch") && !has_word("LatchError", "Latch"));
+    }
+
+    #[test]
+    fn a_name_that_other_files_use_stands_for_one_type() {
+        let file = |name: &str, text: &str| (PathBuf::from(name), text.to_owned());
+        let twice = |a: &str, b: &str| declared_twice(&[file("a", a), file("b", b)].into());
+        assert_eq!(twice("struct A;", "pub(crate) enum A {}"), ["A: a, b"]);
+        assert_eq!(twice("struct A;", "struct A;\npub struct B;"), Vec::<String>::new());
+        assert_eq!(twice("pub struct Error;", "pub enum Error {}"), Vec::<String>::new());
+    }
+}
