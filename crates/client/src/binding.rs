@@ -20,21 +20,6 @@ pub(crate) fn within<R>(keys: impl Iterator<Item = Key>, work: impl FnOnce() -> 
     work()
 }
 
-/// Runs something on this thread, bound to nothing.
-pub(crate) fn apart<R>(work: impl FnOnce() -> R) -> R {
-    let _bind = Bind(BOUND.take());
-    work()
-}
-
-/// Puts bindings back, also when the work panics.
-struct Bind(Vec<Key>);
-
-impl Drop for Bind {
-    fn drop(&mut self) {
-        BOUND.set(std::mem::take(&mut self.0));
-    }
-}
-
 /// Ends a binding, also when the work panics.
 struct Unbind(usize);
 

@@ -98,12 +98,6 @@ pub fn bound_to<'a, R>(holds: impl IntoIterator<Item = &'a Hold>, work: impl FnO
     binding::within(holds.into_iter().map(Hold::key), work)
 }
 
-/// Runs something with no request that it makes bound to a hold, also within [`bound_to`]: for what many
-/// wait for, and any of them may move on.
-pub fn unbound<R>(work: impl FnOnce() -> R) -> R {
-    binding::apart(work)
-}
-
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.ended {

@@ -99,7 +99,7 @@ pub use default_acl::{AclError, DefaultAcl};
 pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError, present};
 pub use failure::Failure;
-pub use hold::{Hold, bound_to, unbound};
+pub use hold::{Hold, bound_to};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
 #[cfg(feature = "rehearsal")]

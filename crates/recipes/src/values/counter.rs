@@ -3,21 +3,16 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath, present,
 };
-use tokio::sync::oneshot;
 
 use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, PlaceOptions, place_options};
-use crate::values::relay::{Relay, Work, lock};
-
-/// For how long a write waits for other tasks to add to it, where their runtime does not tell.
-const LONGEST_TURN: Duration = Duration::from_millis(1);
+use crate::values::shared_write::{SharedWrite, Turn, lock};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,9 +112,8 @@ impl CounterBuilder {
     pub fn build(self) -> Result<Counter, ValuePathError> {
         let (place, markers) = self.place.build()?;
         let node = CounterNode { place, layout: self.layout, markers };
-        let relay = Relay::new(&node.place.client);
-        let (waiting, bound) = (Arc::default(), Mutex::default());
-        Ok(Counter(Arc::new(Inner { node, waiting, relay, bound })))
+        let (shared, bound) = (SharedWrite::new(), Mutex::default());
+        Ok(Counter(Arc::new(Inner { node, shared, bound })))
     }
 }
 
@@ -172,24 +166,21 @@ impl Counter {
     /// What was not sent yet goes on in the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it is added once or not at all. That may still be undecided: a write that is under way
-    /// stands still with the last task that waits for it, and the next call of the handle or of its
-    /// clones goes on with it, so that it may be added long after it was dropped. When `add(0)` has
-    /// succeeded, nothing that was dropped before is added any more. What other tasks add with the
-    /// same write is as exact as ever. Nor do they wait for one that nobody polls, in whichever runtime it
-    /// was begun; the one in which the client was connected has to run.
+    /// When dropped, it is added once or not at all: a write that is under way goes on. It may still be
+    /// undecided for a while: when `add(0)` has succeeded, nothing that was dropped before is added any more.
+    /// What other tasks add with the same write is as exact as ever. They do not wait for a call that is not
+    /// polled; the runtime in which the client was connected has to run.
     pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
         if self.is_bound() {
             return self.0.add_alone(delta).await;
         }
-        if self.0.relay.has_ended() {
-            // The error says that the client is closed.
+        if self.client().is_closed() {
+            // The error says so.
             self.value().await?;
         }
-        let (sender, answer) = oneshot::channel();
-        lock(&self.0.waiting).push(Waiting { delta, sender });
-        let answered = self.0.relay.answered(answer, |left| self.0.begin_write(left)).await;
-        match answered {
+        let node = self.0.node.clone();
+        let write = |turn| write_batches(node, turn);
+        match self.0.shared.ask(self.client(), delta, write).await {
             Some(answer) => answer,
             None => Err(self.0.unanswered().await),
         }
@@ -210,20 +201,12 @@ impl Counter {
 /// What the clones of a handle share.
 struct Inner {
     node: CounterNode,
-    /// Adds that have not been sent.
-    waiting: Arc<Mutex<Vec<Waiting>>>,
-    /// The write that is under way.
-    relay: Relay<WriteState>,
+    shared: SharedWrite<i64, AddResult, WriteState>,
     /// What the last add of work under a lock has left, if none is under way.
     bound: Mutex<Option<WriteState>>,
 }
 
-/// An add, and who waits for what comes of it.
-#[derive(Debug)]
-struct Waiting {
-    delta: i64,
-    sender: oneshot::Sender<Result<Added, ValueError>>,
-}
+type AddResult = Result<Added, ValueError>;
 
 /// What is left when a write is over: what the next one begins with.
 struct WriteState {
@@ -251,31 +234,14 @@ impl Inner {
         sum?.adds.remove(0)
     }
 
-    /// Why an add has no answer: the write that it was to be in was dropped, or has panicked.
+    /// Why an add has no answer: its write ended early, with the client's runtime or by a panic.
     async fn unanswered(&self) -> ValueError {
         let Place { client, path } = &self.node.place;
         let path = path.clone();
-        if self.relay.has_ended()
-            && let Err(error) = client.exists(&path).await
-        {
-            return ValueError::Unknown { path, source: TransactionError::Request(error) };
+        match client.exists(&path).await {
+            Err(error) => ValueError::Unknown { path, source: TransactionError::Request(error) },
+            Ok(_) => ValueError::Panicked { path },
         }
-        ValueError::Panicked { path }
-    }
-
-    /// Begins to write what all adds that wait come to.
-    fn begin_write(
-        &self,
-        left: Option<WriteState>,
-    ) -> Result<Work<WriteState>, Option<WriteState>> {
-        let waiting = Arc::clone(&self.waiting);
-        let mut batch = std::mem::take(&mut *lock(&waiting));
-        batch.retain(|waiting| !waiting.sender.is_closed());
-        if batch.is_empty() {
-            return Err(left);
-        }
-        let state = left.unwrap_or_else(|| self.node.first_state());
-        Ok(Box::pin(write_batch(self.node.clone(), state, batch, waiting)))
     }
 }
 
@@ -304,46 +270,33 @@ struct Sum {
     adds: Vec<Result<Added, ValueError>>,
 }
 
-/// Writes what a batch of adds comes to, with those that come before it is sent, and answers them.
-async fn write_batch(
-    node: CounterNode,
-    mut state: WriteState,
-    mut batch: Vec<Waiting>,
-    waiting: Arc<Mutex<Vec<Waiting>>>,
-) -> WriteState {
-    if state.was_shared {
-        // Tasks that were answered together add again together. Without this, the first of them would
-        // leave alone, and all others would wait for its write.
-        let_others_run().await;
-    }
+/// Writes what the adds that wait come to, with those that come before it is sent, and answers them.
+async fn write_batches(node: CounterNode, mut turn: Turn<i64, AddResult, WriteState>) {
+    loop {
+        if turn.state.as_ref().is_some_and(|state| state.was_shared) {
+            // Tasks that were answered together add again together. Without this, the first of them would
+            // leave alone, and all others would wait for its write.
+            tokio::task::yield_now().await;
+        }
+        let Some(mut batch) = turn.next() else { return };
 
-    // Called each time the write is sent: adds that came meanwhile are in it, and those whose task
-    // was cancelled are not.
-    let deltas = || {
-        batch.append(&mut lock(&waiting));
-        batch.retain(|waiting| !waiting.sender.is_closed());
-        batch.iter().map(|waiting| waiting.delta).collect()
-    };
-    let answers = match node.write(&mut state, deltas).await {
-        Ok(sum) => sum.adds,
-        Err(error) => vec![Err(error); batch.len()],
-    };
+        let mut state = turn.state.take().unwrap_or_else(|| node.first_state());
+        // Called each time the write is sent: adds that came meanwhile are in it, and those whose task
+        // was cancelled are not.
+        let deltas = || {
+            turn.refresh(&mut batch);
+            batch.iter().map(|call| call.question).collect()
+        };
+        let answers = match node.write(&mut state, deltas).await {
+            Ok(sum) => sum.adds,
+            Err(error) => vec![Err(error); batch.len()],
+        };
 
-    state.was_shared = batch.len() > 1;
-    for (waiting, answer) in batch.into_iter().zip(answers) {
-        // The task may have been cancelled.
-        let _ = waiting.sender.send(answer);
-    }
-    state
-}
-
-/// Waits until the tasks that can run have had their turn.
-async fn let_others_run() {
-    tokio::select! {
-        biased;
-        () = tokio::task::yield_now() => {}
-        // The runtime of whoever polled may stand still right now, and say nothing. This timer is the client's.
-        () = tokio::time::sleep(LONGEST_TURN) => {}
+        state.was_shared = batch.len() > 1;
+        turn.state = Some(state);
+        for (call, answer) in batch.into_iter().zip(answers) {
+            call.answer(answer);
+        }
     }
 }
 

@@ -163,8 +163,7 @@ pub enum ValueError {
         /// The end.
         source: TransactionError,
     },
-    /// A write may have been applied: calls of one handle had gone into it together, and the one that
-    /// was moving it on panicked.
+    /// A write may have been applied: its task, which answers several calls of one handle, panicked.
     #[error(
         "it is unknown whether {path} was changed, as the write panicked that this call shared with \
          others; look before trying again"

@@ -1,16 +1,14 @@
 //! [`IdBlocks`]: numbers that nobody else has, without a write for each.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use lockkeeper_client::Outcome;
-use tokio::sync::oneshot;
 
 use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
-use crate::values::relay::{Relay, Work, lock};
+use crate::values::shared_write::{SharedWrite, Turn, lock};
 
 /// Numbers that nobody else has, taken from a [`Counter`] in blocks, without a write for each. Cheap to
 /// clone; clones share the block.
@@ -56,7 +54,7 @@ use crate::values::relay::{Relay, Work, lock};
 pub struct IdBlocks {
     source: Source,
     stock: Stock,
-    requests: Arc<Requests>,
+    refill: Refill,
 }
 
 /// Where blocks come from.
@@ -78,22 +76,15 @@ struct Block {
     end: i64,
 }
 
-type Request = oneshot::Sender<Result<i64, ValueError>>;
-
-/// Who waits for a number, and the block that is being taken for them.
-struct Requests {
-    asking: Mutex<Vec<Request>>,
-    relay: Relay<()>,
-}
+/// The block that is being taken for all who wait for a number.
+type Refill = SharedWrite<(), Result<i64, ValueError>, ()>;
 
 impl IdBlocks {
     /// Takes `size` numbers at a time from a counter, at least 1; a size of 0 counts as 1. No I/O.
     pub fn new(counter: &Counter, size: u32) -> Self {
         let size = NonZeroU32::new(size).unwrap_or(NonZeroU32::MIN);
         let source = Source { counter: counter.clone(), size };
-        let relay = Relay::new(counter.client());
-        let requests = Arc::new(Requests { asking: Mutex::default(), relay });
-        Self { source, stock: Stock::default(), requests }
+        Self { source, stock: Stock::default(), refill: Refill::new() }
     }
 
     /// Gives the next number: the first one above the counter's value, and so on. Costs nothing, or
@@ -113,49 +104,34 @@ impl IdBlocks {
         if let Some(number) = self.stock.next() {
             return Ok(number);
         }
-        if self.source.counter.is_bound() || self.requests.relay.has_ended() {
-            // Others must not wait for work under a lock, which may stand still. Without the client's
-            // runtime, the error says that the client is closed.
-            return Ok(self.stock.first_of(self.source.take(1).await?));
-        }
-        let (sender, answer) = oneshot::channel();
-        lock(&self.requests.asking).push(sender);
-        let answered = self.requests.relay.answered(answer, |left| self.begin(left)).await;
-        match answered {
-            Some(answer) => answer,
-            // A block that may have been taken is skipped.
-            None if self.requests.relay.has_ended() => {
-                Ok(self.stock.first_of(self.source.take(1).await?))
+        let counter = &self.source.counter;
+        // Others must not wait for work under a lock, which may stand still.
+        if !counter.is_bound() {
+            let (source, stock) = (self.source.clone(), self.stock.clone());
+            let give = |turn| give(source, stock, turn);
+            if let Some(number) = self.refill.ask(counter.client(), (), give).await {
+                return number;
             }
-            None => Err(ValueError::Panicked { path: self.source.counter.path().clone() }),
+            // A block that may have been taken is skipped.
         }
-    }
-
-    /// Begins to give numbers to all who wait.
-    fn begin(&self, left: Option<()>) -> Result<Work<()>, Option<()>> {
-        let mut asking = std::mem::take(&mut *lock(&self.requests.asking));
-        asking.retain(|asking| !asking.is_closed());
-        match asking.is_empty() {
-            true => Err(left),
-            false => Ok(Box::pin(give(self.source.clone(), self.stock.clone(), asking))),
-        }
+        Ok(self.stock.first_of(self.source.take(1).await?))
     }
 }
 
 /// Gives a number to each of those who wait.
-async fn give(source: Source, stock: Stock, asking: Vec<Request>) {
-    let (mut failed, all) = (None, asking.len());
-    for (given, asking) in asking.into_iter().enumerate() {
-        let number = match (stock.next(), &failed) {
-            (Some(number), _) => Ok(number),
-            (None, Some(error)) => Err(ValueError::clone(error)),
-            (None, None) => match source.take(all - given).await {
-                Ok(block) => Ok(stock.first_of(block)),
-                Err(error) => Err(failed.insert(error).clone()),
-            },
-        };
-        // The task may have been cancelled.
-        let _ = asking.send(number);
+async fn give(source: Source, stock: Stock, mut turn: Turn<(), Result<i64, ValueError>, ()>) {
+    while let Some(calls) = turn.next() {
+        let (mut failed, all) = (None, calls.len());
+        for (given, call) in calls.into_iter().enumerate() {
+            call.answer(match (stock.next(), &failed) {
+                (Some(number), _) => Ok(number),
+                (None, Some(error)) => Err(ValueError::clone(error)),
+                (None, None) => match source.take(all - given).await {
+                    Ok(block) => Ok(stock.first_of(block)),
+                    Err(error) => Err(failed.insert(error).clone()),
+                },
+            });
+        }
     }
 }
 
@@ -199,13 +175,5 @@ impl Stock {
             lock(&self.0).push_back(Block { last: number, ..block });
         }
         number
-    }
-}
-
-impl fmt::Debug for Requests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Requests")
-            .field("asking", &lock(&self.asking).len())
-            .finish_non_exhaustive()
     }
 }

@@ -18,9 +18,9 @@ mod manifest;
 pub(crate) mod notify;
 mod place;
 pub(crate) mod publication;
-mod relay;
 mod revision;
 pub(crate) mod shared;
+mod shared_write;
 mod shown;
 
 pub use changes::{ValueChange, ValueChanges};

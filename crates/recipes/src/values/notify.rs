@@ -12,7 +12,7 @@ use lockkeeper_client::{
 use crate::exact::WriteError;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
-use crate::values::relay::lock;
+use crate::values::shared_write::lock;
 use crate::values::shown::shown;
 use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
 

@@ -17,9 +17,9 @@ use crate::values::editions::{Editions, content, fetch};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
-use crate::values::relay::lock;
 use crate::values::revision::{Revision, Versioned};
 use crate::values::shared::{Shared, SharedBuilder};
+use crate::values::shared_write::lock;
 
 /// How many editions are kept, unless a builder says otherwise.
 const KEPT: u16 = 5;
