@@ -10,7 +10,6 @@ pub(crate) mod counter_layout;
 mod draft;
 mod editions;
 pub(crate) mod error;
-mod finite;
 pub(crate) mod id_blocks;
 mod keeping;
 mod last_good;
