@@ -1,58 +1,39 @@
-//! Following a publication.
+//! Following a publication, and reading its editions.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_client::{ErrorCode, Zxid};
+use lockkeeper_client::{ErrorCode, Stat, Zxid};
 
-use crate::values::changes::{ValueChange, ValueChanges};
+use crate::values::changes::ValueChange;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
-use crate::values::keeping::Keeping;
+use crate::values::follower::{Content, Follower, Form};
 use crate::values::last_good::LastGoodError;
-use crate::values::manifest::{Edition, Manifest, ManifestCodec, part_name};
+use crate::values::manifest::{Edition, ManifestCodec, part_name};
 use crate::values::place::Place;
-use crate::values::revision::{Revision, Versioned};
+use crate::values::revision::Versioned;
 use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
-use lockkeeper_client::retry::reachable;
 
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
-pub struct Editions<T, C = Json> {
-    place: Place,
-    codec: Arc<C>,
-    pointer: ValueChanges<Manifest, ManifestCodec>,
-    /// News of which has not been told yet.
-    pending: Option<Versioned<Manifest>>,
-    latest: Option<Versioned<T>>,
-    /// Whether it was told last that there is none.
-    absent: bool,
-    keeping: Keeping,
-}
-
-/// An edition and its bytes, or why it cannot be read.
-type Content<T> = Result<(T, Bytes), String>;
+pub struct Editions<T, C = Json>(Follower<T, C>);
 
 impl<T, C: Codec<T>> Editions<T, C> {
-    pub(super) fn new(
-        place: Place,
-        codec: Arc<C>,
-        pointer: ValueChanges<Manifest, ManifestCodec>,
-    ) -> Self {
-        let (pending, latest, keeping) = (None, None, Keeping::default());
-        Self { place, codec, pointer, pending, latest, absent: false, keeping }
+    pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
+        Self(Follower::new(place, codec, Form::Manifest))
     }
 
     /// The last edition that could be read, of those that [`Editions::next`] has told, or the
     /// [restored](Editions::keep_in) one.
     pub fn latest(&self) -> Option<&Versioned<T>> {
-        self.latest.as_ref()
+        self.0.latest()
     }
 
     /// Whether nothing is known that was not told, as [`ValueChanges::is_current`].
     pub fn is_current(&self) -> bool {
-        self.pending.is_none() && self.pointer.is_current()
+        self.0.is_current()
     }
 
     /// Keeps the last good edition in a file, and restores the one that is there, as
@@ -69,9 +50,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// # Cancel safety
     /// Safe; nothing is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
-        let (file, is_first) = (file.as_ref(), self.pointer.is_first());
-        let Self { keeping, place, codec, latest, .. } = self;
-        keeping.begin(file, place, &**codec, latest, is_first).await
+        self.0.keep_in(file.as_ref()).await
     }
 
     /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be. Makes no
@@ -86,7 +65,7 @@ impl<T, C: Codec<T>> Editions<T, C> {
     /// # Cancel safety
     /// Safe.
     pub async fn kept(&self) -> Result<(), LastGoodError> {
-        self.keeping.kept().await
+        self.0.kept().await
     }
 
     /// Waits until there is another edition than told last; the first time, tells which there is now.
@@ -109,91 +88,35 @@ impl<T, C: Codec<T>> Editions<T, C> {
     where
         T: Clone,
     {
-        loop {
-            let found = self.next_found().await?;
-            let seen = match &found {
-                Some((revision, Ok((_, body)))) => Some((*revision, &body[..])),
-                _ => None,
-            };
-            if self.keeping.settle(seen) {
-                continue;
-            }
-
-            match found {
-                None if std::mem::replace(&mut self.absent, true) => {}
-                None => return Ok(ValueChange::Absent),
-                Some((revision, Ok((value, body)))) => {
-                    self.keeping.keep(revision, || body);
-                    let now = Versioned { value, revision };
-                    (self.latest, self.absent) = (Some(now.clone()), false);
-                    return Ok(ValueChange::Set(now));
-                }
-                Some((revision, Err(reason))) => {
-                    self.absent = false;
-                    return Ok(ValueChange::Invalid { revision, reason });
-                }
-            }
-        }
-    }
-
-    /// The next edition; `None` if there is none.
-    async fn next_found(&mut self) -> Result<Option<(Revision, Content<T>)>, ValueError> {
-        loop {
-            reachable(&self.place.client).await;
-            // What was not told yet is told, unless there is something newer: that may be readable where
-            // this is not.
-            let change = match self.pending.is_some() {
-                true => self.pointer.newer().await?,
-                false => Some(self.pointer.next().await?),
-            };
-            match change {
-                None => {}
-                // Kept until it is told, as this may be dropped before.
-                Some(ValueChange::Set(news)) => self.pending = Some(news),
-                Some(ValueChange::Absent) => {
-                    self.pending = None;
-                    return Ok(None);
-                }
-                Some(ValueChange::Invalid { revision, reason }) => {
-                    self.pending = None;
-                    return Ok(Some((revision, Err(reason))));
-                }
-            }
-            let Some(news) = self.pending.clone() else { continue };
-
-            let found = match content(&self.place, &*self.codec, &news).await {
-                Err(ValueError::Client { source, .. }) if source.answer_too_long().is_some() => {
-                    // It never changes, so no other try can read it.
-                    Some(Some(Err(source.to_string())))
-                }
-                found => found?,
-            };
-            self.pending = None;
-            if let Some(found) = found {
-                return Ok(found.map(|content| (news.revision, content)));
-            }
-        }
+        self.0.next().await
     }
 }
 
-/// What the manifest says that there is: an edition, or none. `None` if it was dropped meanwhile, as there
-/// are newer ones, or as servers have returned without their data.
-pub(super) async fn content<T>(
+impl<T: fmt::Debug, C> fmt::Debug for Editions<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug("Editions", f)
+    }
+}
+
+/// Reads the last edition that a pointer tells of. `None` if it was dropped meanwhile, as there are newer
+/// ones, or as servers have returned without their data.
+pub(super) async fn edition<T>(
     place: &Place,
     codec: &impl Codec<T>,
-    news: &Versioned<Manifest>,
-) -> Result<Option<Option<Content<T>>>, ValueError> {
-    let Some(last) = news.last() else { return Ok(Some(None)) };
-    let found = match &news.inline {
-        Some(body) => Body::Whole(body.clone()),
-        None => parts(place, last, news.revision.mzxid).await?,
+    (data, stat): &(Bytes, Stat),
+) -> Result<Option<Content<T>>, ValueError> {
+    let manifest = match ManifestCodec.decode(data) {
+        Ok(manifest) => manifest,
+        Err(error) => return Ok(Some(Content::Invalid(error.to_string()))),
     };
-    Ok(match found {
-        Body::Whole(body) => match codec.decode(&body) {
-            Ok(value) => Some(Some(Ok((value, body)))),
-            Err(error) => Some(Some(Err(error.to_string()))),
-        },
-        Body::Damaged => Some(Some(Err("parts of it are missing".into()))),
+    let Some(last) = manifest.last() else { return Ok(Some(Content::Absent)) };
+    let body = match manifest.inline.clone() {
+        Some(body) => Body::Whole(body),
+        None => parts(place, last, stat.mzxid).await?,
+    };
+    Ok(match body {
+        Body::Whole(body) => Some(Content::decoded(codec, body)),
+        Body::Damaged => Some(Content::Invalid("parts of it are missing".into())),
         Body::Dropped => None,
     })
 }
@@ -257,12 +180,5 @@ pub(super) async fn fetch(place: &Place, entry: &Edition) -> Result<Option<Bytes
         }
 
         return Ok((body.len() == entry.bytes).then(|| body.freeze()));
-    }
-}
-
-impl<T: fmt::Debug, C> fmt::Debug for Editions<T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Editions");
-        shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
     }
 }

@@ -13,12 +13,12 @@ use lockkeeper_client::{
 use crate::exact::{ExactWriter, Writers};
 use crate::values::codec::{Codec, Json};
 use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
-use crate::values::editions::{Editions, content, fetch};
+use crate::values::editions::{Editions, edition, fetch};
 use crate::values::error::{ValueError, ValuePathError};
+use crate::values::follower::Content;
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
-use crate::values::shared::{Shared, SharedBuilder};
 use crate::values::shared_write::lock;
 
 /// How many editions are kept, unless a builder says otherwise.
@@ -35,7 +35,7 @@ const TRIES: u32 = 3;
 ///
 /// Do not use it for what changes many times a second, nor as a store of files: everyone who follows it
 /// reads each edition, and servers keep all of it in memory. For one short value that many change,
-/// [`Shared`] is simpler. Cheap to clone.
+/// [`Shared`](crate::Shared) is simpler. Cheap to clone.
 ///
 /// # Guarantees
 ///
@@ -98,8 +98,6 @@ pub struct Publication<T, C = Json> {
     place: Place,
     codec: Arc<C>,
     kept: usize,
-    /// The node that says which editions there are.
-    pointer: Shared<Manifest, ManifestCodec>,
     writers: Arc<Writers>,
     /// What this handle wrote last, and in which session: the servers of another one may have been set
     /// back since.
@@ -166,9 +164,6 @@ impl<T, C> PublicationBuilder<T, C> {
     {
         let (place, markers) = self.place.build()?;
         Ok(Publication {
-            pointer: SharedBuilder::new(&place.client, place.path.as_str())
-                .codec(ManifestCodec)
-                .build()?,
             writers: Arc::new(Writers::new(&place.client, markers)),
             place,
             codec: Arc::new(self.codec),
@@ -321,13 +316,15 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Safe.
     pub async fn current(&self) -> Result<Option<Versioned<T>>, ValueError> {
         loop {
-            let Some(news) = self.pointer.get().await? else { return Ok(None) };
-            let revision = news.revision;
-            match content(&self.place, &*self.codec, &news).await? {
+            let Some(found) = self.place.read().await? else { return Ok(None) };
+            let revision = found.1.into();
+            match edition(&self.place, &*self.codec, &found).await? {
                 None => {}
-                Some(None) => return Ok(None),
-                Some(Some(Ok((value, _)))) => return Ok(Some(Versioned { value, revision })),
-                Some(Some(Err(reason))) => return Err(self.place.undecodable(revision, reason)),
+                Some(Content::Absent) => return Ok(None),
+                Some(Content::Value(value, _)) => return Ok(Some(Versioned { value, revision })),
+                Some(Content::Invalid(reason)) => {
+                    return Err(self.place.undecodable(revision, reason));
+                }
             }
         }
     }
@@ -350,11 +347,12 @@ impl<T, C: Codec<T>> Publication<T, C> {
     /// Follows the publication, beginning with the last edition. Nothing is sent before the first
     /// [`Editions::next`].
     pub fn follow(&self) -> Editions<T, C> {
-        Editions::new(self.place.clone(), Arc::clone(&self.codec), self.pointer.changes())
+        Editions::new(self.place.clone(), Arc::clone(&self.codec))
     }
 
     async fn pointed(&self) -> Result<Pointed, ValueError> {
-        Ok(self.pointer.get().await?.map_or_else(Pointed::default, Pointed::from))
+        let Some(found) = self.place.read().await? else { return Ok(Pointed::default()) };
+        self.place.decode(&ManifestCodec, found).map(Pointed::from)
     }
 
     /// Makes a draft the last edition: one write, which nobody sees a part of. A rollback tells of a
@@ -483,7 +481,6 @@ impl<T, C> Clone for Publication<T, C> {
             place: self.place.clone(),
             codec: Arc::clone(&self.codec),
             kept: self.kept,
-            pointer: self.pointer.clone(),
             writers: Arc::clone(&self.writers),
             known: Arc::clone(&self.known),
             value: PhantomData,

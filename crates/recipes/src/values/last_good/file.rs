@@ -1,17 +1,21 @@
-//! Reading and replacing a file that only this user may read and write.
+//! What the file holds, and reading and replacing it.
 
-use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use atomic_write_file::AtomicWriteFile;
+use atomic_write_file::unix::OpenOptionsExt as _;
+use bytes::Bytes;
+use crc32c::crc32c;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::values::last_good::error::LastGoodError;
-use crate::values::last_good::form::{Kept, Unfit};
+use crate::values::revision::Revision;
 
 /// Who may read and write it.
 const PRIVATE: u32 = 0o600;
@@ -19,14 +23,36 @@ const PRIVATE: u32 = 0o600;
 /// Who may write it, besides its owner.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
-/// How often a temporary file is made anew that another process takes for one that was left behind.
-const TRIES: u32 = 8;
+/// What every such file begins with.
+const MAGIC: &[u8] = b"{\"lockkeeper_last_known_good\":";
 
-/// Reads the file; `None` if there is none.
-pub(super) fn read(file: &Path) -> Result<Option<Kept>, LastGoodError> {
-    if file.file_name().is_none() {
+/// The form of the file.
+const FORM: u32 = 1;
+
+/// A value as bytes, where it was, and which state it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// The node, seen from the servers' root.
+    pub(super) path: String,
+    pub(super) revision: Revision,
+    pub(super) data: Bytes,
+}
+
+/// The first line. The value comes after it, and then a line with the CRC-32C of all that.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    lockkeeper_last_known_good: u32,
+    path: String,
+    #[serde(flatten)]
+    revision: Revision,
+    bytes: usize,
+}
+
+/// Reads the file of the node at this path; `None` if there is none.
+pub(super) fn read(file: &Path, path: &str) -> Result<Option<Kept>, LastGoodError> {
+    let Some(directory) = file.file_name().and(file.parent()) else {
         return Err(failed(file, &"this path names no file"));
-    }
+    };
     let mut options = OpenOptions::new();
     // A pipe must not keep it waiting.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -34,7 +60,8 @@ pub(super) fn read(file: &Path) -> Result<Option<Kept>, LastGoodError> {
     let mut opened = match opened {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let directory = directory_of(file);
+            let directory =
+                if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             let absent = |error| failed(file, &format!("{}: {error}", directory.display()));
             return fs::metadata(directory).map(|_| None).map_err(absent);
         }
@@ -53,13 +80,13 @@ pub(super) fn read(file: &Path) -> Result<Option<Kept>, LastGoodError> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    match Kept::from_bytes(&bytes) {
-        Ok(kept) => Ok(Some(kept)),
-        Err(Unfit::Damaged(reason)) => {
-            Err(LastGoodError::Damaged { file: file.to_owned(), reason: reason.to_owned() })
+    let kept = parse(file, &bytes)?;
+    match kept.path == path {
+        true => Ok(Some(kept)),
+        false => {
+            let (file, found, path) = (file.to_owned(), kept.path, path.to_owned());
+            Err(LastGoodError::OtherPath { file, found, path })
         }
-        Err(Unfit::Later) => Err(LastGoodError::Later { file: file.to_owned() }),
-        Err(Unfit::Foreign) => Err(LastGoodError::Foreign { file: file.to_owned() }),
     }
 }
 
@@ -82,90 +109,63 @@ fn check_private(file: &Path, opened: &File) -> Result<(), LastGoodError> {
 /// also after a power cut.
 pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
     let replaced = (|| {
-        let directory = directory_of(file);
-        let (temporary, mut opened) = temporary(file, directory)?;
-        let written = opened
-            .write_all(&kept.to_bytes())
-            .and_then(|()| opened.sync_all())
-            .and_then(|()| fs::rename(&temporary, file));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written?;
-        File::open(directory)?.sync_all()
+        let mut options = AtomicWriteFile::options();
+        options.preserve_mode(false).preserve_owner(false).mode(PRIVATE);
+        let mut opened = options.open(file)?;
+        opened.write_all(&written(kept))?;
+        opened.commit()
     })();
     replaced.map_err(|error| failed(file, &error))
 }
 
-/// Deletes temporary files that processes have left behind which ended while they wrote.
-pub(super) fn tidy(file: &Path) {
-    let Ok(entries) = fs::read_dir(directory_of(file)) else { return };
-    let (start, end) = temporary_name(file);
-    for entry in entries.flatten() {
-        let name = entry.file_name();
+fn written(kept: &Kept) -> Vec<u8> {
+    let header = Header {
+        lockkeeper_last_known_good: FORM,
+        path: kept.path.clone(),
+        revision: kept.revision,
+        bytes: kept.data.len(),
+    };
+    let mut bytes = serde_json::to_vec(&header).expect("names and numbers are always JSON");
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&kept.data);
+    let sum = crc32c(&bytes);
+    bytes.extend_from_slice(format!("\n{sum:08x}\n").as_bytes());
+    bytes
+}
 
-        let middle = name
-            .as_encoded_bytes()
-            .strip_prefix(start.as_encoded_bytes())
-            .and_then(|rest| rest.strip_suffix(end.as_bytes()));
-        if !middle.is_some_and(is_ours) {
-            continue;
-        }
+fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
+    let damaged =
+        |reason: &str| LastGoodError::Damaged { file: file.to_owned(), reason: reason.to_owned() };
+    // One that was cut off in its first word is damaged, and holds nothing that anybody could miss.
+    if !bytes.starts_with(MAGIC) && !MAGIC.starts_with(bytes) {
+        return Err(LastGoodError::Foreign { file: file.to_owned() });
+    }
+    // First, as in a later form all that comes after it may be another.
+    if form_of(bytes).is_some_and(|form| form > FORM) {
+        return Err(LastGoodError::Later { file: file.to_owned() });
+    }
+    let cut_off = || damaged("it is cut off");
+    let (body, end) = bytes.split_last_chunk::<10>().ok_or_else(cut_off)?;
+    if end[..] != *format!("\n{:08x}\n", crc32c(body)).as_bytes() {
+        return Err(damaged("its checksum is wrong"));
+    }
 
-        // One that is being written is locked.
-        let opened = private(false).open(entry.path());
-        if let Ok(opened) = opened
-            && opened.try_lock().is_ok()
+    let line = body.iter().position(|byte| *byte == b'\n').ok_or_else(cut_off)?;
+    let (line, data) = (&body[..line], Bytes::copy_from_slice(&body[line + 1..]));
+    match serde_json::from_slice(line) {
+        Ok(Header { lockkeeper_last_known_good: FORM, path, revision, bytes })
+            if bytes == data.len() =>
         {
-            let _ = fs::remove_file(entry.path());
+            Ok(Kept { path, revision, data })
         }
+        _ => Err(damaged("its first line")),
     }
 }
 
-/// A new file in the same directory, locked while it is open. Its name is that of no other process.
-fn temporary(file: &Path, directory: &Path) -> io::Result<(PathBuf, File)> {
-    let (start, end) = temporary_name(file);
-    for _ in 0..TRIES {
-        let mut name = start.clone();
-        name.push(format!("{}{end}", uuid::Uuid::new_v4()));
-        let path = directory.join(name);
-        let opened = private(true).open(&path)?;
-        match opened.try_lock() {
-            // It is still there: nobody has tidied it up before it was locked.
-            Ok(()) if opened.metadata()?.nlink() > 0 => return Ok((path, opened)),
-            Ok(()) | Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Err(io::Error::other("temporary files are deleted as soon as they are made"))
-}
-
-/// Whether this is the middle of the name of a [`temporary`] file.
-fn is_ours(middle: &[u8]) -> bool {
-    let uuid = uuid::Uuid::try_parse_ascii(middle);
-    uuid.is_ok_and(|uuid| uuid.to_string().as_bytes() == middle && uuid.get_version_num() == 4)
-}
-
-fn private(is_new: bool) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(is_new).mode(PRIVATE);
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-    options
-}
-
-/// What the name of a temporary file begins and ends with.
-fn temporary_name(file: &Path) -> (OsString, &'static str) {
-    let mut start = OsString::from(".");
-    start.push(file.file_name().unwrap_or_default());
-    start.push(".");
-    (start, ".tmp")
-}
-
-fn directory_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
+/// The form that a file says it has; `None` if it says none.
+fn form_of(bytes: &[u8]) -> Option<u32> {
+    let digits = bytes.strip_prefix(MAGIC)?.split(|byte| !byte.is_ascii_digit()).next()?;
+    str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn not_private(file: &Path, reason: &str) -> LastGoodError {
@@ -185,20 +185,31 @@ mod tests {
     use lockkeeper_client::Zxid;
 
     use super::*;
-    use crate::values::revision::Revision;
 
-    fn kept(mzxid: i64) -> Kept {
-        let letter = u8::try_from(mzxid % 26).unwrap() + b'a';
-        let data = Bytes::from(vec![letter; 1 + usize::try_from(mzxid).unwrap() * 997 % 20_000]);
-        let revision = Revision { czxid: Zxid(1), mzxid: Zxid(mzxid), version: 0 };
-        Kept { path: "/limits".into(), revision, data }
+    /// As earlier versions of this library wrote it.
+    const GOOD: &str = "{\"lockkeeper_last_known_good\":1,\"path\":\"/app/limits\",\"czxid\":3,\
+        \"mzxid\":4294967303,\"version\":-2,\"bytes\":7}\n{\"a\":1}\n21a47983\n";
+
+    fn kept(mzxid: i64, data: impl Into<Bytes>) -> Kept {
+        let revision = Revision { czxid: Zxid(3), mzxid: Zxid(mzxid), version: -2 };
+        Kept { path: "/app/limits".into(), revision, data: data.into() }
+    }
+
+    /// A value that has its number in it.
+    fn numbered(number: i64) -> Kept {
+        let letter = u8::try_from(number % 26).unwrap() + b'a';
+        kept(number, vec![letter; 1 + usize::try_from(number).unwrap() * 997 % 20_000])
+    }
+
+    fn parsed(bytes: impl AsRef<[u8]>) -> Result<Kept, LastGoodError> {
+        parse(Path::new("limits"), bytes.as_ref())
     }
 
     /// They were taken for a file that is not there yet, and every value failed later.
     #[test]
     fn a_path_that_names_no_file_is_refused_at_once() {
         for path in ["", "/", ".."] {
-            let error = read(Path::new(path)).expect_err(path);
+            let error = read(Path::new(path), "/app/limits").expect_err(path);
             assert!(matches!(error, LastGoodError::Io { .. }), "{path}: {error}");
         }
     }
@@ -209,32 +220,26 @@ mod tests {
     #[test]
     fn programs_that_share_it_do_not_tear_it() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("limits");
-        replace(&file, &kept(0)).unwrap();
+        let file = &folder.path().join("limits");
+        replace(file, &numbered(0)).unwrap();
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
-            let writers: Vec<_> = (0..3)
-                .map(|writer| {
-                    let file = &file;
-                    scope.spawn(move || {
-                        for number in 0..50 {
-                            replace(file, &kept(number * 3 + writer)).unwrap();
-                        }
-                    })
-                })
-                .collect();
+            let writer = |first: i64| {
+                let numbers = (first..first + 150).step_by(3);
+                scope.spawn(|| numbers.map(|number| replace(file, &numbered(number))).collect())
+            };
+            let writers = [0, 1, 2].map(writer);
             let reader = scope.spawn(|| {
                 let mut reads = 0;
                 while !is_done.load(Ordering::Relaxed) {
-                    let found = read(&file).unwrap().expect("it is always there");
-                    assert_eq!(found, kept(found.revision.mzxid.0));
-                    // What another program is writing is not taken for a remainder.
-                    tidy(&file);
+                    let found = read(file, "/app/limits").unwrap().expect("it is always there");
+                    assert_eq!(found, numbered(found.revision.mzxid.0));
                     reads += 1;
                 }
                 reads
             });
-            let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+            let written: Vec<Result<Vec<()>, _>> =
+                writers.into_iter().map(|writer| writer.join().unwrap()).collect();
             is_done.store(true, Ordering::Relaxed);
             assert!(reader.join().unwrap() > 0);
             assert!(written.iter().all(Result::is_ok), "{written:?}");
@@ -243,22 +248,47 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_left_that_ended_while_it_wrote_is_deleted() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("limits");
-        let (left, _) = temporary(&file, folder.path()).unwrap();
-        let (written, locked) = temporary(&file, folder.path()).unwrap();
-        let others = [".limitsx.tmp", ".limits.tmp", ".limits..tmp", ".limits.draft.tmp"];
-        for other in others {
-            fs::write(folder.path().join(other), "somebody else's").unwrap();
+    fn it_comes_back_as_it_was_written() {
+        for data in [&b""[..], b"[1, 2]", b"\n\n", b"\xff\x00"] {
+            let kept = kept(7, data);
+            assert_eq!(parsed(written(&kept)), Ok(kept));
         }
-        tidy(&file);
-        assert_eq!((left.exists(), written.exists()), (false, true));
-        for other in others {
-            assert!(folder.path().join(other).exists(), "{other}");
+        let good = kept(0x1_0000_0007, &b"{\"a\":1}"[..]);
+        assert_eq!((parsed(GOOD), &written(&good)[..]), (Ok(good.clone()), GOOD.as_bytes()));
+    }
+
+    /// Wherever it is cut off, and whichever bit has changed.
+    #[test]
+    fn damage_is_found() {
+        for end in 0..GOOD.len() {
+            assert!(parsed(&GOOD[..end]).is_err(), "cut off at {end}");
         }
-        drop(locked);
-        tidy(&file);
-        assert!(!written.exists());
+        for bit in 0..GOOD.len() * 8 {
+            let mut changed = GOOD.as_bytes().to_owned();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(parsed(changed).is_err(), "bit {bit}");
+        }
+        assert!(matches!(parsed(GOOD.repeat(2)), Err(LastGoodError::Damaged { .. })));
+    }
+
+    /// Whatever it looks like behind the number.
+    #[test]
+    fn a_later_form_is_known() {
+        let found = ["2,\"path\":\"/app/limits\",\"zone\":1}\n", "10}", "2, \"x\"", "0}\n"]
+            .map(|rest| parsed([MAGIC, rest.as_bytes()].concat()).unwrap_err());
+        let (earlier, later) = found.split_last().unwrap();
+        assert!(
+            later.iter().all(|error| matches!(error, LastGoodError::Later { .. })),
+            "{later:?}"
+        );
+        assert!(matches!(earlier, LastGoodError::Damaged { .. }), "{earlier:?}");
+    }
+
+    #[test]
+    fn what_is_something_else_is_known() {
+        for foreign in ["root:x:0:0", "{}", "{\"lockkeeper_publication\":1}\n"] {
+            let error = parsed(foreign).unwrap_err();
+            assert!(matches!(error, LastGoodError::Foreign { .. }), "{foreign:?}: {error}");
+        }
     }
 }

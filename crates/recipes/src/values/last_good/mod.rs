@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   error  why a value was not used, or not kept
-//!   form   what the file holds: where the value was, which state it was, its bytes, a checksum
-//!   file   reading and replacing it
+//!   file   what the file holds; reading and replacing it
 //! ```
 //!
 //! Guarantees  the file is replaced in one step, and so is what a program finds after a power cut: the
@@ -16,232 +15,158 @@
 
 mod error;
 mod file;
-mod form;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
 
-use crate::values::revision::Revision;
+use crate::values::codec::Codec;
+use crate::values::place::Place;
+use crate::values::revision::{Revision, Versioned};
 
 pub use error::LastGoodError;
-use form::Kept;
+use file::Kept;
 
-/// Keeps the values of one node in a file.
-#[derive(Clone, Debug)]
-pub(crate) struct LastGood {
-    file: Arc<PathBuf>,
+/// What a follower keeps in a file, if it has one, and what it began with.
+#[derive(Debug, Default)]
+pub(super) struct LastGood {
+    keeper: Option<FileKeeper>,
+    /// Which state was restored, and its bytes, until the servers have said what there is.
+    pub(super) restored: Option<(Revision, Bytes)>,
+}
+
+/// Gives values to the task that writes them.
+#[derive(Debug)]
+struct FileKeeper {
     path: String,
-    pending: Arc<PendingWrite>,
-}
-
-/// What is to be written.
-#[derive(Debug, Default)]
-struct PendingWrite {
-    next: Mutex<Next>,
-    state: watch::Sender<State>,
-}
-
-#[derive(Debug, Default)]
-struct Next {
-    kept: Option<Kept>,
-    /// Whether somebody writes, who will look here again.
-    is_busy: bool,
-}
-
-/// How it stands.
-#[derive(Clone, Debug, Default)]
-struct State {
-    /// How many values were to be kept.
+    values: mpsc::UnboundedSender<Kept>,
+    /// How many there were.
     asked: u64,
-    /// How many of them are done with: kept, or passed over for a newer one, or failed.
-    done: u64,
-    /// Why the last one could not be kept.
-    failed: Option<LastGoodError>,
+    written: watch::Receiver<Written>,
 }
+
+/// How many values were written, or passed over for a newer one, and what came of the last.
+type Written = (u64, Result<(), LastGoodError>);
 
 impl LastGood {
-    /// Reads what is in the file for this node, and keeps its values there from now on, unless the file
-    /// must be left as it is.
-    pub(crate) async fn open<T>(
+    /// Keeps good values in a file from now on, unless it must be left as it is. Gives the value that is
+    /// there, if `restores`.
+    pub(super) async fn keep_in<T>(
+        &mut self,
         file: &Path,
-        path: String,
-        decode: impl FnOnce(&Bytes) -> Result<T, String>,
-    ) -> (Option<Self>, Result<Option<(Revision, T)>, LastGoodError>) {
-        let file = Arc::new(file.to_owned());
-        let read = in_background({
-            let file = Arc::clone(&file);
-            move || {
-                file::tidy(&file);
-                file::read(&file)
+        place: &Place,
+        codec: &impl Codec<T>,
+        restores: bool,
+    ) -> Result<Option<Versioned<T>>, LastGoodError> {
+        let (file, path, runtime) =
+            (file.to_owned(), place.full_path(), place.client.tokio_runtime());
+        let read = {
+            let (file, path) = (file.clone(), path.clone());
+            runtime.spawn_blocking(move || file::read(&file, &path))
+        };
+        let found = read.await.unwrap_or(Err(LastGoodError::Abandoned)).and_then(|found| {
+            let Some(Kept { revision, data, .. }) = found else { return Ok(None) };
+            match codec.decode(&data) {
+                Ok(value) => Ok(Some((Versioned { value, revision }, data))),
+                Err(error) => {
+                    let (file, reason) = (file.clone(), error.to_string());
+                    Err(LastGoodError::Undecodable { file, reason })
+                }
             }
-        });
-        let found = read.await.and_then(|kept| match kept {
-            Some(kept) if kept.path != path => {
-                let (file, found, path) = (file.to_path_buf(), kept.path, path.clone());
-                Err(LastGoodError::OtherPath { file, found, path })
-            }
-            Some(kept) => match decode(&kept.data) {
-                Ok(value) => Ok(Some((kept.revision, value))),
-                Err(reason) => Err(LastGoodError::Undecodable { file: file.to_path_buf(), reason }),
-            },
-            None => Ok(None),
         });
 
         let is_ours = found.as_ref().err().is_none_or(LastGoodError::may_be_replaced);
-        let keeper = is_ours.then(|| Self { file, path, pending: Arc::default() });
-        (keeper, found)
+        self.keeper = is_ours.then(|| {
+            let (values, asked) = mpsc::unbounded_channel();
+            let (done, written) = watch::channel((0, Ok(())));
+            // In the client's runtime, as the present one may end before everything is written.
+            runtime.spawn(write_all(file, asked, done));
+            FileKeeper { path, values, asked: 0, written }
+        });
+        let Some((now, data)) = found?.filter(|_| restores) else { return Ok(None) };
+        self.restored = Some((now.revision, data));
+        Ok(Some(now))
+    }
+
+    /// The servers have said what there is. Whether it is what was restored: the same revision may be that
+    /// of another value, of servers that were wiped since.
+    pub(super) fn is_restored(&mut self, found: Option<(Revision, &Bytes)>) -> bool {
+        self.restored.take().is_some_and(|(revision, data)| found == Some((revision, &data)))
     }
 
     /// Keeps a value, in the background; the newest one if there are several.
-    pub(crate) fn keep(&self, revision: Revision, data: Bytes) {
-        let mut next = self.pending.next();
-        self.pending.state.send_modify(|state| state.asked += 1);
-        next.kept = Some(Kept { path: self.path.clone(), revision, data });
-        if std::mem::replace(&mut next.is_busy, true) {
-            return;
-        }
-        drop(next);
-
-        let (file, writer) = (Arc::clone(&self.file), Writer::new(&self.pending));
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || writer.write_all(&file))),
-            Err(_) => writer.write_all(&file),
+    pub(super) fn keep(&mut self, revision: Revision, data: &Bytes) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.asked += 1;
+            // This fails only when the task has ended, which `kept` tells.
+            let (path, data) = (keeper.path.clone(), data.clone());
+            let _ = keeper.values.send(Kept { path, revision, data });
         }
     }
 
     /// Waits until everything is kept that there was to keep so far.
-    pub(crate) async fn kept(&self) -> Result<(), LastGoodError> {
-        let mut states = self.pending.state.subscribe();
-        let asked = states.borrow().asked;
-        let done = states.wait_for(|state| state.done >= asked).await;
-        let state = done.expect("the sender is here").clone();
-        state.failed.map_or(Ok(()), Err)
-    }
-}
-
-impl PendingWrite {
-    fn next(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whoever writes. There is one at a time.
-struct Writer {
-    pending: Arc<PendingWrite>,
-    /// Whether it has told that it writes no more: what is pending then is another one's.
-    is_over: bool,
-}
-
-impl Writer {
-    fn new(pending: &Arc<PendingWrite>) -> Self {
-        Self { pending: Arc::clone(pending), is_over: false }
-    }
-
-    fn write_all(mut self, file: &Path) {
-        while let Some((kept, asked)) = self.next() {
-            let failed = file::replace(file, &kept).err();
-            if let Some(error) = &failed {
-                tracing::warn!(%error, "the last known good value is not kept");
-            }
-            self.pending.state.send_modify(|state| (state.done, state.failed) = (asked, failed));
+    pub(super) async fn kept(&self) -> Result<(), LastGoodError> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let mut written = keeper.written.clone();
+        match written.wait_for(|(number, _)| *number >= keeper.asked).await {
+            Ok(written) => written.1.clone(),
+            Err(_) => Err(LastGoodError::Abandoned),
         }
     }
-
-    /// The newest value, and how many there were to keep with it. `None`: another one writes the next.
-    fn next(&mut self) -> Option<(Kept, u64)> {
-        let mut next = self.pending.next();
-        let Some(kept) = next.kept.take() else {
-            (next.is_busy, self.is_over) = (false, true);
-            return None;
-        };
-        Some((kept, self.pending.state.borrow().asked))
-    }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
+/// Writes the newest value, again and again, until there can be no more.
+async fn write_all(
+    file: PathBuf,
+    mut asked: mpsc::UnboundedReceiver<Kept>,
+    done: watch::Sender<Written>,
+) {
+    let mut number = 0;
+    while let Some(mut newest) = asked.recv().await {
+        number += 1;
+        while let Ok(newer) = asked.try_recv() {
+            (newest, number) = (newer, number + 1);
         }
-        // It never ran, as its runtime has ended, or has panicked: nobody keeps what was to be kept, and
-        // the next value is for another one.
-        let mut next = self.pending.next();
-        *next = Next::default();
-        self.pending.state.send_modify(|state| {
-            (state.done, state.failed) = (state.asked, Some(LastGoodError::Abandoned));
-        });
-    }
-}
-
-/// Does something on a thread that may wait for a disk.
-async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match Handle::try_current() {
-        Ok(runtime) => runtime.spawn_blocking(work).await.expect("it does not panic"),
-        Err(_) => work(),
+        let file = file.clone();
+        let written = spawn_blocking(move || file::replace(&file, &newest)).await;
+        let written = written.unwrap_or(Err(LastGoodError::Abandoned));
+        if let Err(error) = &written {
+            tracing::warn!(%error, "the last known good value is not kept");
+        }
+        drop(done.send_replace((number, written)));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
+    use lockkeeper_client::Client;
 
     use super::*;
+    use crate::Raw;
 
-    fn last_good(folder: &Path) -> LastGood {
-        let file = Arc::new(folder.join("limits"));
-        LastGood { file, path: "/limits".into(), pending: Arc::default() }
-    }
-
-    /// Another writer may have begun before the one that has ended is dropped.
+    /// As of a client whose runtime was shut down before everything was written.
     #[test]
-    fn a_writer_that_has_ended_takes_nothing_from_the_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let keeper = last_good(folder.path());
-        let mut ended = Writer::new(&keeper.pending);
-        keeper.pending.next().is_busy = true;
-        assert_eq!(ended.next(), None);
+    fn a_writer_that_does_not_end_in_order_leaves_nobody_waiting() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (folder, home) = (tempfile::tempdir().unwrap(), runtime());
+        let (file, mut last_good) = (folder.path().join("limits"), LastGood::default());
+        home.block_on(async {
+            let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
+            let place = Place::new(&client, "/limits").unwrap();
+            assert_eq!(last_good.keep_in(&file, &place, &Raw, true).await, Ok(None));
+            last_good.keep(Revision::NONE, &Bytes::from_static(b"1"));
+            assert_eq!(last_good.kept().await, Ok(()));
+        });
 
-        // As `keep` does, before the next writer runs.
-        let mut next = keeper.pending.next();
-        keeper.pending.state.send_modify(|state| state.asked += 1);
-        let data = Bytes::from_static(b"1");
-        next.kept = Some(Kept { path: "/limits".into(), revision: Revision::NONE, data });
-        next.is_busy = true;
-        drop(next);
-        drop(ended);
-        Writer::new(&keeper.pending).write_all(&keeper.file);
-        let kept = file::read(&keeper.file).unwrap().expect("it was written");
+        home.shutdown_background();
+        runtime().block_on(async {
+            assert_eq!(last_good.kept().await, Ok(()));
+            last_good.keep(Revision::NONE, &Bytes::from_static(b"2"));
+            assert_eq!(last_good.kept().await, Err(LastGoodError::Abandoned));
+        });
+        let kept = file::read(&file, "/limits").unwrap().expect("it was written");
         assert_eq!(&kept.data[..], b"1");
-    }
-
-    /// As after a panic while it writes, or with a runtime that ends before it runs.
-    #[tokio::test]
-    async fn a_writer_that_does_not_end_in_order_leaves_nobody_waiting() {
-        let folder = tempfile::tempdir().unwrap();
-        let keeper = last_good(folder.path());
-        for begins in [false, true] {
-            let mut writer = Writer::new(&keeper.pending);
-            keeper.pending.state.send_modify(|state| state.asked += 1);
-            let data = Bytes::from_static(b"1");
-            let kept = Kept { path: "/limits".into(), revision: Revision::NONE, data };
-            *keeper.pending.next() = Next { kept: Some(kept), is_busy: true };
-            if begins {
-                assert!(writer.next().is_some());
-            }
-            drop(writer);
-            assert!(!keeper.pending.next().is_busy, "the next value is for another one");
-            let state = keeper.pending.state.borrow().clone();
-            assert_eq!((state.done, state.failed), (state.asked, Some(LastGoodError::Abandoned)));
-            assert_eq!(keeper.kept().await, Err(LastGoodError::Abandoned));
-        }
-
-        keeper.keep(Revision::NONE, Bytes::from_static(b"2"));
-        assert_eq!(keeper.kept().await, Ok(()));
-        let kept = file::read(&keeper.file).unwrap().expect("it was written");
-        assert_eq!(&kept.data[..], b"2");
     }
 }
