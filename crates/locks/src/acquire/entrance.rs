@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
 use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
@@ -16,7 +17,6 @@ use crate::guard::Guard;
 use crate::guard::state::State;
 use crate::profile::{DIGITS, Kind};
 use crate::token::FencingToken;
-use lockkeeper_client::retry::{pause, reachable};
 
 /// A queue, and what the contenders of this program need to enter it.
 #[derive(Clone, Debug)]

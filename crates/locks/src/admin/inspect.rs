@@ -15,6 +15,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
     AddWatchMode, Client, Error, ErrorCode, Instant, Reply, SessionId, Stat, WatchLost,
     WatchStream, WatchedReply, ZnodePath, Zxid, present,
@@ -29,7 +30,6 @@ use crate::owner_info::{OwnerInfo, RevokeRequest};
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
 use crate::token::FencingToken;
-use lockkeeper_client::retry::retry_anywhere;
 
 pub use crate::admin::due_delay::DueDelay;
 

@@ -47,12 +47,12 @@
 
 use std::time::Duration;
 
+use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{Client, Error, ErrorCode, EventKind, Stat, ZnodePath, Zxid, present};
 
 use crate::admin::inspect::{Entry, LockQueue};
 use crate::guard::revocation;
 use crate::owner_info::{RevokeRequest, bounded};
-use lockkeeper_client::retry::retry_pause;
 
 pub use crate::guard::revocation::REQUEST;
 

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
+use lockkeeper_client::retry::{reachable, retry_pause};
 use lockkeeper_client::{
     Client, Error, ErrorCode, EventKind, Listing, WatchEvent, Watcher, ZnodePath, Zxid,
 };
@@ -14,8 +16,6 @@ use crate::election::record::LeaderRecord;
 use crate::error::ObserveError;
 use crate::guard::revocation::REQUEST;
 use crate::token::FencingToken;
-use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
-use lockkeeper_client::retry::{reachable, retry_pause};
 
 /// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
 /// behind them have probably gone too.

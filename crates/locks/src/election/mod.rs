@@ -20,6 +20,7 @@ use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockkeeper_client::retry::{TooLong, Unanswered, retry_pause};
 use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
 use tokio::sync::oneshot;
 
@@ -32,7 +33,6 @@ use crate::guard::offers_guard;
 use crate::guard::state::State;
 use crate::locks::{Mutex, MutexGuard};
 use crate::owner_info::OwnerInfo;
-use lockkeeper_client::retry::{TooLong, Unanswered, retry_pause};
 
 pub use layout::ElectionLayout;
 pub use leaders::{Leader, Leaders};

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use lockkeeper_client::retry::closed;
 use lockkeeper_client::{Client, Instant, Reply};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -12,7 +13,6 @@ use crate::acquire::local::SharedHold;
 use crate::error::LossReason;
 use crate::guard::Guard;
 use crate::guard::jeopardy::passed;
-use lockkeeper_client::retry::closed;
 
 /// A leadership whose handles may outlive the work. Dropping the term ends it for each of them.
 pub(super) struct Term<L: Deref<Target = Guard>> {

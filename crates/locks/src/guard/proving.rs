@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use lockkeeper_client::retry::{Backoff, is_transient};
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError};
 
 use crate::error::AcquireError;
 use crate::guard::owned_node::OwnedNode;
-use lockkeeper_client::retry::{Backoff, is_transient};
 
 /// How many proofs in a row may take too long before a grant is given up.
 const MOST_SLOW: u32 = 3;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{
     Error, ErrorCode, EventKind, NameUse, Stat, Status, WatchEvent, WatchLost, Watcher,
 };
@@ -18,7 +19,6 @@ use crate::error::LossReason;
 use crate::guard::revocation;
 use crate::guard::state::{State, is_proven};
 use crate::owner_info::RevokeRequest;
-use lockkeeper_client::retry::retry_pause;
 
 /// The watches of one who waits for the loss of a lock.
 #[derive(Default)]

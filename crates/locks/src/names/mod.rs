@@ -11,6 +11,7 @@ mod holder;
 
 use std::time::Duration;
 
+use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
 
 use crate::error::{AcquireError, BuildError, ReleaseError};
@@ -19,7 +20,6 @@ use crate::guard::offers_guard;
 use crate::locks::{ExclusiveGuard, ExclusiveNode, WaitsFor, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
-use lockkeeper_client::retry::retry_anywhere;
 
 pub use error::ClaimError;
 pub use holder::NameHolder;

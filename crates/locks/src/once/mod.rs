@@ -12,13 +12,13 @@ mod store;
 use std::fmt;
 use std::time::Duration;
 
+use lockkeeper_client::retry::{Backoff, retry_anywhere};
 use lockkeeper_client::{Client, CreateMode, TransactionError, ZnodePath, present};
 
 use crate::beside::{ONCE, beside};
 use crate::error::BuildError;
 use crate::guard::Guard;
 use crate::owner_info::OwnerInfo;
-use lockkeeper_client::retry::{Backoff, retry_anywhere};
 
 use record::{Floor, Verdict, Written, judge};
 use run::RecordPlace;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lockkeeper_client::retry::{Backoff, retry_pause};
 use lockkeeper_client::{Instant, Stat, ZnodePath, present};
 
 use crate::guard::Guard;
@@ -9,7 +10,6 @@ use crate::once::error::OnceError;
 use crate::once::key::OnceKey;
 use crate::once::record::{OnceRecord, Written};
 use crate::once::store::{Store, still_held};
-use lockkeeper_client::retry::{Backoff, retry_pause};
 
 /// Where a record is.
 pub(super) struct RecordPlace {

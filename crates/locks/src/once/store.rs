@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper_client::retry::{Backoff, retry_pause};
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, Stat, TransactionError, ZnodePath, present,
 };
@@ -12,7 +13,6 @@ use crate::guard::state::State;
 use crate::once::error::OnceError;
 use crate::once::key::{OnceKey, Tick};
 use crate::once::record::{Floor, IfUnfinished, Written, surplus};
-use lockkeeper_client::retry::{Backoff, retry_pause};
 
 /// How many requests are on their way at once.
 pub(super) const AT_ONCE: usize = 256;

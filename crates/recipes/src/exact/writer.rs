@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockkeeper_client::retry::{Unanswered, retry_pause};
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Transaction,
     TransactionError, ZnodePath,
@@ -10,7 +11,6 @@ use lockkeeper_client::{
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
 use crate::exact::rivalry::Rivalry;
-use lockkeeper_client::retry::{Unanswered, retry_pause};
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]

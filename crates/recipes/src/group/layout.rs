@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, SessionId, Stat, ZnodePath};
+use lockkeeper_locks::FencingToken;
+use lockkeeper_locks::Usage;
 use uuid::Uuid;
 
 use crate::group::error::GroupError;
 use crate::group::member::Member;
-use lockkeeper_locks::FencingToken;
-use lockkeeper_locks::Usage;
 
 /// What kazoo's `Party` puts behind its 32 digits.
 const PARTY: &str = "__party__";

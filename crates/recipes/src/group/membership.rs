@@ -1,10 +1,10 @@
 //! Being a member of a group.
 
 use lockkeeper_client::{Error, ZnodePath};
+use lockkeeper_locks::FencingToken;
 use tokio::sync::watch;
 
 use crate::watch::{Presence, PresenceState};
-use lockkeeper_locks::FencingToken;
 
 /// A member of a [`Group`](crate::Group), for as long as this is there: over lost connections, and again
 /// with the next session. Dropping it leaves in the background.

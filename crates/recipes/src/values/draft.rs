@@ -1,6 +1,7 @@
 //! An edition on its way: its nodes, and why it may not become the last one.
 
 use bytes::Bytes;
+use lockkeeper_client::retry::{TooLong, Unanswered};
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, ErrorCode, OpCode, Transaction, TransactionError, ZnodePath,
 };
@@ -9,7 +10,6 @@ use crate::exact::WriteError;
 use crate::values::error::ValueError;
 use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
-use lockkeeper_client::retry::{TooLong, Unanswered};
 
 /// The longest edition that comes along with the news of it, in bytes. It is written twice in one
 /// request.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
 use lockkeeper_client::{ErrorCode, Stat, Zxid};
 
 use crate::values::changes::ValueChange;
@@ -15,7 +16,6 @@ use crate::values::last_good::LastGoodError;
 use crate::values::manifest::{Edition, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::Versioned;
-use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
 
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
 pub struct Editions<T, C = Json>(Follower<T, C>);

@@ -1,5 +1,6 @@
 //! What can go wrong with a shared value.
 
+use lockkeeper_client::retry::TooLong;
 use lockkeeper_client::{
     Error, Failure, Outcome, PathError, TransactionError, ZnodePath, fails_for_good,
 };
@@ -7,7 +8,6 @@ use lockkeeper_client::{
 use crate::exact::WriteError;
 use crate::values::counter_layout::CounterLayout;
 use crate::values::revision::Revision;
-use lockkeeper_client::retry::TooLong;
 
 /// Why a value cannot be where it was said to be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

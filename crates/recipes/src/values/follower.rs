@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
+use lockkeeper_client::retry::reachable;
 use lockkeeper_client::{Contact, Error, SessionId, Stat, Watcher, Zxid, present};
 
 use crate::values::changes::ValueChange;
@@ -15,8 +17,6 @@ use crate::values::error::ValueError;
 use crate::values::last_good::{LastGood, LastGoodError};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
-use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
-use lockkeeper_client::retry::reachable;
 
 /// What the data of the followed node is.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, OpResult, Outcome, SessionId, Stat, TransactionError,
     ZnodePath, Zxid,
@@ -14,7 +15,6 @@ use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
 use crate::values::shared_write::lock;
 use crate::values::shown::shown;
-use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
 
 /// Wakes up whoever waits, in any program. Cheap to clone.
 ///

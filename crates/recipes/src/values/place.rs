@@ -1,13 +1,13 @@
 //! Where a value is, and reading it.
 
 use bytes::Bytes;
+use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{Client, CreateMode, Error, Stat, TransactionError, ZnodePath, present};
 
 use crate::exact::{DEFAULT_MARKERS, WriteError};
 use crate::values::codec::Codec;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::revision::{Revision, Versioned};
-use lockkeeper_client::retry::retry_anywhere;
 
 /// A node that holds a value.
 #[derive(Clone, Debug)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockkeeper_client::horizon::Horizon;
+use lockkeeper_client::retry::{self, Backoff};
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
     Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath, Zxid,
@@ -15,8 +17,6 @@ use crate::watch::error::CacheError;
 use crate::watch::published::Published;
 use crate::watch::snapshot::{CachedNode, Snapshot};
 use crate::watch::view::{Found, Question, Read, Scope, View};
-use lockkeeper_client::horizon::Horizon;
-use lockkeeper_client::retry::{self, Backoff};
 
 /// How many reads are on their way at a time.
 const WINDOW: usize = 256;

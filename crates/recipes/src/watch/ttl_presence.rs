@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockkeeper_client::retry::{Unanswered, reachable, retry_anywhere, retry_pause};
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, Instant, SessionId, Stat, TransactionError, ZnodePath,
     Zxid, present,
@@ -15,7 +16,6 @@ use tokio::task::JoinHandle;
 use crate::watch::presence::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
-use lockkeeper_client::retry::{Unanswered, reachable, retry_anywhere, retry_pause};
 
 /// The name of the child that keeps the node alive.
 const TOUCH: &str = "touch";

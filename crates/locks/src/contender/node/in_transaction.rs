@@ -1,12 +1,12 @@
 //! Contenders whose nodes are created in a caller's transaction, and not by
 //! [`Contender::enter`](super::Contender::enter).
 
+use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{CreateMode, Created, ErrorCode, Listing, Transaction, TransactionError};
 
 use super::Contender;
 use crate::attempt::Attempt;
 use crate::contender::order::WaitQueue;
-use lockkeeper_client::retry::retry_pause;
 
 impl Contender {
     /// Completes a contender whose node was created in a transaction, with a listing of the queue.

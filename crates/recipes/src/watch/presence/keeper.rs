@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use lockkeeper_client::retry::{self, Backoff, LONGEST_PAUSE, TooLong, Unanswered};
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
     Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
@@ -13,7 +14,6 @@ use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
-use lockkeeper_client::retry::{self, Backoff, LONGEST_PAUSE, TooLong, Unanswered};
 
 /// The least data version of a node that a presence made.
 const FIRST_VERSION: i32 = 1;
