@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   presence      Presence, its options and its states
-//!   keeper        the task that keeps the node there
+//!   keeping       the task that keeps a node there, of whichever kind
+//!   keeper        a node of the session, as it keeps it
 //!   reservation   which nodes have a presence in this process
 //!   state         how a presence stands, and why it could not begin or has ended
 //! ```
 
 mod keeper;
+mod keeping;
 mod reservation;
 mod state;
 
@@ -18,11 +20,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{Client, Contact, CreateMode, Error, ZnodePath};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
 
-use crate::watch::presence::keeper::{Keeper, Terms, Update};
+use crate::watch::presence::keeper::{DataUpdate, PresenceTerms, SessionNode};
 use crate::watch::presence::reservation::{InUse, Reservation};
 
+pub(crate) use keeping::{Entered, Keeping, KeptNode, make_parents};
 pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
@@ -38,7 +40,7 @@ const TAKEN: f64 = 1.5;
 pub struct PresenceBuilder {
     path: String,
     is_protected: bool,
-    terms: Terms,
+    terms: PresenceTerms,
 }
 
 impl fmt::Debug for PresenceBuilder {
@@ -121,12 +123,9 @@ impl PresenceBuilder {
         };
         let (state, changes) = StateSender::new(path.clone());
         let (updates, asked) = mpsc::unbounded_channel();
-        let mut keeper = Keeper::new(self.terms, path.clone(), state, asked, reservation);
-        let lookout = keeper.begin().await?;
-
-        let (stop, stopped) = oneshot::channel();
-        let task = client.tokio_runtime().spawn(keeper.run(lookout, stopped));
-        Ok(Presence { client, path, changes, updates, stop, task, in_use })
+        let node = SessionNode::new(self.terms, path.clone(), state, asked, reservation);
+        let keeping = Keeping::begin(node).await?;
+        Ok(Presence { client, path, changes, updates, keeping, in_use })
     }
 
     /// The path of the node.
@@ -203,17 +202,15 @@ pub struct Presence {
     client: Client,
     path: ZnodePath,
     changes: watch::Receiver<PresenceState>,
-    updates: mpsc::UnboundedSender<Update>,
-    /// Dropping it stops the task.
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), Error>>,
+    updates: mpsc::UnboundedSender<DataUpdate>,
+    keeping: Keeping,
     in_use: InUse,
 }
 
 impl Presence {
     /// A presence at a path, with options.
     pub fn builder(client: &Client, path: &str) -> PresenceBuilder {
-        let terms = Terms {
+        let terms = PresenceTerms {
             client: client.clone(),
             data: Bytes::new(),
             when_taken: WhenTaken::default(),
@@ -311,7 +308,7 @@ impl Presence {
     pub(crate) fn begin_update(&self, data: Bytes) -> PendingUpdate {
         let (done, told) = oneshot::channel();
         // This fails only when the task has ended, and then it has said why.
-        let _ = self.updates.send(Update { data, done });
+        let _ = self.updates.send(DataUpdate { data, done });
         told
     }
 
@@ -340,9 +337,6 @@ impl Presence {
     pub async fn end(self) -> Result<(), Error> {
         // Who starts the next one waits from now on.
         drop(self.in_use);
-        // It is gone only if it has ended by itself.
-        let _ = self.stop.send(());
-        // It fails only if its runtime has ended, or it has panicked, which has begun the delete.
-        self.task.await.unwrap_or(Ok(()))
+        self.keeping.end().await
     }
 }

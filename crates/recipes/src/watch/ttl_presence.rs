@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::retry::{Unanswered, reachable, retry_anywhere, retry_pause};
+use lockkeeper_client::retry::{TooLong, Unanswered, reachable, retry_anywhere, retry_pause};
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, Instant, SessionId, Stat, TransactionError, ZnodePath,
-    Zxid, present,
+    Client, CreateMode, Error, ErrorCode, SessionId, Stat, TransactionError, ZnodePath, Zxid,
+    present,
 };
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 use crate::watch::presence::{
-    IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
+    Entered, IsOurs, Keeping, KeptNode, PresenceError, PresenceState, STUCK_PAUSE, StateSender,
+    WhenTaken, make_parents,
 };
 
 /// The name of the child that keeps the node alive.
@@ -81,14 +81,10 @@ impl TtlPresenceBuilder {
         let path = PresenceError::check(&self.client, &self.path)?;
         let touch = path.child(TOUCH)?;
         let (state, changes) = StateSender::new(path.clone());
-        let runtime = self.client.tokio_runtime().clone();
         let id = Bytes::from(self.client.unique_id().to_string());
         let unanswered = Unanswered::default();
-        let mut keeper = Keeper { options: self, path, touch, id, state, life: None, unanswered };
-        let seen = keeper.enter().await?;
-        let (stop, stopped) = oneshot::channel();
-        let task = runtime.spawn(keeper.run(seen, stopped));
-        Ok(TtlPresence { changes, stop, task })
+        let node = TtlNode { options: self, path, touch, id, state, life: None, unanswered };
+        Ok(TtlPresence { changes, keeping: Keeping::begin(node).await? })
     }
 }
 
@@ -155,9 +151,7 @@ impl TtlPresenceBuilder {
 #[derive(Debug)]
 pub struct TtlPresence {
     changes: watch::Receiver<PresenceState>,
-    /// Dropping it stops the task.
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), Error>>,
+    keeping: Keeping,
 }
 
 impl TtlPresence {
@@ -198,30 +192,27 @@ impl TtlPresence {
     /// # Cancel safety
     /// It goes on in the background.
     pub async fn end(self) -> Result<(), Error> {
-        // It is gone only if it has ended by itself.
-        let _ = self.stop.send(());
-        // It fails only if its runtime has ended, or it has panicked, which ends what keeps the node alive.
-        self.task.await.unwrap_or(Ok(()))
+        self.keeping.end().await
     }
 }
 
 /// Whose node was there last.
 #[derive(Clone, Copy)]
-enum Seen {
-    Own,
+enum NodeOwner {
+    This,
     Other,
 }
 
 /// A node that is there.
-struct Found {
+struct TtlNodeFound {
     data: Bytes,
     stat: Stat,
     /// What its child says, if it has one.
     touch: Option<(Bytes, Stat)>,
 }
 
-/// Keeps a node alive.
-struct Keeper {
+/// A node with a time to live, and what is known of it.
+struct TtlNode {
     options: TtlPresenceBuilder,
     path: ZnodePath,
     touch: ZnodePath,
@@ -233,126 +224,112 @@ struct Keeper {
     unanswered: Unanswered,
 }
 
-impl Keeper {
-    async fn run(mut self, first: Seen, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
-        let touching = self.options.ttl / TOUCHES;
-        let (mut seen, mut pause) = (first, touching);
-        loop {
-            // A request that is dropped on the way does no harm: each write is bound to a version, and the
-            // end looks behind it.
-            let next = tokio::select! {
-                // One order, so that a simulation can be repeated.
-                biased;
-                asked = &mut stopped => return match asked {
-                    Ok(()) => self.delete().await,
-                    Err(_) => Ok(()),
-                },
-                next = async {
-                    tokio::time::sleep(pause).await;
-                    reachable(&self.options.client).await;
-                    self.keep(seen).await
-                } => next,
-            };
+// A request that is dropped on the way does no harm: each write is bound to a version, and the end looks
+// behind it.
+impl KeptNode for TtlNode {
+    type Seen = NodeOwner;
 
-            pause = match next {
-                Ok(next) => {
-                    seen = next;
-                    touching
-                }
-                Err(too_long @ PresenceError::TooLong { .. }) => {
-                    self.state.tell(PresenceState::Stuck(too_long));
-                    touching.max(STUCK_PAUSE)
-                }
-                // The touch is overdue: after the outage, less than a half may be left.
-                Err(PresenceError::Request(error)) if error.is_unreachable() => Duration::ZERO,
-                Err(error) => {
-                    self.state.tell(PresenceState::Ended(error));
+    fn client(&self) -> &Client {
+        &self.options.client
+    }
+
+    fn state(&self) -> &StateSender {
+        &self.state
+    }
+
+    async fn enter(&mut self) -> Entered<NodeOwner> {
+        let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
+        let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
+        let size = (data.len(), client.now());
+        let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
+        let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
+
+        let refusal = match made {
+            Ok((_, czxid)) => return self.present(czxid),
+            Err(TransactionError::Request(error)) => {
+                return match self.unanswered.one_more(client, &error, size) {
+                    Some(why) => self.give_up(why).await,
+                    None => Entered::passing(error),
+                };
+            }
+            Err(refusal) => refusal,
+        };
+        self.unanswered = Unanswered::default();
+        match &refusal {
+            TransactionError::Failed { code: ErrorCode::NodeExists, .. } => self.look().await,
+            TransactionError::Failed { code: ErrorCode::NoNode, .. } => {
+                make_parents(client, &self.path, CreateMode::Container).await
+            }
+            _ => Entered::Failed(self.refused(refusal)),
+        }
+    }
+
+    /// Touches the node, or waits for another's to go.
+    async fn stay(&mut self, owner: NodeOwner) -> Result<(), PresenceError> {
+        loop {
+            tokio::time::sleep(self.options.ttl / TOUCHES).await;
+            loop {
+                // A touch is overdue after an outage: less than a half may be left.
+                reachable(&self.options.client).await;
+                if let NodeOwner::Other = owner {
                     return Ok(());
                 }
-            };
-        }
-    }
-
-    /// Touches the node, or looks again whether it can be made.
-    async fn keep(&mut self, seen: Seen) -> Result<Seen, PresenceError> {
-        if let Seen::Other = seen {
-            return self.enter().await;
-        }
-        let client = self.options.client.clone();
-
-        loop {
-            // The version alone does not tell the child from one that another has made since.
-            let version = match client.data(&self.touch).await {
-                Ok((id, stat)) if id == self.id => stat.version,
-                Ok(_) => return self.enter().await,
-                Err(error) if error.code() == Some(ErrorCode::NoNode) => return self.enter().await,
-                Err(error) => {
-                    self.passing(error).await?;
-                    continue;
+                match self.try_touch().await {
+                    Ok(true) => break,
+                    Ok(false) => return Ok(()),
+                    Err(error) if error.is_unreachable() => {}
+                    Err(error) => retry_anywhere(error).await?,
                 }
-            };
-
-            match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
-                Ok(_) => return Ok(Seen::Own),
-                Err(error)
-                    if matches!(error.code(), Some(ErrorCode::NoNode | ErrorCode::BadVersion)) =>
-                {
-                    // Gone, or written by others, or by this one, which did not hear of it.
-                    return self.enter().await;
-                }
-                Err(error) => self.passing(error).await?,
             }
         }
     }
 
-    /// Makes the node, if it is not there, and finds out whose it is.
-    async fn enter(&mut self) -> Result<Seen, PresenceError> {
+    async fn rest(&mut self) {
+        tokio::time::sleep(STUCK_PAUSE.max(self.options.ttl / TOUCHES)).await;
+    }
+
+    async fn end(self) -> Result<(), Error> {
         loop {
-            let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
-            let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
-            let make = client.transaction().create(&self.path, data.clone(), CreateMode::Container);
-            let begun = client.now();
-            let made = make.create_ttl(&self.touch, id, mode, *ttl).commit_numbered().await;
-
-            let refusal = match made {
-                Ok((_, czxid)) => return Ok(self.present(czxid)),
-                Err(TransactionError::Request(error)) => {
-                    match self.unanswered(error, begun).await? {
-                        Some(seen) => return Ok(seen),
-                        None => continue,
-                    }
-                }
-                Err(refusal) => refusal,
-            };
-
-            self.unanswered = Unanswered::default();
-            let TransactionError::Failed { code, .. } = &refusal else {
-                return Err(refusal.into());
-            };
-            match *code {
-                ErrorCode::NodeExists => {
-                    if let Some(seen) = self.look().await? {
-                        return Ok(seen);
-                    }
-                }
-                ErrorCode::NoNode => self.make_parents().await?,
-                ErrorCode::Unimplemented => {
-                    return Err(PresenceError::NoTtlNodes { path: self.path.clone() });
-                }
-                _ => return Err(refusal.into()),
+            match self.try_delete().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if error.is_session_expired() => {}
+                Err(error) => retry_pause(error).await?,
             }
         }
     }
+}
 
-    /// Looks whose node is there; `None`: it has changed meanwhile.
-    async fn look(&mut self) -> Result<Option<Seen>, PresenceError> {
-        let Found { data, stat, touch } = match self.read().await {
+impl TtlNode {
+    /// Returns whether the node is ours still, as far as is known.
+    async fn try_touch(&self) -> Result<bool, Error> {
+        let client = &self.options.client;
+        // The version alone does not tell the child from one that another has made since.
+        let version = match present(client.data(&self.touch).await)? {
+            Some((id, stat)) if id == self.id => stat.version,
+            _ => return Ok(false),
+        };
+        match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
+            Ok(_) => Ok(true),
+            // Gone, or written by others, or by this one, which did not hear of it.
+            Err(error)
+                if matches!(error.code(), Some(ErrorCode::NoNode | ErrorCode::BadVersion)) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks whose node is there.
+    async fn look(&mut self) -> Entered<NodeOwner> {
+        let TtlNodeFound { data, stat, touch } = match self.read().await {
             Ok(Some(found)) => found,
-            Ok(None) => return Ok(None),
-            Err(error) => return self.passing(error).await.map(|()| None),
+            Ok(None) => return Entered::AGAIN,
+            Err(error) => return Entered::passing(error),
         };
         if touch.as_ref().is_some_and(|(id, _)| *id == self.id) {
-            return Ok(Some(self.present(stat.czxid)));
+            return self.present(stat.czxid);
         }
 
         let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(&data));
@@ -365,27 +342,23 @@ impl Keeper {
 
         let by = stat.ephemeral_owner;
         if self.options.when_taken == WhenTaken::Fail {
-            return Err(PresenceError::Taken { path: self.path.to_string(), by });
+            return Entered::Failed(PresenceError::Taken { path: self.path.to_string(), by });
         }
         self.state.tell(PresenceState::Taken { by });
-        Ok(Some(Seen::Other))
+        Entered::Done(NodeOwner::Other)
     }
 
     /// What is there; `None` if there is no node.
-    async fn read(&self) -> Result<Option<Found>, Error> {
+    async fn read(&self) -> Result<Option<TtlNodeFound>, Error> {
         let client = &self.options.client;
         let (node, touch) = (client.data(&self.path), client.data(&self.touch));
         let Some((data, stat)) = present(node.await)? else { return Ok(None) };
-        Ok(Some(Found { data, stat, touch: present(touch.await)? }))
+        Ok(Some(TtlNodeFound { data, stat, touch: present(touch.await)? }))
     }
 
     /// Goes on with the node of an earlier life, or with one that has lost its child, if it is still as it
     /// was read.
-    async fn take_over(
-        &mut self,
-        stat: &Stat,
-        touch: Option<Stat>,
-    ) -> Result<Option<Seen>, PresenceError> {
+    async fn take_over(&mut self, stat: &Stat, touch: Option<Stat>) -> Entered<NodeOwner> {
         let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
         let steps = client.transaction().set_data(&self.path, data.clone(), Some(stat.version));
         let steps = match &touch {
@@ -397,43 +370,29 @@ impl Keeper {
         };
 
         match steps.commit().await {
-            Ok(_) => Ok(Some(self.present(stat.czxid))),
-            Err(TransactionError::Request(error)) => self.passing(error).await.map(|()| None),
+            Ok(_) => self.present(stat.czxid),
+            Err(TransactionError::Request(error)) => Entered::passing(error),
             Err(TransactionError::Failed {
                 code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
                 ..
-            }) => Ok(None),
-            Err(TransactionError::Failed { code: ErrorCode::Unimplemented, .. }) => {
-                Err(PresenceError::NoTtlNodes { path: self.path.clone() })
-            }
-            Err(refusal) => Err(refusal.into()),
+            }) => Entered::AGAIN,
+            Err(refusal) => Entered::Failed(self.refused(refusal)),
         }
     }
 
-    fn present(&mut self, czxid: Zxid) -> Seen {
+    fn refused(&self, refusal: TransactionError) -> PresenceError {
+        match &refusal {
+            TransactionError::Failed { code: ErrorCode::Unimplemented, .. } => {
+                PresenceError::NoTtlNodes { path: self.path.clone() }
+            }
+            _ => refusal.into(),
+        }
+    }
+
+    fn present(&mut self, czxid: Zxid) -> Entered<NodeOwner> {
         (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
         self.state.tell(PresenceState::Present { czxid });
-        Seen::Own
-    }
-
-    async fn make_parents(&self) -> Result<(), PresenceError> {
-        let Some(parent) = self.path.parent() else { return Ok(()) };
-        match self.options.client.ensure(&parent, CreateMode::Container).await {
-            Ok(()) => Ok(()),
-            Err(error) => self.passing(error).await,
-        }
-    }
-
-    /// Deletes the node, if it is ours.
-    async fn delete(&self) -> Result<(), Error> {
-        loop {
-            match self.try_delete().await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error) if error.is_session_expired() => {}
-                Err(error) => retry_pause(error).await?,
-            }
-        }
+        Entered::Done(NodeOwner::This)
     }
 
     /// Returns whether there is nothing more to delete.
@@ -443,7 +402,7 @@ impl Keeper {
         // older, on a later connection neither.
         let (synced, found) = tokio::join!(client.sync(&self.path), self.read());
         synced?;
-        let Some(Found { stat, touch, .. }) = found? else { return Ok(true) };
+        let Some(TtlNodeFound { stat, touch, .. }) = found? else { return Ok(true) };
         let version = match touch {
             Some((id, touch)) if id == self.id => touch.version,
             // The servers have begun to delete it.
@@ -473,30 +432,18 @@ impl Keeper {
         }
     }
 
-    /// The create, which was begun then, has no answer. Returns when it may be sent again, or with the
-    /// node if it is there.
-    async fn unanswered(
-        &mut self,
-        error: Error,
-        begun: Instant,
-    ) -> Result<Option<Seen>, PresenceError> {
-        let (client, size) = (self.options.client.clone(), (self.options.data.len(), begun));
-        let Some(why) = self.unanswered.one_more(&client, &error, size) else {
-            return self.passing(error).await.map(|()| None);
-        };
+    /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
+    async fn give_up(&mut self, why: TooLong) -> Entered<NodeOwner> {
         // What is read behind a sync is the last word, on a later connection too.
-        if let Err(error) = client.sync(&self.path).await {
-            return self.passing(error).await.map(|()| None);
+        if let Err(error) = self.options.client.sync(&self.path).await {
+            return Entered::passing(error);
         }
-        match self.look().await? {
-            Some(Seen::Own) => Ok(Some(Seen::Own)),
-            _ => Err(PresenceError::too_long(&self.path, why)),
+        match self.look().await {
+            Entered::Done(NodeOwner::Other) | Entered::Again { is_unreachable: None } => {
+                Entered::Failed(PresenceError::too_long(&self.path, why))
+            }
+            looked => looked,
         }
-    }
-
-    /// Returns when a request may be sent again.
-    async fn passing(&self, error: Error) -> Result<(), PresenceError> {
-        Ok(retry_anywhere(error).await?)
     }
 }
 

@@ -1,15 +1,14 @@
-//! The task that keeps a node there.
-
-use std::fmt;
+//! A node of the session that is kept in existence.
 
 use bytes::Bytes;
-use lockkeeper_client::retry::{self, Backoff, LONGEST_PAUSE, TooLong, Unanswered};
+use lockkeeper_client::retry::{self, LONGEST_PAUSE, TooLong, Unanswered};
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, EventKind, ExpectedNode, Outcome, SessionId,
     Stat, Transaction, TransactionError, Watcher, ZnodePath, Zxid,
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::watch::presence::keeping::{Entered, KeptNode, make_parents};
 use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
@@ -23,7 +22,7 @@ const LATEST_FIRST_VERSION: i32 = 4;
 
 /// What is to be there.
 #[derive(Clone)]
-pub(super) struct Terms {
+pub(super) struct PresenceTerms {
     pub(super) client: Client,
     pub(super) data: Bytes,
     pub(super) when_taken: WhenTaken,
@@ -36,7 +35,7 @@ pub(super) struct Terms {
 
 /// New data, and who waits for it to be there.
 #[derive(Debug)]
-pub(super) struct Update {
+pub(super) struct DataUpdate {
     pub(super) data: Bytes,
     pub(super) done: oneshot::Sender<Result<(), PresenceError>>,
 }
@@ -67,13 +66,6 @@ impl OwnNode {
     }
 }
 
-/// What comes of an attempt.
-enum Entered {
-    Done(Watching),
-    Again { is_unreachable: Option<Error> },
-    Failed(PresenceError),
-}
-
 /// What is waited for now.
 pub(super) enum Watching {
     Own(Own),
@@ -86,12 +78,12 @@ pub(super) struct Own {
     watcher: Watcher,
 }
 
-/// Keeps a node there.
-pub(super) struct Keeper {
-    terms: Terms,
+/// A node of the session, and what is known of it.
+pub(super) struct SessionNode {
+    terms: PresenceTerms,
     path: ZnodePath,
     state: StateSender,
-    updates: mpsc::UnboundedReceiver<Update>,
+    updates: mpsc::UnboundedReceiver<DataUpdate>,
     own_node: OwnNode,
     /// Whether it was there at any time. Before that, a node may be of an earlier life.
     has_been: bool,
@@ -100,13 +92,7 @@ pub(super) struct Keeper {
     reservation: Option<Reservation>,
 }
 
-impl fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Keeper {
+impl Drop for SessionNode {
     fn drop(&mut self) {
         let Some(target) = self.target() else { return };
         let client = &self.terms.client;
@@ -122,29 +108,73 @@ impl Drop for Keeper {
     }
 }
 
-impl Keeper {
+impl KeptNode for SessionNode {
+    type Seen = Watching;
+
+    fn client(&self) -> &Client {
+        &self.terms.client
+    }
+
+    fn state(&self) -> &StateSender {
+        &self.state
+    }
+
+    async fn enter(&mut self) -> Entered<Watching> {
+        self.note_all();
+        let made = self.born(self.terms.client.transaction(), FIRST_VERSION);
+        self.attempt(made, false).await
+    }
+
+    async fn stay(&mut self, watching: Watching) -> Result<(), PresenceError> {
+        match watching {
+            Watching::Own(own) => {
+                self.stay_own(own).await;
+                self.own_node = OwnNode::None;
+                self.state.tell(PresenceState::Absent);
+            }
+            // Whatever ends it, the next look says how it is.
+            Watching::Other(mut watcher) => loop {
+                tokio::select! {
+                    biased;
+                    _ = watcher.changed() => break,
+                    Some(update) = self.updates.recv() => self.note(update),
+                }
+            },
+        }
+        Ok(())
+    }
+
+    async fn rest(&mut self) {
+        tokio::select! {
+            biased;
+            Some(update) = self.updates.recv() => self.note(update),
+            () = tokio::time::sleep(STUCK_PAUSE) => {}
+        }
+    }
+
+    async fn end(mut self) -> Result<(), Error> {
+        let Some(target) = self.target() else { return Ok(()) };
+        let deleted = self.terms.client.clean_up_confirmed(target).await;
+        self.own_node = OwnNode::None;
+        match deleted {
+            // The node has gone with its session.
+            Err(error) if error.is_session_expired() => Ok(()),
+            deleted => deleted,
+        }
+    }
+}
+
+impl SessionNode {
     pub(super) fn new(
-        terms: Terms,
+        terms: PresenceTerms,
         path: ZnodePath,
         state: StateSender,
-        updates: mpsc::UnboundedReceiver<Update>,
+        updates: mpsc::UnboundedReceiver<DataUpdate>,
         reservation: Reservation,
     ) -> Self {
         let (own_node, unanswered) = (OwnNode::None, Unanswered::default());
         let (has_been, reservation) = (false, Some(reservation));
         Self { terms, path, state, updates, own_node, has_been, unanswered, reservation }
-    }
-
-    /// Until the node is there, or is somebody else's.
-    pub(super) async fn begin(&mut self) -> Result<Watching, PresenceError> {
-        loop {
-            match self.enter().await {
-                Entered::Done(watching) => return Ok(watching),
-                Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
-                Entered::Again { .. } => retry::pause().await,
-                Entered::Failed(error) => return Err(error),
-            }
-        }
     }
 
     /// What has to be deleted.
@@ -157,79 +187,6 @@ impl Keeper {
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
 
-    /// Until it is stopped. If somebody asks for its end, the delete is made here: the reservation must not
-    /// wait for a caller who polls no more. Otherwise it is dropped, and deletes by itself what is left.
-    pub(super) async fn run(
-        mut self,
-        first: Watching,
-        stopped: oneshot::Receiver<()>,
-    ) -> Result<(), Error> {
-        let asked = tokio::select! {
-            // One order, so that a simulation can be repeated.
-            biased;
-            asked = stopped => asked,
-            error = self.keep(first) => {
-                self.state.tell(PresenceState::Ended(error));
-                return Ok(());
-            }
-        };
-        match asked {
-            Ok(()) => self.end().await,
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Deletes what is left, and waits until that is certain.
-    async fn end(mut self) -> Result<(), Error> {
-        let Some(target) = self.target() else { return Ok(()) };
-        let deleted = self.terms.client.clean_up_confirmed(target).await;
-        self.own_node = OwnNode::None;
-        match deleted {
-            // The node has gone with its session.
-            Err(error) if error.is_session_expired() => Ok(()),
-            deleted => deleted,
-        }
-    }
-
-    async fn keep(&mut self, first: Watching) -> PresenceError {
-        let mut watching = first;
-        loop {
-            match watching {
-                Watching::Own(own) => {
-                    self.stay(own).await;
-                    self.own_node = OwnNode::None;
-                    self.state.tell(PresenceState::Absent);
-                }
-                // Whatever ends it, the next look says how it is.
-                Watching::Other(mut watcher) => loop {
-                    tokio::select! {
-                        biased;
-                        _ = watcher.changed() => break,
-                        Some(update) = self.updates.recv() => self.note(update),
-                    }
-                },
-            }
-
-            let mut backoff = Backoff::default();
-            watching = loop {
-                self.note_all();
-                match self.enter().await {
-                    Entered::Done(next) => break next,
-                    Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
-                        self.state.tell(PresenceState::Stuck(too_long));
-                        tokio::select! {
-                            biased;
-                            Some(update) = self.updates.recv() => self.note(update),
-                            () = tokio::time::sleep(STUCK_PAUSE) => {}
-                        }
-                    }
-                    Entered::Failed(error) => return error,
-                    Entered::Again { .. } => backoff.pause().await,
-                }
-            };
-        }
-    }
-
     /// Takes what has been asked for, unless there may be a node with the data of before.
     fn note_all(&mut self) {
         while self.own_node == OwnNode::None
@@ -240,7 +197,7 @@ impl Keeper {
     }
 
     /// The node is not there: it will be made with the new data.
-    fn note(&mut self, update: Update) {
+    fn note(&mut self, update: DataUpdate) {
         self.terms.data = update.data;
         // Nobody may wait for it any more.
         let _ = update.done.send(Ok(()));
@@ -249,7 +206,7 @@ impl Keeper {
     // ----- while the node is there -------------------------------------------------------------
 
     /// Waits until the node is gone, or the session over.
-    async fn stay(&mut self, mut own: Own) {
+    async fn stay_own(&mut self, mut own: Own) {
         loop {
             let update = tokio::select! {
                 biased;
@@ -288,8 +245,8 @@ impl Keeper {
 
     /// Writes new data into the node, as long as it is there: if not, it will be made with it. Returns
     /// whether it is there.
-    async fn rewrite(&mut self, stat: &mut Stat, update: Update) -> bool {
-        let Update { data, done } = update;
+    async fn rewrite(&mut self, stat: &mut Stat, update: DataUpdate) -> bool {
+        let DataUpdate { data, done } = update;
         let before = std::mem::replace(&mut self.terms.data, data.clone());
         let (is_there, told) = match self.write(stat, &data).await {
             Ok(is_there) => (is_there, Ok(())),
@@ -354,12 +311,6 @@ impl Keeper {
 
     // ----- while it is not ---------------------------------------------------------------------
 
-    /// Makes the node, if it is not there, and watches what is there.
-    async fn enter(&mut self) -> Entered {
-        let made = self.born(self.terms.client.transaction(), FIRST_VERSION);
-        self.attempt(made, false).await
-    }
-
     /// A node of ours with this version, or an unmarked one, as the last part of a transaction. Its data
     /// is sent once.
     fn born(&self, before: Transaction, version: i32) -> Transaction {
@@ -376,7 +327,7 @@ impl Keeper {
     }
 
     /// `replaces`: the transaction deletes a node of an earlier life first.
-    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entered {
+    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entered<Watching> {
         let client = self.terms.client.clone();
         let size = (self.terms.data.len(), client.now());
         let earlier = std::mem::replace(&mut self.own_node, OwnNode::Unknown);
@@ -392,7 +343,7 @@ impl Keeper {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
                     Err(error) if is_unreadable(&error) => Entered::Failed(error.into()),
                     // It is looked at again, and found to be our own or gone.
-                    _ => Entered::Again { is_unreachable: None },
+                    _ => Entered::AGAIN,
                 };
             }
             Err(TransactionError::Request(error)) => {
@@ -401,7 +352,7 @@ impl Keeper {
                 }
                 return match self.unanswered.one_more(&client, &error, size) {
                     Some(why) => self.give_up(why).await,
-                    None => passing(error),
+                    None => Entered::passing(error),
                 };
             }
             Err(refusal) => refusal,
@@ -419,17 +370,19 @@ impl Keeper {
             (ErrorCode::NodeExists, Err(error)) if is_unreadable(&error) => {
                 Entered::Failed(error.into())
             }
-            (ErrorCode::NoNode, _) if !replaces => self.make_parents().await,
+            (ErrorCode::NoNode, _) if !replaces => {
+                make_parents(&client, &self.path, self.terms.parents).await
+            }
             // It was there, or another one was, and is not any more.
             (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
-                Entered::Again { is_unreachable: None }
+                Entered::AGAIN
             }
             _ => Entered::Failed(refusal.into()),
         }
     }
 
     /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
-    async fn give_up(&mut self, why: TooLong) -> Entered {
+    async fn give_up(&mut self, why: TooLong) -> Entered<Watching> {
         let client = self.terms.client.clone();
         // What is read behind a sync is the last word, on a later connection too.
         let look = async { client.data_watched(&self.path).await };
@@ -443,7 +396,7 @@ impl Keeper {
             }
             (Ok(_), Ok(_)) => {}
             (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
-            (Err(error), _) | (_, Err(error)) => return passing(error),
+            (Err(error), _) | (_, Err(error)) => return Entered::passing(error),
         }
 
         self.own_node = OwnNode::None;
@@ -463,7 +416,7 @@ impl Keeper {
         stat: Stat,
         watcher: Watcher,
         has_tried: bool,
-    ) -> Entered {
+    ) -> Entered<Watching> {
         let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
         if self.is_own(&stat) {
             self.own_node = OwnNode::Made(stat.czxid);
@@ -493,35 +446,14 @@ impl Keeper {
         Entered::Done(Watching::Other(watcher))
     }
 
-    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered {
+    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered<Watching> {
         self.has_been = true;
         self.state.tell(PresenceState::Present { czxid: stat.czxid });
         Entered::Done(Watching::Own(Own { stat, watcher }))
-    }
-
-    async fn make_parents(&self) -> Entered {
-        let Some(parent) = self.path.parent() else {
-            return Entered::Again { is_unreachable: None };
-        };
-        match self.terms.client.ensure(&parent, self.terms.parents).await {
-            Ok(()) => Entered::Again { is_unreachable: None },
-            Err(error) => passing(error),
-        }
     }
 }
 
 /// Whether the node is there, but may not be read, or is too long for that.
 fn is_unreadable(error: &Error) -> bool {
     error.code() == Some(ErrorCode::NoAuth) || error.answer_too_long().is_some()
-}
-
-/// An attempt that came to nothing, for now or for good.
-fn passing(error: Error) -> Entered {
-    if error.is_unreachable() {
-        return Entered::Again { is_unreachable: Some(error) };
-    }
-    match error.is_retryable() || error.is_session_expired() {
-        true => Entered::Again { is_unreachable: None },
-        false => Entered::Failed(error.into()),
-    }
 }

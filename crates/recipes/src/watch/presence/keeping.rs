@@ -1,0 +1,143 @@
+//! The task that keeps a node in existence, for [`Presence`](crate::Presence) and
+//! [`TtlPresence`](crate::TtlPresence).
+
+use lockkeeper_client::retry::{self, Backoff, reachable};
+use lockkeeper_client::{Client, CreateMode, Error, ZnodePath};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::watch::presence::state::{PresenceError, PresenceState, StateSender};
+
+/// A node that is kept in existence: what differs from kind to kind.
+pub(crate) trait KeptNode: Sized + Send + 'static {
+    /// Whose node is there, and what its end is known by.
+    type Seen: Send;
+
+    fn client(&self) -> &Client;
+
+    fn state(&self) -> &StateSender;
+
+    /// Makes the node, if it is not there, and finds out whose it is.
+    fn enter(&mut self) -> impl Future<Output = Entered<Self::Seen>> + Send;
+
+    /// Returns when there may be no node, or another one.
+    fn stay(&mut self, seen: Self::Seen) -> impl Future<Output = Result<(), PresenceError>> + Send;
+
+    /// Waits before the next try of data that seems to be too long for servers.
+    fn rest(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Deletes the node, if it is ours, and waits until that is certain.
+    fn end(self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// What comes of an attempt to make a node.
+pub(crate) enum Entered<S> {
+    Done(S),
+    Again { is_unreachable: Option<Error> },
+    Failed(PresenceError),
+}
+
+impl<S> Entered<S> {
+    pub(crate) const AGAIN: Self = Self::Again { is_unreachable: None };
+
+    /// An attempt that came to nothing, for now or for good.
+    pub(crate) fn passing(error: Error) -> Self {
+        if error.is_unreachable() {
+            return Self::Again { is_unreachable: Some(error) };
+        }
+        match error.is_retryable() || error.is_session_expired() {
+            true => Self::AGAIN,
+            false => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// Makes the nodes that are missing above a node.
+pub(crate) async fn make_parents<S>(
+    client: &Client,
+    path: &ZnodePath,
+    mode: CreateMode,
+) -> Entered<S> {
+    let Some(parent) = path.parent() else { return Entered::AGAIN };
+    match client.ensure(&parent, mode).await {
+        Ok(()) => Entered::AGAIN,
+        Err(error) => Entered::passing(error),
+    }
+}
+
+/// The task of a presence that has begun. Dropping it stops the task.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Keeping {
+    /// Returns when the node is there, or is somebody else's.
+    pub(crate) async fn begin(mut node: impl KeptNode) -> Result<Self, PresenceError> {
+        let seen = loop {
+            match node.enter().await {
+                Entered::Done(seen) => break seen,
+                Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
+                Entered::Again { .. } => retry::pause().await,
+                Entered::Failed(error) => return Err(error),
+            }
+        };
+        let (stop, stopped) = oneshot::channel();
+        let runtime = node.client().tokio_runtime().clone();
+        Ok(Self { stop, task: runtime.spawn(run(node, seen, stopped)) })
+    }
+
+    /// Has the node deleted, and waits until that is certain.
+    pub(crate) async fn end(self) -> Result<(), Error> {
+        // It is gone only if it has ended by itself.
+        let _ = self.stop.send(());
+        // It fails only if its runtime has ended, or it has panicked: nothing keeps the node then.
+        self.task.await.unwrap_or(Ok(()))
+    }
+}
+
+/// Until it is stopped. If somebody asks for its end, the delete is made here: it must not wait for a caller
+/// who polls no more.
+async fn run<N: KeptNode>(
+    mut node: N,
+    seen: N::Seen,
+    stopped: oneshot::Receiver<()>,
+) -> Result<(), Error> {
+    let asked = tokio::select! {
+        // One order, so that a simulation can be repeated.
+        biased;
+        asked = stopped => asked,
+        error = keep(&mut node, seen) => {
+            node.state().tell(PresenceState::Ended(error));
+            return Ok(());
+        }
+    };
+    match asked {
+        Ok(()) => node.end().await,
+        Err(_) => Ok(()),
+    }
+}
+
+/// Returns why it cannot go on.
+async fn keep<N: KeptNode>(node: &mut N, mut seen: N::Seen) -> PresenceError {
+    loop {
+        if let Err(error) = node.stay(seen).await {
+            return error;
+        }
+
+        let mut backoff = Backoff::default();
+        seen = loop {
+            match node.enter().await {
+                Entered::Done(next) => break next,
+                Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
+                    node.state().tell(PresenceState::Stuck(too_long));
+                    node.rest().await;
+                }
+                Entered::Failed(error) => return error,
+                Entered::Again { is_unreachable: Some(_) } => reachable(node.client()).await,
+                Entered::Again { .. } => backoff.pause().await,
+            }
+        };
+    }
+}
