@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
-use crate::values::follower::{Follower, Form};
+use crate::values::follower::{Form, ValueFollower};
 use crate::values::last_good::LastGoodError;
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
@@ -29,11 +29,11 @@ pub enum ValueChange<T> {
 }
 
 /// Follows a [`Shared`](crate::Shared) value, over lost connections and ended sessions.
-pub struct ValueChanges<T, C = Json>(Follower<T, C>);
+pub struct ValueChanges<T, C = Json>(ValueFollower<T, C>);
 
 impl<T, C: Codec<T>> ValueChanges<T, C> {
     pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
-        Self(Follower::new(place, codec, Form::Value))
+        Self(ValueFollower::new(place, codec, Form::Value))
     }
 
     /// The last value that could be read, of those that [`ValueChanges::next`] has told, or the

@@ -12,7 +12,7 @@ use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, PlaceOptions, place_options};
-use crate::values::shared_write::{SharedWrite, Turn, lock};
+use crate::values::shared_write::{SharedWrite, WriteTurn, lock};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +84,7 @@ pub struct Added {
 #[doc(alias = "DistributedAtomicInteger")]
 #[doc(alias = "SharedCount")]
 #[derive(Clone)]
-pub struct Counter(Arc<Inner>);
+pub struct Counter(Arc<CounterInner>);
 
 lockkeeper_client::shown_by_path!(Counter);
 
@@ -113,7 +113,7 @@ impl CounterBuilder {
         let (place, markers) = self.place.build()?;
         let node = CounterNode { place, layout: self.layout, markers };
         let (shared, bound) = (SharedWrite::new(), Mutex::default());
-        Ok(Counter(Arc::new(Inner { node, shared, bound })))
+        Ok(Counter(Arc::new(CounterInner { node, shared, bound })))
     }
 }
 
@@ -199,7 +199,7 @@ impl Counter {
 }
 
 /// What the clones of a handle share.
-struct Inner {
+struct CounterInner {
     node: CounterNode,
     shared: SharedWrite<i64, AddResult, WriteState>,
     /// What the last add of work under a lock has left, if none is under way.
@@ -217,13 +217,13 @@ struct WriteState {
     was_shared: bool,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for CounterInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counter").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
-impl Inner {
+impl CounterInner {
     /// Adds for work that runs under a lock ([`Guard::run`](lockkeeper_locks::Guard::run)). By itself: what another
     /// task sends is not bound to the lock, and others must not wait for work that stands still.
     async fn add_alone(&self, delta: i64) -> Result<Added, ValueError> {
@@ -271,7 +271,7 @@ struct Sum {
 }
 
 /// Writes what the adds that wait come to, with those that come before it is sent, and answers them.
-async fn write_batches(node: CounterNode, mut turn: Turn<i64, AddResult, WriteState>) {
+async fn write_batches(node: CounterNode, mut turn: WriteTurn<i64, AddResult, WriteState>) {
     loop {
         if turn.state.as_ref().is_some_and(|state| state.was_shared) {
             // Tasks that were answered together add again together. Without this, the first of them would

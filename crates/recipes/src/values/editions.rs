@@ -11,18 +11,18 @@ use lockkeeper_client::{ErrorCode, Stat, Zxid};
 use crate::values::changes::ValueChange;
 use crate::values::codec::{Codec, Json};
 use crate::values::error::ValueError;
-use crate::values::follower::{Content, Follower, Form};
+use crate::values::follower::{Content, Form, ValueFollower};
 use crate::values::last_good::LastGoodError;
 use crate::values::manifest::{Edition, ManifestCodec, part_name};
 use crate::values::place::Place;
 use crate::values::revision::Versioned;
 
 /// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
-pub struct Editions<T, C = Json>(Follower<T, C>);
+pub struct Editions<T, C = Json>(ValueFollower<T, C>);
 
 impl<T, C: Codec<T>> Editions<T, C> {
     pub(super) fn new(place: Place, codec: Arc<C>) -> Self {
-        Self(Follower::new(place, codec, Form::Manifest))
+        Self(ValueFollower::new(place, codec, Form::Manifest))
     }
 
     /// The last edition that could be read, of those that [`Editions::next`] has told, or the

@@ -46,17 +46,17 @@ impl<T> Content<T> {
 }
 
 /// Follows a node, over lost connections and ended sessions.
-pub(super) struct Follower<T, C> {
+pub(super) struct ValueFollower<T, C> {
     place: Place,
     codec: Arc<C>,
     form: Form,
-    told: Told,
+    told: ToldState,
     /// The session of the last look.
     session: SessionId,
     /// Of the state that was seen.
     watcher: Option<Watcher>,
     /// What was seen and has not been told yet: this may be dropped before.
-    pending: Option<Seen>,
+    pending: Option<NodeData>,
     latest: Option<Versioned<T>>,
     /// Whether it was told last that there is nothing.
     is_absent: bool,
@@ -64,11 +64,11 @@ pub(super) struct Follower<T, C> {
 }
 
 /// The data and stat of a node; `None` without one.
-type Seen = Option<(Bytes, Stat)>;
+type NodeData = Option<(Bytes, Stat)>;
 
 /// What was seen last, if anything was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct ToldState {
     state: Option<NodeState>,
     /// The transaction after which it was so: a server that is behind it may show an older state.
     as_of: Zxid,
@@ -82,7 +82,7 @@ enum NodeState {
     Written(Zxid, i64),
 }
 
-impl Told {
+impl ToldState {
     /// Whether the node may have come from this state, on a server that is behind, to what was told.
     fn may_follow(self, state: NodeState) -> bool {
         let is_later = matches!(state, NodeState::Written(zxid, _) if zxid > self.as_of);
@@ -90,13 +90,13 @@ impl Told {
     }
 }
 
-impl<T, C> Follower<T, C> {
+impl<T, C> ValueFollower<T, C> {
     pub(super) fn new(place: Place, codec: Arc<C>, form: Form) -> Self {
         Self {
             place,
             codec,
             form,
-            told: Told::default(),
+            told: ToldState::default(),
             session: SessionId::NONE,
             watcher: None,
             pending: None,
@@ -185,12 +185,12 @@ impl<T, C> Follower<T, C> {
     }
 
     /// Takes what a server shows that is not behind what was told. Says whether it is news.
-    fn take(&mut self, state: NodeState, seen: Seen) -> bool {
+    fn take(&mut self, state: NodeState, seen: NodeData) -> bool {
         let as_of = match state {
             NodeState::Absent => self.place.client.last_zxid(),
             NodeState::Written(zxid, _) => zxid,
         };
-        let before = std::mem::replace(&mut self.told, Told { state: Some(state), as_of });
+        let before = std::mem::replace(&mut self.told, ToldState { state: Some(state), as_of });
         let is_news = before.state != Some(state);
         if is_news {
             self.pending = Some(seen);
@@ -199,7 +199,7 @@ impl<T, C> Follower<T, C> {
     }
 }
 
-impl<T: Clone, C: Codec<T>> Follower<T, C> {
+impl<T: Clone, C: Codec<T>> ValueFollower<T, C> {
     pub(super) async fn next(&mut self) -> Result<ValueChange<T>, ValueError> {
         loop {
             if self.pending.is_none() {
@@ -253,7 +253,7 @@ async fn read<T>(
     place: &Place,
     codec: &impl Codec<T>,
     form: Form,
-    seen: &Seen,
+    seen: &NodeData,
 ) -> Result<Option<Content<T>>, ValueError> {
     let Some(found) = seen else { return Ok(Some(Content::Absent)) };
     match form {
@@ -268,7 +268,7 @@ async fn read<T>(
     }
 }
 
-impl<T: fmt::Debug, C> Follower<T, C> {
+impl<T: fmt::Debug, C> ValueFollower<T, C> {
     pub(super) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(name);
         shown.field("path", &self.place.path).field("latest", &self.latest).finish_non_exhaustive()
@@ -283,9 +283,9 @@ mod tests {
     use crate::Json;
 
     /// What follows a value, and has not reached a server.
-    fn follower() -> Follower<u32, Json> {
+    fn follower() -> ValueFollower<u32, Json> {
         let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
-        Follower::new(Place::new(&client, "/limit").unwrap(), Arc::new(Json), Form::Value)
+        ValueFollower::new(Place::new(&client, "/limit").unwrap(), Arc::new(Json), Form::Value)
     }
 
     fn written(zxid: i64, mtime: i64) -> NodeState {

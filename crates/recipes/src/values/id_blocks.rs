@@ -8,7 +8,7 @@ use lockkeeper_client::Outcome;
 
 use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
-use crate::values::shared_write::{SharedWrite, Turn, lock};
+use crate::values::shared_write::{SharedWrite, WriteTurn, lock};
 
 /// Numbers that nobody else has, taken from a [`Counter`] in blocks, without a write for each. Cheap to
 /// clone; clones share the block.
@@ -119,7 +119,7 @@ impl IdBlocks {
 }
 
 /// Gives a number to each of those who wait.
-async fn give(source: Source, stock: Stock, mut turn: Turn<(), Result<i64, ValueError>, ()>) {
+async fn give(source: Source, stock: Stock, mut turn: WriteTurn<(), Result<i64, ValueError>, ()>) {
     while let Some(calls) = turn.next() {
         let (mut failed, all) = (None, calls.len());
         for (given, call) in calls.into_iter().enumerate() {

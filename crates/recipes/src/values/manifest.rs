@@ -30,7 +30,7 @@ pub(super) struct Manifest {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct ManifestHeader {
     /// The form of this line.
     lockkeeper_publication: u32,
     editions: Vec<Edition>,
@@ -44,7 +44,7 @@ pub(super) const MOST_PARTS: u32 = 100_000;
 
 /// Only the form, whatever else is in the line.
 #[derive(Deserialize)]
-struct AnyHeader {
+struct AnyManifestHeader {
     lockkeeper_publication: u32,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct ManifestCodec;
 
 impl Codec<Manifest> for ManifestCodec {
     fn encode(&self, manifest: &Manifest) -> Result<Bytes, CodecError> {
-        let header = Header {
+        let header = ManifestHeader {
             lockkeeper_publication: FORM,
             editions: manifest.editions.clone(),
             inline: manifest.inline.is_some(),
@@ -98,11 +98,11 @@ impl Codec<Manifest> for ManifestCodec {
             return Ok(Manifest::default());
         }
         let end = data.iter().position(|byte| *byte == b'\n').ok_or("it is no publication")?;
-        let form: AnyHeader = serde_json::from_slice(&data[..end])?;
+        let form: AnyManifestHeader = serde_json::from_slice(&data[..end])?;
         if form.lockkeeper_publication != FORM {
             return Err("it is a publication of a later version of this library".into());
         }
-        let header: Header = serde_json::from_slice(&data[..end])?;
+        let header: ManifestHeader = serde_json::from_slice(&data[..end])?;
 
         let (editions, inline) = (header.editions, Bytes::copy_from_slice(&data[end + 1..]));
         let manifest = Manifest { editions, inline: header.inline.then_some(inline) };

@@ -376,7 +376,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let old = old?;
             prepared.map_err(|error| ValueError::write(path, error))?;
             let session = client.session_id();
-            let next = Next::after(&old, draft, self.kept, deletes);
+            let next = NextManifest::after(&old, draft, self.kept, deletes);
             let version = old.version(path)?;
             let written = writer.commit(|steps| next.write(steps, &self.place, version, draft));
             let seen = async { present(client.data(path).await) };
@@ -501,14 +501,14 @@ impl<T, C> fmt::Debug for Publication<T, C> {
 }
 
 /// What the pointer is to say next.
-struct Next {
+struct NextManifest {
     number: u64,
     manifest: Manifest,
     /// Nodes of editions that are not kept any more.
     gone: Vec<Edition>,
 }
 
-impl Next {
+impl NextManifest {
     fn after(old: &Pointed, draft: &Draft, kept: usize, deletes: bool) -> Self {
         let number = old.manifest.last().map_or(1, |last| last.number + 1);
         let mut manifest = old.manifest.clone();

@@ -15,19 +15,19 @@ use tokio::sync::oneshot;
 pub(super) struct SharedWrite<Q, A, S>(Arc<Mutex<Calls<Q, A, S>>>);
 
 struct Calls<Q, A, S> {
-    waiting: Vec<Call<Q, A>>,
+    waiting: Vec<SharedCall<Q, A>>,
     /// Whether a task is running, which will look here again.
     is_running: bool,
     state: Option<S>,
 }
 
 /// A call that waits.
-pub(super) struct Call<Q, A> {
+pub(super) struct SharedCall<Q, A> {
     pub(super) question: Q,
     answer: oneshot::Sender<A>,
 }
 
-impl<Q, A> Call<Q, A> {
+impl<Q, A> SharedCall<Q, A> {
     pub(super) fn answer(self, answer: A) {
         // The caller may have been dropped.
         let _ = self.answer.send(answer);
@@ -41,28 +41,28 @@ impl<Q, A, S> SharedWrite<Q, A, S> {
     }
 
     /// Waits for the answer to a question. Spawns `write` unless it is running; it has to answer calls until
-    /// [`Turn::next`] has no more. `None` if it ends before it has answered.
+    /// [`WriteTurn::next`] has no more. `None` if it ends before it has answered.
     pub(super) async fn ask<W>(
         &self,
         client: &Client,
         question: Q,
-        write: impl FnOnce(Turn<Q, A, S>) -> W,
+        write: impl FnOnce(WriteTurn<Q, A, S>) -> W,
     ) -> Option<A>
     where
         W: Future<Output = ()> + Send + 'static,
     {
         let (sender, answer) = oneshot::channel();
-        if let Some(turn) = self.enter(Call { question, answer: sender }) {
+        if let Some(turn) = self.enter(SharedCall { question, answer: sender }) {
             client.tokio_runtime().spawn(write(turn));
         }
         answer.await.ok()
     }
 
-    fn enter(&self, call: Call<Q, A>) -> Option<Turn<Q, A, S>> {
+    fn enter(&self, call: SharedCall<Q, A>) -> Option<WriteTurn<Q, A, S>> {
         let mut calls = lock(&self.0);
         calls.waiting.push(call);
         let is_running = std::mem::replace(&mut calls.is_running, true);
-        (!is_running).then(|| Turn {
+        (!is_running).then(|| WriteTurn {
             calls: Arc::clone(&self.0),
             state: calls.state.take(),
             is_over: false,
@@ -77,16 +77,16 @@ impl<Q, A, S> fmt::Debug for SharedWrite<Q, A, S> {
 }
 
 /// The right to answer the calls, which one task has at a time.
-pub(super) struct Turn<Q, A, S> {
+pub(super) struct WriteTurn<Q, A, S> {
     calls: Arc<Mutex<Calls<Q, A, S>>>,
     /// What the next write begins with; nothing at first, and after a task that has ended early.
     pub(super) state: Option<S>,
     is_over: bool,
 }
 
-impl<Q, A, S> Turn<Q, A, S> {
+impl<Q, A, S> WriteTurn<Q, A, S> {
     /// The calls that wait, or `None` if there are none: then the turn is over.
-    pub(super) fn next(&mut self) -> Option<Vec<Call<Q, A>>> {
+    pub(super) fn next(&mut self) -> Option<Vec<SharedCall<Q, A>>> {
         let mut calls = lock(&self.calls);
         let mut waiting = std::mem::take(&mut calls.waiting);
         waiting.retain(|call| !call.answer.is_closed());
@@ -99,13 +99,13 @@ impl<Q, A, S> Turn<Q, A, S> {
     }
 
     /// Adds the calls that wait to a batch, and removes those whose callers have been dropped.
-    pub(super) fn refresh(&self, batch: &mut Vec<Call<Q, A>>) {
+    pub(super) fn refresh(&self, batch: &mut Vec<SharedCall<Q, A>>) {
         batch.append(&mut lock(&self.calls).waiting);
         batch.retain(|call| !call.answer.is_closed());
     }
 }
 
-impl<Q, A, S> Drop for Turn<Q, A, S> {
+impl<Q, A, S> Drop for WriteTurn<Q, A, S> {
     fn drop(&mut self) {
         if !self.is_over {
             let mut calls = lock(&self.calls);
@@ -172,7 +172,7 @@ mod tests {
         let (home, other) = (runtime(), runtime());
         let (count, client) = (Count::new(), home.block_on(async { client() }));
         let forever = |turn| async move {
-            let _turn: Turn<bool, u32, u32> = turn;
+            let _turn: WriteTurn<bool, u32, u32> = turn;
             std::future::pending().await
         };
         other.block_on(async {

@@ -19,7 +19,7 @@ const FEW_PATHS: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) client: Client,
-    state: Mutex<State>,
+    state: Mutex<PublishedState>,
     /// Tells subscribers that there is a new snapshot, or the end.
     pub(crate) generation: watch::Sender<u64>,
     /// Grows with each snapshot. Who has seen that one is current has seen its edition too.
@@ -27,7 +27,7 @@ pub(crate) struct Published {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct PublishedState {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) as_of: Instant,
     /// Whether the snapshot shows all that was told before `probe` was asked.
@@ -46,7 +46,7 @@ impl Published {
         probe: PathsProbe,
     ) -> Self {
         let (is_synced, end, touched) = (true, None, Backlog::default());
-        let state = State { snapshot, as_of, is_synced, probe, end, touched };
+        let state = PublishedState { snapshot, as_of, is_synced, probe, end, touched };
         let (generation, edition) = (watch::Sender::new(0), AtomicU64::new(0));
         Self { client, state: Mutex::new(state), generation, edition }
     }
@@ -56,7 +56,7 @@ impl Published {
         self.edition.load(Ordering::Acquire)
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, PublishedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

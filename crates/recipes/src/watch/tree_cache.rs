@@ -102,17 +102,17 @@ impl TreeCacheBuilder {
         let opened = opening.join_next().await.and_then(Result::ok);
         let (follower, shared) = opened.unwrap_or(Err(CacheError::Stopped { path }))?;
         let task = runtime.spawn(follower.run()).abort_handle();
-        Ok(TreeCache { inner: Arc::new(Inner { shared, task }) })
+        Ok(TreeCache { inner: Arc::new(CacheInner { shared, task }) })
     }
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CacheInner {
     shared: Arc<Published>,
     task: AbortHandle,
 }
 
-impl Drop for Inner {
+impl Drop for CacheInner {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -188,7 +188,7 @@ impl Drop for Inner {
 #[doc(alias = "ChildrenWatch")]
 #[derive(Clone, Debug)]
 pub struct TreeCache {
-    inner: Arc<Inner>,
+    inner: Arc<CacheInner>,
 }
 
 impl TreeCache {

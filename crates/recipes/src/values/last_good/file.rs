@@ -40,7 +40,7 @@ pub(super) struct Kept {
 
 /// The first line. The value comes after it, and then a line with the CRC-32C of all that.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct FileHeader {
     lockkeeper_last_known_good: u32,
     path: String,
     #[serde(flatten)]
@@ -119,7 +119,7 @@ pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
 }
 
 fn written(kept: &Kept) -> Vec<u8> {
-    let header = Header {
+    let header = FileHeader {
         lockkeeper_last_known_good: FORM,
         path: kept.path.clone(),
         revision: kept.revision,
@@ -153,7 +153,7 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
     let line = body.iter().position(|byte| *byte == b'\n').ok_or_else(cut_off)?;
     let (line, data) = (&body[..line], Bytes::copy_from_slice(&body[line + 1..]));
     match serde_json::from_slice(line) {
-        Ok(Header { lockkeeper_last_known_good: FORM, path, revision, bytes })
+        Ok(FileHeader { lockkeeper_last_known_good: FORM, path, revision, bytes })
             if bytes == data.len() =>
         {
             Ok(Kept { path, revision, data })

@@ -44,11 +44,11 @@ struct FileKeeper {
     values: mpsc::UnboundedSender<Kept>,
     /// How many there were.
     asked: u64,
-    written: watch::Receiver<Written>,
+    written: watch::Receiver<WriteOutcome>,
 }
 
 /// How many values were written, or passed over for a newer one, and what came of the last.
-type Written = (u64, Result<(), LastGoodError>);
+type WriteOutcome = (u64, Result<(), LastGoodError>);
 
 impl LastGood {
     /// Keeps good values in a file from now on, unless it must be left as it is. Gives the value that is
@@ -121,7 +121,7 @@ impl LastGood {
 async fn write_all(
     file: PathBuf,
     mut asked: mpsc::UnboundedReceiver<Kept>,
-    done: watch::Sender<Written>,
+    done: watch::Sender<WriteOutcome>,
 ) {
     let mut number = 0;
     while let Some(mut newest) = asked.recv().await {

@@ -11,15 +11,15 @@ use lockkeeper_client::{Client, ZnodePath};
 use tokio::sync::watch;
 
 /// By path, the clients that have a presence there.
-static RESERVATIONS: LazyLock<Mutex<HashMap<ZnodePath, Vec<Entry>>>> =
+static RESERVATIONS: LazyLock<Mutex<HashMap<ZnodePath, Vec<ReservedNode>>>> =
     LazyLock::new(Mutex::default);
 
-fn reservations() -> MutexGuard<'static, HashMap<ZnodePath, Vec<Entry>>> {
+fn reservations() -> MutexGuard<'static, HashMap<ZnodePath, Vec<ReservedNode>>> {
     RESERVATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A client that has a presence at a node.
-struct Entry {
+struct ReservedNode {
     client: Client,
     in_use: Weak<()>,
     /// Closed when the reservation is given back.
@@ -73,7 +73,11 @@ impl Reservation {
         }
 
         let (in_use, (_ended, ended)) = (InUse(Arc::default()), watch::channel(()));
-        there.push(Entry { client: client.clone(), in_use: Arc::downgrade(&in_use.0), ended });
+        there.push(ReservedNode {
+            client: client.clone(),
+            in_use: Arc::downgrade(&in_use.0),
+            ended,
+        });
         Ok((in_use, Self { client: client.clone(), path: path.clone(), _ended }))
     }
 }
