@@ -16,7 +16,7 @@ use crate::support::{Home, LIMIT};
 const NODES: usize = 60;
 
 /// What strace makes of the n-th call that a thread makes.
-struct Fault {
+struct CallFault {
     call: &'static str,
     /// As strace has it.
     outcome: &'static str,
@@ -24,13 +24,13 @@ struct Fault {
     lies: bool,
 }
 
-const FAULTS: [Fault; 5] = [
-    Fault { call: "fdatasync", outcome: "error=EIO", lies: false },
-    Fault { call: "fdatasync", outcome: "error=ENOSPC", lies: false },
-    Fault { call: "pwrite64", outcome: "error=EIO", lies: false },
-    Fault { call: "pwrite64", outcome: "error=ENOSPC", lies: false },
+const FAULTS: [CallFault; 5] = [
+    CallFault { call: "fdatasync", outcome: "error=EIO", lies: false },
+    CallFault { call: "fdatasync", outcome: "error=ENOSPC", lies: false },
+    CallFault { call: "pwrite64", outcome: "error=EIO", lies: false },
+    CallFault { call: "pwrite64", outcome: "error=ENOSPC", lies: false },
     // A byte was written, it says, and none was.
-    Fault { call: "pwrite64", outcome: "retval=1", lies: true },
+    CallFault { call: "pwrite64", outcome: "retval=1", lies: true },
 ];
 
 /// Which call of each thread fails: the first ones are those of the start.
@@ -65,7 +65,7 @@ async fn s4_no_call_that_fails_loses_what_was_acknowledged() -> Result<()> {
 }
 
 /// Whether the server was ended by the fault, and how many nodes it had acknowledged.
-async fn run(fault: &Fault, place: usize) -> Result<(bool, usize)> {
+async fn run(fault: &CallFault, place: usize) -> Result<(bool, usize)> {
     let home = Home::new()?;
     let options = "--listen 127.0.0.1:0 --data-dir data --quiet-time 0s";
     let mut server =
@@ -109,8 +109,8 @@ async fn run(fault: &Fault, place: usize) -> Result<(bool, usize)> {
 }
 
 /// A server with a fault in it.
-fn faulty(home: &Home, fault: &Fault, place: usize, options: &str) -> Command {
-    let Fault { call, outcome, .. } = fault;
+fn faulty(home: &Home, fault: &CallFault, place: usize, options: &str) -> Command {
+    let CallFault { call, outcome, .. } = fault;
     let (trace, inject) =
         (format!("trace={call}"), format!("inject={call}:{outcome}:when={place}"));
     let strace = ["-f", "-qq", "-o", "strace", "-e", &trace, "-e", &inject];

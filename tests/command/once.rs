@@ -232,7 +232,7 @@ const APART: i64 = 30;
 const ALL: Duration = Duration::from_secs(200);
 
 /// A machine with a clock of its own, on which a timer starts the jobs again and again.
-struct Machine {
+struct TickMachine {
     home: Home,
     clock: WallClock,
     log: Arc<Path>,
@@ -241,7 +241,7 @@ struct Machine {
     random: fastrand::Rng,
 }
 
-impl Machine {
+impl TickMachine {
     fn new(
         log: &Arc<Path>,
         started: &Arc<Mutex<Vec<Started>>>,
@@ -312,7 +312,7 @@ async fn two_machines(servers: &str, mut disturb: impl AsyncFnMut() -> Result<()
     let mut clocks = Vec::new();
     let mut machines = Vec::new();
     for number in 0..2 {
-        let machine = Machine::new(&log, &started, &over, seed ^ number)?;
+        let machine = TickMachine::new(&log, &started, &over, seed ^ number)?;
         clocks.push(WallClock::new("own", machine.home.folder())?);
         machines.push(tokio::spawn(machine.start_jobs(servers.to_owned())));
     }

@@ -125,7 +125,7 @@ fn start(
     let name = |what: &str| format!("client {index}.{what}");
     let counter = Counter::new(client, values::COUNTER).expect("a path");
     let list: Shared<Vec<u64>> = Shared::new(client, values::LIST).expect("a path");
-    let mut program = |what| values::Program {
+    let mut program = |what| values::ValueProgram {
         scene: scene(),
         client: client.clone(),
         name: name(what),

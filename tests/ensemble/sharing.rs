@@ -78,7 +78,7 @@ pub(crate) fn start(
     let stage = |what: &str, pace| Stage::scene(folder, &who(what), pace);
     let mut program = |what: &str| {
         let (scene, client, random) = (stage(what, PACE)?, client.clone(), random.fork());
-        anyhow::Ok(values::Program { scene, client, name: who(what), random })
+        anyhow::Ok(values::ValueProgram { scene, client, name: who(what), random })
     };
     let mut tasks = vec![
         tokio::spawn(program("adds")?.add(counter.clone())),

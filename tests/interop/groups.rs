@@ -26,18 +26,20 @@ const LOOKS: usize = 60;
 
 /// A layout of ours, and what they call it.
 #[derive(Clone, Copy)]
-struct Kind {
+struct GroupKind {
     layout: GroupLayout,
     language: Language,
     theirs: &'static str,
 }
 
-const MEMBER: Kind = Kind { layout: GroupLayout::CuratorMember, language: Java, theirs: "member" };
-const PARTY: Kind = Kind { layout: GroupLayout::KazooParty, language: Python, theirs: "party" };
-const SHALLOW: Kind =
-    Kind { layout: GroupLayout::KazooShallowParty, language: Python, theirs: "shallow" };
+const MEMBER: GroupKind =
+    GroupKind { layout: GroupLayout::CuratorMember, language: Java, theirs: "member" };
+const PARTY: GroupKind =
+    GroupKind { layout: GroupLayout::KazooParty, language: Python, theirs: "party" };
+const SHALLOW: GroupKind =
+    GroupKind { layout: GroupLayout::KazooShallowParty, language: Python, theirs: "shallow" };
 
-impl Kind {
+impl GroupKind {
     fn is_ready(self) -> bool {
         let peer = match self.language {
             Java => peers::Peer::Curator,
@@ -60,7 +62,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    fn start(kind: Kind, connect: &str, id: &str) -> Result<Self> {
+    fn start(kind: GroupKind, connect: &str, id: &str) -> Result<Self> {
         let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
         let folder = scratch::folder()?;
         let mut command = match kind.language {
@@ -126,7 +128,7 @@ async fn a_shallow_party_with_kazoo() -> Result<()> {
 }
 
 /// Members of both join, leave and are killed; after each step everybody sees who is there.
-async fn together(kind: Kind) -> Result<()> {
+async fn together(kind: GroupKind) -> Result<()> {
     if !kind.is_ready() {
         return Ok(());
     }
@@ -238,7 +240,7 @@ async fn a_member_of_curators_writes_over_the_node_of_another() -> Result<()> {
     Ok(())
 }
 
-async fn after_a_session(kind: Kind, comes_back: bool) -> Result<()> {
+async fn after_a_session(kind: GroupKind, comes_back: bool) -> Result<()> {
     if !kind.is_ready() {
         return Ok(());
     }

@@ -24,7 +24,7 @@ pub(crate) struct HistoryId(pub(crate) u32);
 
 /// One thing that happens to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Input {
+pub(crate) enum HistoryInput {
     /// It gets the connection that it waits for.
     Connected,
     Frame(FrameId),
@@ -67,7 +67,7 @@ pub(crate) struct Seen {
 }
 
 struct Known {
-    before: Option<(HistoryId, Input)>,
+    before: Option<(HistoryId, HistoryInput)>,
     seen: Seen,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Histories {
     setup: Setup,
     times: Times,
     known: Vec<Known>,
-    next: HashMap<(HistoryId, Input), HistoryId>,
+    next: HashMap<(HistoryId, HistoryInput), HistoryId>,
 }
 
 /// One history of so many runs twice, and must go the same way: all rests on that.
@@ -117,7 +117,7 @@ impl Histories {
     pub(crate) fn then(
         &mut self,
         history: HistoryId,
-        input: Input,
+        input: HistoryInput,
         frames: &mut Frames,
     ) -> HistoryId {
         match self.next.get(&(history, input)) {
@@ -126,7 +126,7 @@ impl Histories {
         }
     }
 
-    fn find(&mut self, last: Option<(HistoryId, Input)>, frames: &mut Frames) -> HistoryId {
+    fn find(&mut self, last: Option<(HistoryId, HistoryInput)>, frames: &mut Frames) -> HistoryId {
         let mut inputs = Vec::new();
         let mut at = last;
         while let Some((before, input)) = at {
@@ -194,19 +194,19 @@ impl Live {
     }
 
     /// Lets all that happen, the last one first in the list, and says what came of the last one.
-    fn look_after(self, inputs: &[Input], times: Times, frames: &mut Frames) -> Seen {
+    fn look_after(self, inputs: &[HistoryInput], times: Times, frames: &mut Frames) -> Seen {
         let Self { runtime, machine, desk, commands } = &self;
         runtime.block_on(async {
             let mut last = machine.take_sent();
             for input in inputs.iter().rev() {
                 let _ = desk.take_granted();
                 match *input {
-                    Input::Connected => machine.connect(),
-                    Input::Frame(frame) => machine.receive(frames.bytes(frame)),
-                    Input::Ended(end) => machine.end(end),
-                    Input::Timer => drop(machine.pass_to_timer(times.soon).await),
-                    Input::Tick => tokio::time::advance(times.step).await,
-                    Input::Told(command) => drop(commands.send(command)),
+                    HistoryInput::Connected => machine.connect(),
+                    HistoryInput::Frame(frame) => machine.receive(frames.bytes(frame)),
+                    HistoryInput::Ended(end) => machine.end(end),
+                    HistoryInput::Timer => drop(machine.pass_to_timer(times.soon).await),
+                    HistoryInput::Tick => tokio::time::advance(times.step).await,
+                    HistoryInput::Told(command) => drop(commands.send(command)),
                 }
                 machine.settle().await;
                 last = machine.take_sent();

@@ -6,7 +6,7 @@ use lockkeeper::Kind;
 use lockkeeper_testkit::history::Share;
 
 use crate::frames::Frames;
-use crate::histories::{Histories, HistoryId, Input, Seen};
+use crate::histories::{Histories, HistoryId, HistoryInput, Seen};
 use crate::judge::{self, Promise};
 use crate::machine::End;
 use crate::program::{Command, Phase, Standing};
@@ -288,7 +288,7 @@ impl Parts {
                 client.is_connected = true;
                 let connection = state.connection(n);
                 self.serve(state, service::Input::Connected(connection));
-                self.feed(state, n, Input::Connected)?;
+                self.feed(state, n, HistoryInput::Connected)?;
             }
             Action::Arrive(n) if self.bounds.together => {
                 while !state.clients[n].up.is_empty() {
@@ -297,7 +297,7 @@ impl Parts {
             }
             Action::Arrive(n) => self.arrive(state, n),
             Action::Receive(n) => self.receive(state, n)?,
-            Action::Timer(n) => self.feed(state, n, Input::Timer)?,
+            Action::Timer(n) => self.feed(state, n, HistoryInput::Timer)?,
             Action::Tell(n, command) => {
                 match command {
                     Command::Cancel => state.used.cancellations += 1,
@@ -305,7 +305,7 @@ impl Parts {
                     Command::Again(_) => state.used.again += 1,
                     Command::Acquire(_) | Command::Release => {}
                 }
-                self.feed(state, n, Input::Told(command))?;
+                self.feed(state, n, HistoryInput::Told(command))?;
             }
             Action::Lose(n, taken) => {
                 state.used.losses += 1;
@@ -328,7 +328,7 @@ impl Parts {
                 state.used.ticks += 1;
                 self.serve(state, service::Input::Tick);
                 for n in 0..state.clients.len() {
-                    self.feed(state, n, Input::Tick)?;
+                    self.feed(state, n, HistoryInput::Tick)?;
                 }
             }
             Action::Delete(n) => {
@@ -357,7 +357,7 @@ impl Parts {
 
     fn receive(&mut self, state: &mut State, n: usize) -> Result<(), Broken> {
         match state.clients[n].down.pop_front() {
-            Some(Down::Frame(frame)) => self.feed(state, n, Input::Frame(frame)),
+            Some(Down::Frame(frame)) => self.feed(state, n, HistoryInput::Frame(frame)),
             Some(Down::Close) => self.cut(state, n, End::Closed),
             None => Ok(()),
         }
@@ -377,7 +377,7 @@ impl Parts {
     /// The connection ends; the server knows.
     fn cut(&mut self, state: &mut State, n: usize, end: End) -> Result<(), Broken> {
         state.clients[n].hang_up();
-        self.feed(state, n, Input::Ended(end))
+        self.feed(state, n, HistoryInput::Ended(end))
     }
 
     fn serve(&mut self, state: &mut State, input: service::Input) {
@@ -395,7 +395,7 @@ impl Parts {
         }
     }
 
-    fn feed(&mut self, state: &mut State, n: usize, input: Input) -> Result<(), Broken> {
+    fn feed(&mut self, state: &mut State, n: usize, input: HistoryInput) -> Result<(), Broken> {
         let Some(history) = state.clients[n].history else { return Ok(()) };
         let next = self.clients[n].then(history, input, &mut self.frames);
         state.clients[n].history = Some(next);
@@ -415,7 +415,7 @@ impl Parts {
         }
         // Without a connection it goes on until it waits for one: that concerns nobody else.
         match self.seen(state, n).is_some_and(|seen| seen.timer && !seen.dials) {
-            true if !state.clients[n].is_connected => self.feed(state, n, Input::Timer),
+            true if !state.clients[n].is_connected => self.feed(state, n, HistoryInput::Timer),
             _ => Ok(()),
         }
     }
@@ -447,10 +447,10 @@ impl Parts {
         }
     }
 
-    fn say_client(&mut self, n: usize, before: HistoryId, input: Input, after: HistoryId) {
+    fn say_client(&mut self, n: usize, before: HistoryId, input: HistoryInput, after: HistoryId) {
         let Some(timeline) = &mut self.timeline else { return };
         let mut what = timeline::input(input);
-        if let Input::Frame(frame) = input {
+        if let HistoryInput::Frame(frame) = input {
             what += " ";
             what += &timeline.reply(n, self.frames.bytes(frame));
         }

@@ -6,7 +6,7 @@ use lockkeeper_wire::{
     RequestHeader, WatchEvent, xid,
 };
 
-use crate::histories::{Input, Seen};
+use crate::histories::{HistoryInput, Seen};
 use crate::machine::author;
 use crate::program::Phase;
 
@@ -98,14 +98,14 @@ impl Timeline {
 }
 
 /// What happens to a client, without the message that it may be.
-pub(crate) fn input(input: Input) -> String {
+pub(crate) fn input(input: HistoryInput) -> String {
     match input {
-        Input::Connected => "gets a connection".to_owned(),
-        Input::Frame(_) => "receives".to_owned(),
-        Input::Ended(end) => format!("its connection is {end:?}").to_lowercase(),
-        Input::Timer => "a timer is due".to_owned(),
-        Input::Tick => "time passes".to_owned(),
-        Input::Told(command) => format!("is told to {command:?}"),
+        HistoryInput::Connected => "gets a connection".to_owned(),
+        HistoryInput::Frame(_) => "receives".to_owned(),
+        HistoryInput::Ended(end) => format!("its connection is {end:?}").to_lowercase(),
+        HistoryInput::Timer => "a timer is due".to_owned(),
+        HistoryInput::Tick => "time passes".to_owned(),
+        HistoryInput::Told(command) => format!("is told to {command:?}"),
     }
 }
 

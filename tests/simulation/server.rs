@@ -119,7 +119,7 @@ impl Host {
             .followers
             .iter()
             .map(|control| Follower::new(self.restored(), Arc::clone(control), random.fork()));
-        let machine = Machine {
+        let machine = ServerMachine {
             inbox: self.listener.open(),
             server,
             followers: followers.collect(),
@@ -207,7 +207,7 @@ struct Batch {
     steps: Vec<Step>,
 }
 
-struct Machine {
+struct ServerMachine {
     inbox: mpsc::UnboundedReceiver<(usize, Arrival)>,
     server: Server,
     followers: Vec<Follower>,
@@ -227,7 +227,7 @@ struct Machine {
     random: Arc<Mutex<fastrand::Rng>>,
 }
 
-impl Machine {
+impl ServerMachine {
     async fn run(mut self) {
         let mut syncing: Option<(Instant, Vec<Batch>)> = None;
         loop {

@@ -104,7 +104,7 @@ impl Values {
             Arc::new(Until { run: Arc::clone(run), end, pace: PAUSE });
         let counter = Counter::new(client, values::COUNTER).expect("a path");
         let list: Shared<Vec<u64>> = Shared::new(client, values::LIST).expect("a path");
-        let mut program = |name| values::Program {
+        let mut program = |name| values::ValueProgram {
             scene: Arc::clone(&scene),
             client: client.clone(),
             name: format!("client {index}.{name}"),

@@ -56,7 +56,7 @@ pub struct DirtySet {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Pending {
     pub(crate) paths: BTreeMap<String, (Arrival, Arrival, EventKind)>,
     pub(crate) rearmed: Option<Rearms>,
     pub(crate) end: Option<WatchLost>,
@@ -65,13 +65,13 @@ pub(crate) struct State {
 /// Where the paths are kept until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
-    state: Mutex<State>,
+    state: Mutex<Pending>,
     /// Tells the one who waits that there is something.
     pub(crate) wake: Notify,
 }
 
 impl Sink {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, Pending> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Sink {
         state.paths.is_empty() && state.rearmed.is_none() && state.end.is_none()
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut Pending)) {
         change(&mut self.state());
         self.wake.notify_one();
     }

@@ -6,7 +6,7 @@ use crate::history::{Entry, What};
 
 /// How a hold stands, as its holder was told last.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum LastTold {
     Held,
     RidesOut,
     Jeopardy,
@@ -16,12 +16,14 @@ enum Told {
 /// What is lost stays lost, and nothing is believed or done in jeopardy.
 pub(crate) fn jeopardy_is_kept(entries: &[Entry]) -> Result<(), String> {
     walk(entries, |told, entry| match (told, &entry.what) {
-        (Told::Lost, What::Claimed { .. } | What::HeldAgain { .. } | What::Doubted { .. }) => {
+        (LastTold::Lost, What::Claimed { .. } | What::HeldAgain { .. } | What::Doubted { .. }) => {
             Err("it was lost before")
         }
-        (Told::Jeopardy, What::Claimed { .. }) => Err("it was in jeopardy"),
-        (Told::Held | Told::RidesOut, What::HeldAgain { .. }) => Err("it was not in jeopardy"),
-        (Told::Held, What::Doubted { .. }) => Err("it had not asked for that"),
+        (LastTold::Jeopardy, What::Claimed { .. }) => Err("it was in jeopardy"),
+        (LastTold::Held | LastTold::RidesOut, What::HeldAgain { .. }) => {
+            Err("it was not in jeopardy")
+        }
+        (LastTold::Held, What::Doubted { .. }) => Err("it had not asked for that"),
         (_, What::Unheld { .. }) => Err("nothing may be done without the lock"),
         _ => Ok(()),
     })
@@ -30,7 +32,7 @@ pub(crate) fn jeopardy_is_kept(entries: &[Entry]) -> Result<(), String> {
 /// Whoever rides out an outage loses its lock with its session or its node, and not at a deadline.
 pub(crate) fn an_outage_is_no_loss(entries: &[Entry]) -> Result<(), String> {
     walk(entries, |told, entry| match (told, &entry.what) {
-        (Told::RidesOut | Told::Jeopardy, What::Lost { reason, .. })
+        (LastTold::RidesOut | LastTold::Jeopardy, What::Lost { reason, .. })
             if reason == "DeadlinePassed" =>
         {
             Err("the session may have survived")
@@ -42,21 +44,21 @@ pub(crate) fn an_outage_is_no_loss(entries: &[Entry]) -> Result<(), String> {
 /// Looks at each line about a hold, with how it stood before.
 fn walk(
     entries: &[Entry],
-    judge: impl Fn(Told, &Entry) -> Result<(), &'static str>,
+    judge: impl Fn(LastTold, &Entry) -> Result<(), &'static str>,
 ) -> Result<(), String> {
-    let mut holds: BTreeMap<(&str, &str, u128), Told> = BTreeMap::new();
+    let mut holds: BTreeMap<(&str, &str, u128), LastTold> = BTreeMap::new();
     for entry in entries {
         let (lock, token, told) = match &entry.what {
-            What::Granted { lock, token, .. } => (lock, token, Some(Told::Held)),
-            What::RidesOut { lock, token } => (lock, token, Some(Told::RidesOut)),
-            What::Doubted { lock, token } => (lock, token, Some(Told::Jeopardy)),
-            What::HeldAgain { lock, token } => (lock, token, Some(Told::RidesOut)),
-            What::Lost { lock, token, .. } => (lock, token, Some(Told::Lost)),
+            What::Granted { lock, token, .. } => (lock, token, Some(LastTold::Held)),
+            What::RidesOut { lock, token } => (lock, token, Some(LastTold::RidesOut)),
+            What::Doubted { lock, token } => (lock, token, Some(LastTold::Jeopardy)),
+            What::HeldAgain { lock, token } => (lock, token, Some(LastTold::RidesOut)),
+            What::Lost { lock, token, .. } => (lock, token, Some(LastTold::Lost)),
             What::Claimed { lock, token, .. } | What::Unheld { lock, token } => (lock, token, None),
             _ => continue,
         };
 
-        let hold = holds.entry((&entry.who, lock, *token)).or_insert(Told::Held);
+        let hold = holds.entry((&entry.who, lock, *token)).or_insert(LastTold::Held);
         // A lock that goes on in another way may keep its token.
         if !matches!(entry.what, What::Granted { .. }) {
             judge(*hold, entry).map_err(|why| {

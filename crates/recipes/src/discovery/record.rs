@@ -41,7 +41,7 @@ struct OursWritten<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Found<'a> {
+struct StoredInstance<'a> {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -111,7 +111,7 @@ impl Instance {
     /// # Errors
     /// If it is none.
     pub fn from_json(json: &[u8]) -> Result<Self, CodecError> {
-        let found: Found<'_> = serde_json::from_slice(json)?;
+        let found: StoredInstance<'_> = serde_json::from_slice(json)?;
         let ours = found.lockkeeper.unwrap_or_default();
 
         Ok(Self {

@@ -90,7 +90,7 @@ pub async fn watch(
     mut random: fastrand::Rng,
     ids: Vec<String>,
 ) {
-    let watcher = Watcher { scene, name };
+    let watcher = ServiceWatcher { scene, name };
     loop {
         let Ok(directory) = ServiceDirectory::open(&client, BASE, SERVICE).await else {
             sleep(GLANCE).await;
@@ -111,12 +111,12 @@ pub async fn watch(
 }
 
 /// Who looks at a directory.
-struct Watcher {
+struct ServiceWatcher {
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
 }
 
-impl Watcher {
+impl ServiceWatcher {
     /// Tells of every update until then, or for as long as programs go on.
     async fn follow(
         &self,

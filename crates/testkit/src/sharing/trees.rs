@@ -131,7 +131,7 @@ pub async fn watch(
     client: Client,
     mut random: fastrand::Rng,
 ) {
-    let mut watcher = Watcher { scene, name, newest: -1 };
+    let mut watcher = TreeWatcher { scene, name, newest: -1 };
     while watcher.scene.goes_on() {
         let Some(cache) = open(&client).await else {
             sleep(Duration::from_millis(200)).await;
@@ -161,14 +161,14 @@ async fn open(client: &Client) -> Option<TreeCache> {
 }
 
 /// Who looks at snapshots.
-struct Watcher {
+struct TreeWatcher {
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
     /// The version of the top in the last snapshot.
     newest: i32,
 }
 
-impl Watcher {
+impl TreeWatcher {
     /// Looks at every update until then, or for as long as programs go on.
     async fn follow(&mut self, cache: &TreeCache, until: Option<Duration>) -> Result<(), String> {
         let mut changes = cache.changes();

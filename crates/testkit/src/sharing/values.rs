@@ -25,7 +25,7 @@ const MARKERS: &str = "/lockkeeper-outcomes";
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// One task of such a program.
-pub struct Program {
+pub struct ValueProgram {
     /// Where it runs.
     pub scene: Arc<dyn Scene + Send + Sync>,
     /// Its client.
@@ -36,7 +36,7 @@ pub struct Program {
     pub random: fastrand::Rng,
 }
 
-impl Program {
+impl ValueProgram {
     /// Adds 1 again and again.
     ///
     /// # Panics

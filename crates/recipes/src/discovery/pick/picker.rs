@@ -61,10 +61,10 @@ type Now = Box<dyn Fn() -> Instant + Send + Sync>;
 /// # Ok::<(), PickError>(())
 /// ```
 pub struct Picker<T: Candidate> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<PickerInner<T>>,
 }
 
-struct Shared<T> {
+struct PickerInner<T> {
     now: Now,
     balancer: Mutex<Balancer<T>>,
 }
@@ -118,7 +118,7 @@ impl<T: Candidate> PickerBuilder<T> {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         let balancer = Mutex::new(Balancer::new(self.ejection, self.zone, seed));
         let now = self.now.unwrap_or_else(|| Box::new(|| Clock.now()));
-        Picker { shared: Arc::new(Shared { now, balancer }) }
+        Picker { shared: Arc::new(PickerInner { now, balancer }) }
     }
 }
 
@@ -203,7 +203,7 @@ impl<T: Candidate> Clone for Picker<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> PickerInner<T> {
     fn balancer(&self) -> MutexGuard<'_, Balancer<T>> {
         self.balancer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,7 +217,7 @@ impl<T> Shared<T> {
 /// around it, use [`Picker::run`].
 #[must_use = "a call that is dropped counts as good"]
 pub struct Call<T: Candidate> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<PickerInner<T>>,
     instance: Arc<T>,
     ticket: Ticket,
     verdict: Verdict,
