@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   state        whether a lock is held: a pure function of the session's state
-//!   jeopardy     running work across an outage, for one lock or several
+//!   jeopardy     running work across an outage, for one lock or several; methods of the guard, as here
 //!   owned_node   a holder's node, and its deletion
 //!   proving      the proof that a lock is held, and how a grant waits for one
 //!   revocation   the mark by which another program asks for the lock
@@ -19,8 +19,6 @@ pub(crate) mod state;
 mod waits;
 
 use std::fmt;
-use std::future::Future;
-use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -254,112 +252,6 @@ impl Guard {
                 }
             }
         }
-    }
-
-    /// Runs `work` only while the lock is held: checks the deadline before every poll, and drops the
-    /// work when the lock is lost or in jeopardy. Requests that the work makes through this client are
-    /// sent only while the lock is held, and fail otherwise, even after a wait for a connection. This
-    /// does not cover tasks that it spawns. Costs what [`Guard::lost`] does, beside the work.
-    ///
-    /// # Errors
-    /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] at the deadline,
-    /// also if it is in jeopardy and may be held again.
-    ///
-    /// # Session loss
-    /// As [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// Dropping it drops the work; the lock stays held.
-    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        jeopardy::run(slice::from_ref(self), work).await
-    }
-
-    /// Runs `work` as [`Guard::run`] does, and continues it after an outage:
-    /// [allows jeopardy](Guard::allow_jeopardy), during which the work is not polled, and polls it again
-    /// when the lock is held again. A jeopardy that lasts for `grace` loses the lock. Costs what
-    /// [`Guard::run`] does; a jeopardy costs what [`Guard::allow_jeopardy`] and [`Guard::held_again`] say.
-    ///
-    /// For work that tolerates a long pause at any `.await`. Only polling stops: tasks that it
-    /// spawned, blocking threads, statements that a database is executing, bytes in sockets and row
-    /// locks go on, so pass [`Guard::token`] to what they change. A request of this client that would be
-    /// sent in jeopardy fails with [`Error::is_not_held`](lockkeeper_client::Error::is_not_held); it may be repeated
-    /// when the work continues.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = lockkeeper_engine::Engine::builder().start().await?;
-    /// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use lockkeeper::Mutex;
-    ///
-    /// let guard = Mutex::new(&client, "/locks/import")?.acquire().await?;
-    /// let rows = guard.run_through(Duration::from_secs(300), async { /* row by row */ 42 }).await?;
-    /// # assert_eq!(rows, 42);
-    /// # guard.release().await?;
-    /// # client.close().await;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] after `grace`.
-    ///
-    /// # Session loss
-    /// As [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// Dropping it drops the work; the lock stays held, and jeopardy stays allowed.
-    pub async fn run_through<T>(
-        &self,
-        grace: Duration,
-        work: impl Future<Output = T>,
-    ) -> Result<T, LossReason> {
-        jeopardy::run_through(slice::from_ref(self), grace, work).await
-    }
-
-    /// Checks that the lock is held for at least `wanted` from now on, as [`Guard::ensure`] does, and
-    /// waits if it is not: for a fresh proof if too little of the lease is left, and in jeopardy for at
-    /// most `grace`, after which the lock is lost. After a standstill of this program, the proof waits for
-    /// about half a tick. For work that cannot be stopped from outside.
-    ///
-    /// A `grace` that is not zero [allows jeopardy](Guard::allow_jeopardy), from this call on. A lock whose
-    /// deadline passed before the first such call is lost. So call it before each step, also before the first
-    /// one. With a `grace` of zero, an outage ends the lock at its deadline unless jeopardy was allowed before,
-    /// and a jeopardy ends it at once.
-    ///
-    /// Costs nothing while enough is left, and otherwise one committed write. A jeopardy costs what
-    /// [`Guard::allow_jeopardy`] and [`Guard::held_again`] say.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = lockkeeper_engine::Engine::builder().start().await?;
-    /// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
-    /// use std::time::Duration;
-    /// use lockkeeper::Mutex;
-    ///
-    /// let guard = Mutex::new(&client, "/locks/import")?.acquire().await?;
-    /// for _step in 0..3 {
-    ///     // One second for the next step. The lock outlasts an outage of up to a minute.
-    ///     guard.checkpoint(Duration::from_secs(1), Duration::from_secs(60)).await?;
-    /// }
-    /// # guard.release().await?;
-    /// # client.close().await;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// If it is lost, or a fresh proof does not last for `wanted`.
-    ///
-    /// # Session loss
-    /// As [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    /// Safe; jeopardy stays allowed.
-    pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
-        jeopardy::checkpoint(slice::from_ref(self), wanted, grace).await
     }
 
     /// Starts a transaction that is applied only while the lock is held: it begins with a check

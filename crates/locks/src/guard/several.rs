@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use lockkeeper_client::{ErrorCode, Transaction, TransactionError, ZnodePath};
 
+use super::{Guard, verified};
 use crate::error::{EnsureError, LossReason, VerifyError};
 use crate::guard::state::State;
-use crate::guard::{Guard, verified};
 
 pub(crate) fn is_held(guards: &[Guard]) -> bool {
     guards.iter().all(Guard::is_held)
