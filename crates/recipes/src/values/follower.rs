@@ -10,13 +10,29 @@ use lockkeeper_client::horizon::{BEHIND_PAUSE, Horizon};
 use lockkeeper_client::retry::reachable;
 use lockkeeper_client::{Contact, Error, SessionId, Stat, Watcher, Zxid, present};
 
-use crate::values::changes::ValueChange;
 use crate::values::codec::Codec;
-use crate::values::editions::edition;
+use crate::values::editions::{Content, edition};
 use crate::values::error::ValueError;
 use crate::values::last_good::{LastGood, LastGoodError};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
+
+/// What has become of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueChange<T> {
+    /// It is this one now.
+    Set(Versioned<T>),
+    /// Somebody has written what cannot be read. The last good value is [`ValueChanges::latest`](crate::ValueChanges::latest) still.
+    Invalid {
+        /// Which state of the node it is.
+        revision: Revision,
+        /// Why it cannot be read.
+        reason: String,
+    },
+    /// There is no node.
+    Absent,
+}
 
 /// What the data of the followed node is.
 #[derive(Clone, Copy, Debug)]
@@ -25,24 +41,6 @@ pub(super) enum Form {
     Value,
     /// The manifest of a publication.
     Manifest,
-}
-
-/// What the data of a node stands for.
-pub(super) enum Content<T> {
-    Absent,
-    /// Why it cannot be read.
-    Invalid(String),
-    /// With its bytes.
-    Value(T, Bytes),
-}
-
-impl<T> Content<T> {
-    pub(super) fn decoded(codec: &impl Codec<T>, body: Bytes) -> Self {
-        match codec.decode(&body) {
-            Ok(value) => Self::Value(value, body),
-            Err(error) => Self::Invalid(error.to_string()),
-        }
-    }
 }
 
 /// Follows a node, over lost connections and ended sessions.

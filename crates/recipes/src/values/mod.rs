@@ -22,12 +22,12 @@ pub(crate) mod shared;
 mod shared_write;
 mod shown;
 
-pub use changes::{ValueChange, ValueChanges};
+pub use changes::{Editions, ValueChanges};
 pub use codec::{Codec, CodecError, Json, Raw};
 pub use counter::{Added, Counter, CounterBuilder};
 pub use counter_layout::CounterLayout;
-pub use editions::Editions;
 pub use error::{ValueError, ValuePathError};
+pub use follower::ValueChange;
 pub use id_blocks::IdBlocks;
 pub use last_good::LastGoodError;
 pub use notify::Notify;

@@ -11,11 +11,11 @@ use lockkeeper_client::{
 };
 
 use crate::exact::{ExactWriter, Writers};
+use crate::values::changes::Editions;
 use crate::values::codec::{Codec, Json};
 use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
-use crate::values::editions::{Editions, edition, fetch};
+use crate::values::editions::{Content, edition, fetch};
 use crate::values::error::{ValueError, ValuePathError};
-use crate::values::follower::Content;
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
