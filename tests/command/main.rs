@@ -3,7 +3,6 @@
 //! Every test has a `LOCKKEEPER_HOME` of its own, and so an engine of its own.
 
 mod access;
-mod bench;
 mod calls;
 mod configuration;
 mod demo;

@@ -32,13 +32,6 @@ pub(crate) fn address_of(server: &mut Process) -> Result<String> {
     address.context("no address")
 }
 
-/// Where a server serves its metrics.
-pub(crate) fn metrics_address(server: &Process) -> Result<String> {
-    let log = server.stderr();
-    let address = log.split_once(" metrics=").and_then(|(_, rest)| rest.split_whitespace().next());
-    Ok(address.with_context(|| format!("no metrics: {log}"))?.to_owned())
-}
-
 #[tokio::test]
 async fn other_commands_use_it_and_its_data_survives() -> Result<()> {
     let home = Home::new()?;

@@ -10,8 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::global::{self, Global};
 use crate::transfer::{export, import};
 use crate::{
-    bench, demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, ticks,
-    wait,
+    demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, ticks, wait,
 };
 
 const STYLES: Styles = Styles::styled()
@@ -91,7 +90,6 @@ pub(crate) enum Command {
     Export(export::Options),
     Import(import::Options),
     Demo(demo::Options),
-    Bench(bench::Options),
     /// Print a script that completes lockkeeper's commands and options in a shell; lock names are not completed
     Completions {
         /// The shell

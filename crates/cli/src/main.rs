@@ -30,7 +30,6 @@
 //!     room         how full its disk is
 //!   ls, show     who holds and who waits; view: how that is written; follow: again when it changes
 //!   demo/        the story of locks on ZooKeeper, live
-//!   bench/       how fast locks are here
 //!   shell        completions and the manual page
 //!   allocator    that of all these, and when it gives memory back
 //!
@@ -60,7 +59,6 @@
 
 mod allocator;
 mod args;
-mod bench;
 mod config;
 mod connect;
 mod demo;
@@ -143,7 +141,6 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Doctor(options) => block_on(doctor::doctor(global, options)),
         Command::Settings(_) => settings::print(global),
         Command::Demo(options) => block_on(demo::demo(global, options)),
-        Command::Bench(options) => block_on(bench::bench(global, options)),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { command } => shell::man(&command),
     }
