@@ -74,11 +74,10 @@ enum Task {
     Run(Run),
     /// The slowest cycles: the engine and Redis in turns, and what the engine's syncs met.
     Tail(tail::Options),
-    /// Put an earlier run onto the page of the documentation, from its `results.json`.
+    /// Write the page of the documentation again, with an earlier run if its folder is given.
     Page {
-        /// The folder that it is in.
-        #[arg(default_value = "target/bench")]
-        output: PathBuf,
+        /// The folder of its `results.json`.
+        output: Option<PathBuf>,
         /// The documentation's folder.
         #[arg(long, default_value = "docs")]
         docs: PathBuf,
@@ -149,7 +148,9 @@ async fn perform(task: Task) -> Result<()> {
             run::run(settings, (&run.output, &run.docs), &run.scenarios).await
         }
         Task::Tail(options) => tail::run(&options).await,
-        Task::Page { output, docs } => run::page(&output, &docs),
+        Task::Page { output, docs } => {
+            report::publish(output.as_deref().map(report::read).transpose()?, &docs)
+        }
         Task::Scenarios => {
             for scenario in scenarios::ALL {
                 println!("{:12} {}", scenario.name, scenario.about);

@@ -126,19 +126,6 @@ impl Entries {
         self.0.iter().filter(move |entry| wanted(&entry.key))
     }
 
-    /// One median.
-    pub(crate) fn median(
-        &self,
-        scenario: &str,
-        side: Side<'_>,
-        tasks: usize,
-        metric: &str,
-    ) -> Option<f64> {
-        let mut found = self.of(scenario, metric);
-        let found = found.find(|entry| entry.key.side() == side && entry.key.tasks == tasks);
-        found.map(|entry| entry.median)
-    }
-
     /// What one side has with each number of tasks, from the fewest to the most.
     pub(crate) fn curve(&self, scenario: &str, side: Side<'_>, metric: &str) -> Vec<(usize, f64)> {
         let entries = self.of(scenario, metric).filter(|entry| entry.key.side() == side);

@@ -9,7 +9,7 @@ use crate::awake::Awake;
 use crate::bench::Bench;
 use crate::machine::Machine;
 use crate::peers::Peers;
-use crate::report::Report;
+use crate::report::{self, Run};
 use crate::scenarios;
 use crate::settings::Settings;
 
@@ -46,22 +46,21 @@ pub(crate) async fn run(
     let configurations = peers.configurations();
     drop(peers);
     machine.look_back()?;
-    let report = Report::new(settings.quick, machine, configurations, &results, begun.elapsed())?;
-    report.write(output)?;
+    let run = Run {
+        quick: settings.quick,
+        seconds: begun.elapsed().as_secs(),
+        machine,
+        configurations,
+        entries: results.entries(),
+        skipped: results.skips().to_vec(),
+    };
+    report::write(&run, output)?;
     if all && !settings.quick {
-        report.publish(docs)?;
+        report::publish(Some(run.clone()), docs)?;
     }
-    eprintln!("{}", report.summary()?);
-    if results.entries().0.is_empty() {
+    eprintln!("{}", report::summary(&run)?);
+    if run.entries.0.is_empty() {
         bail!("nothing could be measured");
     }
     Ok(())
-}
-
-/// Writes the page of the documentation again, with an earlier run, from the `results.json` in a folder.
-///
-/// # Errors
-/// If a file cannot be read or written.
-pub(crate) fn page(output: &Path, docs: &Path) -> Result<()> {
-    Report::read(&output.join("results.json"))?.publish(docs)
 }

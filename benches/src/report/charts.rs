@@ -1,61 +1,151 @@
-//! Which charts there are.
+//! Charts, as `chart.svg.j2` draws them. One set of colours that is readable on white and on dark: a
+//! picture in a page does not know which of them it is on.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use minijinja::context;
+use minijinja::value::{Serde, Value};
+use serde::Serialize;
 
 use super::description::{Chart, Description};
-use super::numbers::short;
-use super::svg::{self, Point, Series};
+use super::template::{environment, short};
 use crate::results::{Entries, Entry, Key};
 
-/// All charts that there are numbers for, with their scenarios.
+const WIDTH: usize = 820;
+
+/// How wide a character is at most, on average, in pixels.
+const CHARACTER: usize = 7;
+
+/// What a chart shows of one side.
+#[derive(Serialize)]
+struct Series {
+    label: String,
+    colour: &'static str,
+    /// As SVG has it; empty for a whole line.
+    dashes: &'static str,
+    /// The points of a curve; a bar has one, with the length of its value.
+    points: Vec<Point>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Point {
+    tasks: f64,
+    value: f64,
+    /// The least and the greatest of all rounds.
+    spread: (f64, f64),
+}
+
+/// All charts that there are numbers for.
 pub(super) fn draw<'a>(
     description: &'a Description,
     entries: &Entries,
 ) -> Result<Vec<(&'a Chart, String)>> {
-    let drawn = |chart: &'a Chart| Some((chart, draw_one(chart, entries)?));
-    let drawn = description.charts.iter().filter_map(drawn);
-    drawn.map(|(chart, svg)| Ok((chart, svg?))).collect()
+    let mut drawn = Vec::new();
+    for chart in &description.charts {
+        let (title, series) = select(chart, entries);
+        if !series.is_empty() {
+            drawn.push((chart, render(chart, &title, &series)?));
+        }
+    }
+    Ok(drawn)
 }
 
-fn draw_one(chart: &Chart, entries: &Entries) -> Option<Result<String>> {
+/// The title of a chart, and what it shows.
+fn select(chart: &Chart, entries: &Entries) -> (String, Vec<Series>) {
     let is_shown = |key: &Key| !chart.awaited_only || !key.config.contains("not awaited");
     // A logarithmic scale has no place for a side that got nothing done.
-    let entries: Vec<&Entry> = entries
+    let mut entries: Vec<&Entry> = entries
         .of(&chart.scenario, &chart.metric)
         .filter(|entry| is_shown(&entry.key) && (chart.bars.is_some() || entry.median > 0.0))
         .collect();
-    let tasks = entries.iter().map(|entry| entry.key.tasks);
-    let first = chart.bars.map(|least| tasks.filter(|&count| count >= least).min());
-    if let Some(tasks) = first {
-        let tasks = tasks?;
-        let here = entries.iter().filter(|entry| entry.key.tasks == tasks);
-        let series: Vec<Series> = here.map(|entry| series(&entry.key, &[entry])).collect();
-        let title = chart.title.replace("{}", &short(tasks as f64));
-        return Some(svg::bars(&title, &chart.unit, &series));
+    let mut title = chart.title.clone();
+    if let Some(least) = chart.bars {
+        let tasks = entries.iter().map(|entry| entry.key.tasks);
+        let tasks = tasks.filter(|&count| count >= least).min();
+        entries.retain(|entry| Some(entry.key.tasks) == tasks);
+        title = title.replace("{}", &short(tasks.unwrap_or(least) as f64));
     }
 
-    let (mut all, mut rest) = (Vec::new(), entries);
-    while let Some(&first) = rest.first() {
-        let (points, others): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(|entry| entry.key.side() == first.key.side());
-        all.push(series(&first.key, &points));
-        rest = others;
+    let mut all: Vec<Series> = Vec::new();
+    for Entry { key, median, min, max, .. } in entries {
+        let config = key.config.replace("appendfsync ", "").replace("release not", "not");
+        let label = format!("{} ({config})", key.system);
+        let place = all.iter().position(|series| series.label == label).unwrap_or(all.len());
+        if place == all.len() {
+            all.push(Series {
+                label,
+                colour: colour(key),
+                dashes: dashes(key),
+                points: Vec::new(),
+            });
+        }
+        let tasks = key.tasks as f64;
+        all[place].points.push(Point { tasks, value: *median, spread: (*min, *max) });
     }
-    (!all.is_empty()).then(|| svg::curves(&chart.title, (&chart.across, &chart.unit), &all))
+    (title, all)
 }
 
-fn series(key: &Key, entries: &[&Entry]) -> Series {
-    let config = key.config.replace("appendfsync ", "").replace("release not", "not");
-    let point = |entry: &&Entry| Point {
-        tasks: entry.key.tasks as f64,
-        value: entry.median,
-        spread: (entry.min, entry.max),
+/// Bars below each other, or a curve for each series; all scales are logarithmic.
+fn render(chart: &Chart, title: &str, series: &[Series]) -> Result<String> {
+    let is_bars = chart.bars.is_some();
+    let longest = series.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
+    let (left, right, top, bottom) = match is_bars {
+        true => (16 + CHARACTER * longest, WIDTH - 70, 36, 40 + 24 * series.len()),
+        false => (80, WIDTH - 320, 56, 370),
     };
-    Series {
-        label: format!("{} ({config})", key.system),
-        colour: colour(key),
-        dashes: dashes(key),
-        points: entries.iter().map(point).collect(),
+    let points = || series.iter().flat_map(|series| &series.points);
+    let ys = Scale::around(points().map(|point| point.value), bottom, top);
+    let xs = match is_bars {
+        // Even the shortest bar is to be seen.
+        true => points().flat_map(|point| [point.value * 0.9, point.value]).collect::<Vec<_>>(),
+        false => points().map(|point| point.tasks).collect(),
+    };
+    let xs = Scale::around(xs.into_iter(), left, right);
+
+    let mut environment = environment()?;
+    environment.add_filter("px", |pixels: f64| format!("{pixels:.1}"));
+    environment.add_function("x", move |value: f64| xs.at(value));
+    environment.add_function("y", move |value: f64| ys.at(value));
+    let across = if is_bars { &chart.unit } else { &chart.across };
+    let up = context! { label => &chart.unit, decades => ys.decades() };
+    let shown = context! {
+        title, left, right, top, bottom,
+        width => WIDTH,
+        height => bottom + if is_bars { 44 } else { 50 },
+        across => context! { label => across, decades => xs.decades() },
+        up => (!is_bars).then_some(up),
+        series => Value::from(Serde(series)),
+    };
+    let drawn = environment.render_str(include_str!("chart.svg.j2"), shown);
+    Ok(drawn.context("chart.svg.j2")?.trim().to_owned() + "\n")
+}
+
+/// A logarithmic scale from values to pixels.
+#[derive(Clone, Copy)]
+struct Scale {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    /// From whole decade to whole decade.
+    fn around(values: impl Iterator<Item = f64>, from: usize, to: usize) -> Self {
+        let (low, high) = values
+            .filter(|value| *value > 0.0)
+            .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
+        let (low, high) = (low.log10().floor(), (high * 0.999).log10().ceil());
+        Self { low, high: high.max(low + 1.0), from: from as f64, to: to as f64 }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let share = (value.max(1e-9).log10() - self.low) / (self.high - self.low);
+        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+
+    fn decades(&self) -> Vec<f64> {
+        (self.low as i32..=self.high as i32).map(|power| 10_f64.powi(power)).collect()
     }
 }
 

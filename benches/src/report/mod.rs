@@ -2,102 +2,104 @@
 
 mod charts;
 mod description;
-mod numbers;
 mod page;
 mod run;
-mod svg;
-mod targets;
 mod template;
 
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use self::description::Description;
-use self::run::{Run, Runs};
-use crate::machine::Machine;
-use crate::peers::Configuration;
-use crate::results::Results;
+pub(crate) use self::run::Run;
+use self::run::Runs;
 
-/// A run with everything that is written of it.
-pub(crate) struct Report {
-    description: Arc<Description>,
-    run: Run,
+/// Writes `results.json`, and a page of this run alone, into a folder.
+pub(crate) fn write(run: &Run, folder: &Path) -> Result<()> {
+    let json = serde_json::to_string_pretty(run)? + "\n";
+    put(&folder.join("results.json"), &json)?;
+    render(&Runs(vec![run.clone()]), folder)
 }
 
-impl Report {
-    pub(crate) fn new(
-        quick: bool,
-        machine: Machine,
-        configurations: Vec<Configuration>,
-        results: &Results,
-        took: Duration,
-    ) -> Result<Self> {
-        let (entries, skipped) = (results.entries(), results.skips().to_vec());
-        let seconds = took.as_secs();
-        Self::of(Run { quick, seconds, machine, configurations, entries, skipped })
-    }
-
-    /// That of an earlier run, from its `results.json`.
-    pub(crate) fn read(file: &Path) -> Result<Self> {
-        let read = || Self::of(serde_json::from_str(&fs::read_to_string(file)?)?);
-        read().with_context(|| format!("cannot read {}", file.display()))
-    }
-
-    fn of(run: Run) -> Result<Self> {
-        Ok(Self { description: Arc::new(Description::read()?), run })
-    }
-
-    /// Writes `results.json`, and a page of this run alone, into a folder.
-    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
-        let json = serde_json::to_string_pretty(&self.run)? + "\n";
-        put(&folder.join("results.json"), &json)?;
-        self.page(&Runs(vec![self.run.clone()]), folder)
-    }
-
-    /// Writes the page of the documentation: of this run, and of the earlier ones as far as it does not
-    /// take their place.
-    pub(crate) fn publish(&self, docs: &Path) -> Result<()> {
-        let file = docs.join("benchmarks/runs.jsonl");
-        let mut runs = Runs::read(&file)?;
-        runs.add(self.run.clone());
+/// Writes the page of the documentation: of this run if there is one, and of the earlier ones as far as it does
+/// not take their place.
+pub(crate) fn publish(run: Option<Run>, docs: &Path) -> Result<()> {
+    let file = docs.join("benchmarks/runs.jsonl");
+    let mut runs = Runs::read(&file)?;
+    if let Some(run) = run {
+        runs.add(run);
         put(&file, &runs.to_lines()?)?;
-        self.page(&runs, docs)
     }
+    render(&runs, docs)
+}
 
-    /// A page of these runs, and the charts of this one.
-    fn page(&self, runs: &Runs, folder: &Path) -> Result<()> {
-        let page = folder.join("benchmarks.md");
-        put(&page, &page::page(&self.description, runs)?)?;
-        for (chart, svg) in charts::draw(&self.description, &self.run.entries)? {
-            put(&folder.join("benchmarks").join(format!("{}.svg", chart.name)), &svg)?;
-        }
-        eprintln!("written: {}", page.display());
-        Ok(())
-    }
+/// An earlier run, from the `results.json` in a folder.
+pub(crate) fn read(folder: &Path) -> Result<Run> {
+    let file = folder.join("results.json");
+    let read = || Ok::<_, anyhow::Error>(serde_json::from_str(&fs::read_to_string(&file)?)?);
+    read().with_context(|| format!("cannot read {}", file.display()))
+}
 
-    /// The targets that were measured, for the terminal.
-    pub(crate) fn summary(&self) -> Result<String> {
-        let Run { entries, machine, .. } = &self.run;
-        let mut lines = String::new();
-        for target in targets::targets(&self.description, entries, machine.wake_up())? {
-            for part in &target.parts {
-                let (Some(ratio), Some(met)) = (part.ratio, part.met) else { continue };
-                let (id, goal, ratio) = (&target.id, &part.goal, numbers::short(ratio));
-                let verdict = if met { "met" } else { "NOT MET" };
-                let what = format!("{}; {}", target.what, part.part);
-                lines += &format!("{id:4} {ratio:>9} ({goal}) {verdict:8} {what}\n");
-            }
-        }
-        Ok(lines)
+/// The targets that were measured, for the terminal.
+pub(crate) fn summary(run: &Run) -> Result<String> {
+    let mut lines = String::new();
+    for row in Description::read()?.rows(&run.entries, run.machine.wake_up())? {
+        let (Some(ratio), Some(met)) = (row.ratio, row.met) else { continue };
+        let (ratio, verdict) = (template::short(ratio), if met { "met" } else { "NOT MET" });
+        let (id, goal, what, part) = (row.id, row.goal, row.what, row.part);
+        lines += &format!("{id:4} {ratio:>9} ({goal}) {verdict:8} {what}; {part}\n");
     }
+    Ok(lines)
+}
+
+fn render(runs: &Runs, folder: &Path) -> Result<()> {
+    for (name, text) in files(runs)? {
+        put(&folder.join(name), &text)?;
+    }
+    eprintln!("written: {}", folder.join(PAGE).display());
+    Ok(())
+}
+
+const PAGE: &str = "benchmarks.md";
+
+/// The page of these runs, and its charts, with their paths below the folder of the documentation.
+fn files(runs: &Runs) -> Result<Vec<(PathBuf, String)>> {
+    let description = Description::read()?;
+    let charts = charts::draw(&description, &runs.entries(None))?;
+    let path = |name: &str| PathBuf::from(format!("benchmarks/{name}.svg"));
+    let mut files: Vec<_> =
+        charts.iter().map(|(chart, svg)| (path(&chart.name), svg.clone())).collect();
+    let charts = charts.into_iter().map(|(chart, _)| (chart.scenario.clone(), chart.name.clone()));
+    files.push((PAGE.into(), page::page(runs, &charts.collect::<Vec<_>>())?));
+    Ok(files)
 }
 
 fn put(file: &Path, text: &str) -> Result<()> {
     let folder = file.parent().context("a file is in a folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that the page says follows from the runs that are kept: `lockkeeper-benches page` writes it again.
+    #[test]
+    fn the_page_and_its_charts_follow_from_the_runs() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let runs = Runs::read(&docs.join("benchmarks/runs.jsonl")).unwrap();
+        for (name, text) in files(&runs).unwrap() {
+            let known = fs::read_to_string(docs.join(&name)).unwrap();
+            assert!(text == known, "docs/{} is another one", name.display());
+        }
+    }
+
+    #[test]
+    fn a_page_of_hardly_any_numbers_can_be_written() {
+        let run = Run::of_numbers(&[("raw", ("lockkeeper", "zookeeper"), 1, "exists_per_s", 7.0)]);
+        assert!(summary(&run).unwrap().is_empty());
+        assert_eq!(files(&Runs(vec![run])).unwrap().len(), 1);
+    }
 }

@@ -8,11 +8,9 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde::Serialize;
 
-use super::charts;
 use super::description::Description;
-use super::numbers::{grouped, short};
 use super::run::{Run, Runs};
-use super::{targets, template};
+use super::template::{self, grouped, short};
 use crate::baselines::{self, RECORD_BYTES};
 use crate::machine::WakeUp;
 use crate::results::{Entries, Entry, Side};
@@ -41,34 +39,32 @@ struct Table {
     lines: Vec<Vec<String>>,
 }
 
-pub(super) fn page(description: &Arc<Description>, runs: &Runs) -> Result<String> {
-    let entries = runs.entries(None);
-    let charts = charts::draw(description, &entries)?;
+/// The page of these runs, with charts for some scenarios.
+pub(super) fn page(runs: &Runs, charts: &[(String, String)]) -> Result<String> {
     let section = |scenario: &Scenario| {
         let run = runs.of(scenario.name)?;
         let entries = run.entries.0.iter().filter(|entry| entry.key.scenario == scenario.name);
         let entries: Vec<&Entry> = entries.collect();
-        let charts = charts.iter().filter(|(chart, _)| chart.scenario == scenario.name);
+        let charts = charts.iter().filter(|(of, _)| of == scenario.name);
         Some(Section {
             name: scenario.name,
             about: scenario.about,
             date: run.machine.date.clone(),
             wake_up: run.machine.wake_up().name(),
             versions: versions(run, &entries),
-            charts: charts.map(|(chart, _)| chart.name.clone()).collect(),
+            charts: charts.map(|(_, name)| name.clone()).collect(),
             tables: tables(scenario.counted, &entries),
         })
     };
     let sections: Vec<Section> = scenarios::ALL.iter().filter_map(section).collect();
 
+    let description = Description::read()?;
     let mut kinds = Vec::new();
     for wake_up in [WakeUp::Fast, WakeUp::Slow] {
         let entries = runs.entries(Some(wake_up));
         if !entries.0.is_empty() {
-            let targets = targets::targets(description, &entries, wake_up)?;
-            kinds.push(
-                context! { wake_up => wake_up.name(), targets => Value::from(Serde(targets)) },
-            );
+            let rows = description.rows(&entries, wake_up)?;
+            kinds.push(context! { wake_up => wake_up.name(), rows => Value::from(Serde(rows)) });
         }
     }
     let shown = |run: &Run| {
@@ -89,56 +85,49 @@ pub(super) fn page(description: &Arc<Description>, runs: &Runs) -> Result<String
         runs => runs.0.iter().rev().map(shown).collect::<Vec<_>>(),
         kinds,
         record_bytes => RECORD_BYTES,
-        sides_known => Value::from(Serde(description.sides.clone())),
+        sides_known => Value::from(Serde(&description.sides)),
         scenarios => Value::from(Serde(sections)),
     };
-    let mut environment = environment(description, entries)?;
-    environment.add_template("page", include_str!("page.md.j2"))?;
-    let page = environment.get_template("page")?.render(context).context("page.md.j2")?;
+    let environment = environment(description, runs.entries(None))?;
+    let page = environment.render_str(include_str!("page.md.j2"), context).context("page.md.j2")?;
     Ok(page.trim().to_owned() + "\n")
 }
 
 /// What the template may call.
-fn environment(description: &Arc<Description>, entries: Entries) -> Result<Environment<'static>> {
+fn environment(description: Description, entries: Entries) -> Result<Environment<'static>> {
     let mut environment = template::environment()?;
     environment.add_filter("over", |number: Option<f64>, by: f64| number.map(|number| number / by));
 
-    let known = Arc::new((description.clone(), entries));
-    let all = known.clone();
-    environment.add_function(
-        "number",
-        move |scenario: &str, name: &str, tasks: usize, metric: &str| {
-            let side = side(&all.0, name)?;
-            Ok::<_, Error>(all.1.median(scenario, side, tasks, metric))
-        },
-    );
-    let all = known.clone();
+    let curve = move |scenario: &str, name: &str, metric: &str| {
+        let side = description.side(name);
+        let side =
+            side.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
+        Ok::<_, Error>(entries.curve(scenario, side, metric))
+    };
+    let curve = Arc::new(curve);
+    let all = curve.clone();
+    let number = move |scenario: &str, name: &str, tasks: usize, metric: &str| {
+        let found = all(scenario, name, metric)?.into_iter().find(|(count, _)| *count == tasks);
+        Ok::<_, Error>(found.map(|(_, median)| median))
+    };
+    let of_one = number.clone();
+    environment.add_function("number", number);
     environment.add_function(
         "measured",
-        move |scenario: &str, sides: Vec<String>, tasks: usize, metrics: Vec<String>| {
-            let mut found = Vec::new();
-            for name in sides {
-                let side = side(&all.0, &name)?;
-                let number = |metric| all.1.median(scenario, side, tasks, metric);
-                if metrics.iter().any(|metric| number(metric).is_some()) {
-                    found.push(name);
-                }
-            }
-            Ok::<_, Error>(found)
+        move |scenario: &str, mut sides: Vec<String>, tasks: usize, metrics: Vec<String>| {
+            let is_there = |side: &str, metric| of_one(scenario, side, tasks, metric);
+            let is_missing = |side: &str| {
+                metrics.iter().all(|metric| matches!(is_there(side, metric), Ok(None)))
+            };
+            sides.retain(|side| !is_missing(side));
+            sides
         },
     );
     environment.add_function("curve", move |scenario: &str, name: &str, metric: &str| {
-        let side = side(&known.0, name)?;
-        let curve = known.1.curve(scenario, side, metric);
         let point = |(tasks, value)| vec![tasks as f64, value];
-        Ok::<_, Error>(curve.into_iter().map(point).collect::<Vec<_>>())
+        Ok::<_, Error>(curve(scenario, name, metric)?.into_iter().map(point).collect::<Vec<_>>())
     });
     Ok(environment)
-}
-
-fn side<'a>(description: &'a Description, name: &str) -> Result<Side<'a>, Error> {
-    let side = description.side(name);
-    side.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
 }
 
 fn versions(run: &Run, entries: &[&Entry]) -> Vec<String> {
@@ -221,139 +210,4 @@ fn readable(metric: &str) -> String {
         None => metric.to_owned(),
     };
     metric.replace("p999", "p99.9").replace('_', " ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Number<'a> = (&'a str, Side<'a>, usize, &'a str, f64);
-
-    const SYNC: Side<'static> = ("lockkeeper", "engine, sync");
-    const MEMORY: Side<'static> = ("lockkeeper", "engine, memory");
-    const ON_ZOOKEEPER: Side<'static> = ("lockkeeper", "zookeeper");
-    const ALWAYS: Side<'static> = ("redis", "appendfsync always");
-
-    const BASELINES: [Number<'_>; 4] = [
-        ("cycles", baselines::IN_PLACE, 1, "record_p50_us", 95.0),
-        ("cycles", baselines::APPENDED, 1, "record_p50_us", 135.0),
-        ("cycles", baselines::ONE_PROCESSOR, 1, "round_trip_p50_us", 17.0),
-        ("cycles", baselines::TWO_PROCESSORS, 1, "round_trip_p50_us", 60.0),
-    ];
-
-    /// The part that says where the time goes, in one line for each paragraph's words.
-    fn breakdown(numbers: &[Number<'_>]) -> String {
-        let description = Arc::new(Description::read().unwrap());
-        let page = page(&description, &Runs(vec![Run::of_numbers(numbers)])).unwrap();
-        let (_, rest) = page.split_once("## Where the time goes").unwrap();
-        let (breakdown, _) = rest.split_once("\n## ").unwrap();
-        breakdown.split_whitespace().collect::<Vec<_>>().join(" ")
-    }
-
-    #[track_caller]
-    fn has(page: &str, parts: &[&str]) {
-        for part in parts {
-            assert!(page.contains(part), "{part} is not in\n{page}");
-        }
-    }
-
-    fn turn<'a>(side: Side<'a>, acquire: f64) -> [Number<'a>; 3] {
-        [
-            ("cycles", side, 1, "acquire_p50_us", acquire),
-            ("cycles", side, 1, "harness_cpu_us", 20.0),
-            ("cycles", side, 1, "other_cpu_us", 30.0),
-        ]
-    }
-
-    #[test]
-    fn metrics_are_readable() {
-        assert_eq!(readable("cycle_p999_us"), "cycle p99.9 us");
-        assert_eq!(readable("cycles_per_s"), "cycles/s");
-        assert_eq!(readable("bytes_per_session"), "bytes per session");
-    }
-
-    #[test]
-    fn an_acquire_is_disk_and_loopback_and_a_rest_which_may_be_negative() {
-        let turns = [turn(MEMORY, 26.0), turn(SYNC, 165.0), turn(ALWAYS, 200.0)].concat();
-        has(
-            &breakdown(&[&BASELINES[..], &turns].concat()),
-            &[
-                "| lockkeeper | engine, memory | 26 | 0 | 17 | 43 | -34 | 20 | 30 |",
-                "| lockkeeper | engine, sync | 165 | 95 | 17 | 43 | 10 | 20 | 30 |",
-                "| redis | appendfsync always | 200 | 135 | 17 | 43 | 5 | 20 | 30 |",
-                "155 us and Redis's with `always` 195 us, a ratio of 0.795",
-                "165 us against 200 us, a ratio of 0.825",
-                "60 us with each on a processor of its own, 17 us with both on one,",
-            ],
-        );
-    }
-
-    #[test]
-    fn one_processor_has_one_round_trip_and_a_lone_side_no_ratio() {
-        let page = breakdown(&[&BASELINES[..3], &turn(SYNC, 165.0)].concat());
-        has(
-            &page,
-            &[
-                "| lockkeeper | engine, sync | 165 | 95 | 17 | 0 | 53 |",
-                "17 us, both on the only processor.",
-            ],
-        );
-        assert!(!page.contains("For P3"), "{page}");
-    }
-
-    #[test]
-    fn without_baselines_or_turns_there_is_nothing_to_say() {
-        assert_eq!(breakdown(&turn(SYNC, 165.0)), "");
-        assert_eq!(breakdown(&BASELINES), "");
-    }
-
-    #[test]
-    fn resident_memory_is_shown_in_its_parts_as_far_as_it_was_measured() {
-        let number = |side, metric, value| ("resources", side, 0, metric, value);
-        let ours = [
-            number(SYNC, "idle_mib", 8.0),
-            number(SYNC, "idle_mapped_mib", 5.0),
-            number(SYNC, "idle_private_mib", 3.0),
-            number(SYNC, "after_load_mib", 17.0),
-            number(SYNC, "after_load_mapped_mib", 6.0),
-            number(SYNC, "after_load_private_mib", 11.0),
-        ];
-        let theirs = [
-            number(ON_ZOOKEEPER, "after_load_mib", 240.0),
-            number(ON_ZOOKEEPER, "after_load_mapped_mib", 30.0),
-            number(ON_ZOOKEEPER, "after_load_private_mib", 210.0),
-        ];
-        let page = breakdown(&[&ours[..], &theirs].concat());
-        has(
-            &page,
-            &[
-                "| engine, sync | just started | 8 | 5 | 3 |",
-                "| engine, sync | after the load | 17 | 6 | 11 |",
-                "| ZooKeeper | after the load | 240 | 30 | 210 |",
-                "after the load is 12 MiB. The engine has 17 MiB, of which 6 MiB are pages of files \
-                 and 11 MiB its own.",
-            ],
-        );
-        assert!(!page.contains("| ZooKeeper | just started"), "{page}");
-        assert!(!breakdown(&ours).contains("twentieth"));
-    }
-
-    #[test]
-    fn each_that_is_there_already_costs_its_name() {
-        let many = ("lockkeeper", "engine, os, many processes");
-        let waiters = |count, metric, value| ("waiters", many, count, metric, value);
-        let numbers = [
-            waiters(10_000, "bytes_per_waiter", 592_250.0),
-            waiters(10, "bytes_per_waiter", 2_840.0),
-            waiters(10_000, "time_per_waiter_us", 5_035.0),
-            waiters(10, "time_per_waiter_us", 40.0),
-            waiters(10_000, "next_holder_us", 440.0),
-            waiters(10, "next_holder_us", 341.0),
-        ];
-        has(
-            &breakdown(&numbers),
-            &["from 10 waiters to 10,000, by 59 bytes", "0.5 us for each", "after 341 and 440 us"],
-        );
-        assert_eq!(breakdown(&numbers[..5]), "");
-    }
 }

@@ -120,7 +120,9 @@ mod tests {
         runs.add(run(32, &[("cache", 6.0)]));
         assert_eq!(runs.0.len(), 3, "one has nothing that is shown");
 
-        let of = |wake_up, scenario| runs.entries(wake_up).median(scenario, SIDE, 1, "it");
+        let of = |wake_up, scenario| {
+            runs.entries(wake_up).curve(scenario, SIDE, "it").first().map(|&(_, value)| value)
+        };
         assert_eq!(["cycles", "herd", "cache"].map(|it| of(None, it)), [3.0, 2.0, 6.0].map(Some));
         let slow = Some(WakeUp::Slow);
         assert_eq!(["cycles", "herd"].map(|it| of(slow, it)), [1.0, 2.0].map(Some));
