@@ -9,7 +9,7 @@ mod tree;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
@@ -25,12 +25,6 @@ pub(crate) struct Mutants {
     /// Only these, with commas between them.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only as many as this, chosen by the seed, of those that need no real servers.
-    #[arg(long, conflicts_with = "only")]
-    sample: Option<usize>,
-    /// What a sample follows from; a new one if it is missing.
-    #[arg(long, requires = "sample")]
-    seed: Option<u64>,
     /// Only apply each patch and type-check what it touches: what `cargo xtask test` runs.
     #[arg(long)]
     check: bool,
@@ -42,7 +36,7 @@ pub(crate) struct Mutants {
 ///
 /// A patch does not apply or compile, a check fails without any bug, or a bug was not caught.
 pub(crate) fn run(options: &Mutants) -> Result<()> {
-    let mut patches = options.choose(Patch::all()?)?;
+    let mut patches = patch::only(Patch::all()?, &options.only)?;
     // One after the other those that change the same files: less is built anew in between.
     patches.sort_by(|a, b| (&a.files, &a.name).cmp(&(&b.files, &b.name)));
     let target = workspace()?.target_directory;
@@ -55,7 +49,7 @@ pub(crate) fn run(options: &Mutants) -> Result<()> {
 
     let mut results = catch(&patches, &tree, &checks)?;
     results.sort_by(|a, b| a.patch.name.cmp(&b.patch.name));
-    if options.is_everything() {
+    if options.only.is_empty() {
         let file = format!("{DOCS}/mutants.md");
         std::fs::write(&file, table(&results)).with_context(|| format!("cannot write {file}"))?;
     }
@@ -67,29 +61,13 @@ pub(crate) fn run(options: &Mutants) -> Result<()> {
     Ok(())
 }
 
-impl Mutants {
-    fn is_everything(&self) -> bool {
-        self.only.is_empty() && self.sample.is_none() && !self.check
-    }
-
-    fn choose(&self, all: Vec<Patch>) -> Result<Vec<Patch>> {
-        if let Some(count) = self.sample {
-            let now = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |passed| passed.as_secs());
-            let seed = self.seed.unwrap_or_else(now);
-            println!("again: cargo xtask mutants --sample {count} --seed {seed}");
-            return Ok(patch::sample(all, count, seed));
-        }
-        patch::only(all, &self.only)
-    }
-}
-
 /// Applies each patch, and type-checks what they touch: all at once that fit each other, and one by one those
 /// that do not compile together. That a patch compiles only because another one is planted too is not found
 /// here, but by `cargo xtask mutants` alone.
 fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
     for patch in patches {
         tree.apply(patch)?;
-        tree.revert(patch)?;
+        tree.restore()?;
     }
 
     let mut left: Vec<&Patch> = patches.iter().collect();
@@ -97,11 +75,11 @@ fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
         let (planted, others): (Vec<_>, Vec<_>) =
             left.into_iter().partition(|patch| tree.apply(patch).is_ok());
         let compiles = check(&planted, checks).is_ok();
-        planted.iter().rev().try_for_each(|patch| tree.revert(patch))?;
+        tree.restore()?;
         for patch in planted.iter().filter(|_| !compiles) {
             tree.apply(patch)?;
             check(&[patch], checks).with_context(|| patch.name.clone())?;
-            tree.revert(patch)?;
+            tree.restore()?;
         }
         left = others;
     }
@@ -141,7 +119,7 @@ fn catch<'a>(patches: &'a [Patch], tree: &Tree, checks: &Checks) -> Result<Vec<P
         let start = Instant::now();
         let how = checks.run(&patch.check).with_context(|| patch.name.clone())?;
         let seconds = start.elapsed().as_secs_f64();
-        tree.revert(patch)?;
+        tree.restore()?;
         println!("{}: {} ({seconds:.1} s)", patch.name, how.as_deref().unwrap_or("SURVIVES"));
         results.push(Planted { patch, how, seconds });
     }

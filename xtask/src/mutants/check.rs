@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::command;
-use crate::mutants::patch::{Check, Touched};
+use crate::mutants::patch::Check;
 use crate::proof::PROFILE;
 use crate::steps::text;
 
@@ -23,16 +23,9 @@ impl Checks {
     }
 
     /// Type-checks what a patch touches.
-    pub(super) fn compile(&self, touched: &BTreeSet<Touched>) -> Result<()> {
-        for touched in touched {
-            let (manifest, what) = match touched {
-                Touched::Package(folder) => (format!("crates/{folder}/Cargo.toml"), vec!["--lib"]),
-                Touched::Suite(suite) => {
-                    ("tests/Cargo.toml".to_owned(), vec!["--test", suite.as_str()])
-                }
-            };
-            let mut check = self.cargo(&["check", "--quiet", "--manifest-path", &manifest]);
-            built(check.args(what))?;
+    pub(super) fn compile(&self, touched: &BTreeSet<String>) -> Result<()> {
+        for arguments in touched {
+            built(self.cargo(&["check", "--quiet"]).args(arguments.split(' ')))?;
         }
         Ok(())
     }

@@ -90,9 +90,21 @@ impl Patch {
         Ok(Self { name, file, what, check: check.trim().parse()?, files })
     }
 
-    /// The packages and suites that it touches.
-    pub(super) fn touched(&self) -> Result<BTreeSet<Touched>> {
-        self.files.iter().map(|file| Touched::of(file)).collect()
+    /// The arguments by which cargo type-checks what it touches: the library of a package, or a suite.
+    pub(super) fn touched(&self) -> Result<BTreeSet<String>> {
+        let touched = |file: &PathBuf| {
+            let parts: Option<Vec<_>> = file.iter().map(|part| part.to_str()).collect();
+            Ok(match parts.unwrap_or_default().as_slice() {
+                ["crates", folder, "src", ..] => {
+                    format!("--manifest-path crates/{folder}/Cargo.toml --lib")
+                }
+                ["tests", suite, _, ..] => {
+                    format!("--manifest-path tests/Cargo.toml --test {suite}")
+                }
+                _ => bail!("{}: neither code of a package nor of a suite", file.display()),
+            })
+        };
+        self.files.iter().map(touched).collect()
     }
 }
 
@@ -144,26 +156,6 @@ impl fmt::Display for Check {
     }
 }
 
-/// What a changed file belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Touched {
-    /// A package in `crates`, by its folder.
-    Package(String),
-    /// A suite in `tests`, by its folder.
-    Suite(String),
-}
-
-impl Touched {
-    fn of(file: &Path) -> Result<Self> {
-        let parts: Option<Vec<_>> = file.iter().map(|part| part.to_str()).collect();
-        match parts.unwrap_or_default().as_slice() {
-            ["crates", folder, "src", ..] => Ok(Self::Package((*folder).to_owned())),
-            ["tests", folder, _, ..] => Ok(Self::Suite((*folder).to_owned())),
-            _ => bail!("{}: neither code of a package nor of a suite", file.display()),
-        }
-    }
-}
-
 /// Those with these names, or all if there are none.
 pub(super) fn only(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>> {
     let is_known = |name: &&String| all.iter().any(|patch| patch.name == **name);
@@ -172,13 +164,6 @@ pub(super) fn only(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>> {
     }
     let is_wanted = |patch: &Patch| names.is_empty() || names.contains(&patch.name);
     Ok(all.into_iter().filter(is_wanted).collect())
-}
-
-/// Some of those that need no real servers.
-pub(super) fn sample(all: Vec<Patch>, count: usize, seed: u64) -> Vec<Patch> {
-    let takes_servers = |patch: &Patch| patch.check.text.starts_with("partition");
-    let candidates = all.into_iter().filter(|patch| !takes_servers(patch));
-    fastrand::Rng::with_seed(seed).choose_multiple(candidates, count)
 }
 
 #[cfg(test)]
@@ -209,21 +194,13 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
         Patch::parse("name".to_owned(), PathBuf::from("name.patch"), text)
     }
 
-    fn named(name: &str, check: &str) -> Patch {
-        let patch = parse(TEXT).unwrap();
-        Patch { name: name.to_owned(), check: check.parse().unwrap(), ..patch }
-    }
-
-    fn names(patches: &[Patch]) -> Vec<&str> {
-        patches.iter().map(|patch| patch.name.as_str()).collect()
-    }
-
     #[test]
     fn a_patch_says_what_it_is_what_catches_it_and_what_it_touches() {
         let patch = parse(TEXT).unwrap();
         assert_eq!(patch.what, "Two lines say what the bug is.");
         assert_eq!(patch.check, "simulation, 100 seeds".parse().unwrap());
-        let touched = [Touched::Package("session".into()), Touched::Suite("simulation".into())];
+        let touched = ["crates/session/Cargo.toml --lib", "tests/Cargo.toml --test simulation"]
+            .map(|rest| format!("--manifest-path {rest}"));
         assert_eq!(patch.touched().unwrap(), BTreeSet::from(touched));
     }
 
@@ -271,23 +248,15 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
 
     #[test]
     fn names_choose_and_an_unknown_one_is_an_error() {
-        let all = ["a", "b", "c"].map(|name| named(name, "leases, 9 seeds")).to_vec();
-        let chosen = only(all.clone(), &["c".to_owned(), "a".to_owned()]).unwrap();
-        assert_eq!(names(&chosen), ["a", "c"]);
-        assert_eq!(only(all.clone(), &[]).unwrap(), all);
-        assert!(only(all, &["d".to_owned()]).is_err());
-    }
-
-    #[test]
-    fn a_sample_follows_from_its_seed_and_needs_no_servers() {
-        let mut all = ["a", "b", "c", "d", "e"].map(|name| named(name, "leases, 9 seeds")).to_vec();
-        all.push(named("f", "partition, follower"));
-        let samples: Vec<_> = (0..50).map(|seed| sample(all.clone(), 2, seed)).collect();
-        for (seed, chosen) in (0..).zip(&samples) {
-            assert_eq!(chosen, &sample(all.clone(), 2, seed));
-            assert!(chosen.len() == 2 && chosen[0] != chosen[1]);
-        }
-        let seen: BTreeSet<_> = samples.iter().flat_map(|chosen| names(chosen)).collect();
-        assert_eq!(seen, BTreeSet::from(["a", "b", "c", "d", "e"]));
+        let named = |name: &str| Patch { name: name.to_owned(), ..parse(TEXT).unwrap() };
+        let all = ["a", "b", "c"].map(named).to_vec();
+        let choose = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            let chosen = only(all.clone(), &names)?;
+            anyhow::Ok(chosen.into_iter().map(|patch| patch.name).collect::<String>())
+        };
+        assert_eq!(choose(&["c", "a"]).unwrap(), "ac");
+        assert_eq!(choose(&[]).unwrap(), "abc");
+        assert!(choose(&["d"]).is_err());
     }
 }
