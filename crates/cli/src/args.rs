@@ -102,30 +102,48 @@ pub(crate) enum Command {
     },
 }
 
-/// The commands that look for no server.
-const WITHOUT_SERVERS: [&str; 5] = ["serve", "local", "engine", "completions", "man"];
-
-/// Whether an option says how to find and use one.
-fn is_about_servers(arg: &Arg) -> bool {
-    let is_global = arg.get_help_heading() == Some(global::HEADING);
-    is_global && !["json", "verbose"].contains(&arg.get_id().as_str())
-}
+/// The commands that look for no server, as all below them.
+const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "completions", "man"];
 
 /// The commands whose output is none, or of a kind of its own.
-const WITHOUT_JSON: [&str; 6] = ["run", "wait", "serve", "export", "completions", "man"];
+const WITHOUT_JSON: &[&str] = &[
+    "run",
+    "wait",
+    "serve",
+    "export",
+    "completions",
+    "man",
+    "local start",
+    "local stop",
+    "local enable",
+    "local disable",
+    "local unit",
+];
 
-/// The same below `local`.
-const LOCAL_WITHOUT_JSON: [&str; 5] = ["start", "stop", "enable", "disable", "unit"];
+fn is_json(arg: &Arg) -> bool {
+    arg.get_id() == "json"
+}
+
+/// Whether an option says how to find and use servers.
+fn is_about_servers(arg: &Arg) -> bool {
+    let is_global = arg.get_help_heading() == Some(global::HEADING);
+    is_global && !is_json(arg) && arg.get_id() != "verbose"
+}
 
 /// Changes a command and all below it.
 fn each(command: clap::Command, change: &dyn Fn(clap::Command) -> clap::Command) -> clap::Command {
     change(command).mut_subcommands(|below| each(below, change))
 }
 
-/// Hides options that have no effect, here and in the commands below.
-fn hide(command: clap::Command, is_idle: fn(&Arg) -> bool) -> clap::Command {
-    let hide = |arg: Arg| if is_idle(&arg) { arg.hide(true) } else { arg };
-    each(command, &|below| below.mut_args(hide))
+/// Hides options that have no effect on the command of these words, nor on all below it.
+fn hide(command: clap::Command, words: &str, is_idle: fn(&Arg) -> bool) -> clap::Command {
+    let hide_arg = |arg: Arg| if is_idle(&arg) { arg.hide(true) } else { arg };
+    match words.split_once(' ') {
+        Some((name, rest)) => command.mut_subcommand(name, |below| hide(below, rest, is_idle)),
+        None => {
+            command.mut_subcommand(words, |below| each(below, &|below| below.mut_args(hide_arg)))
+        }
+    }
 }
 
 impl Cli {
@@ -143,27 +161,22 @@ impl Cli {
         let mut command = command.display_name("lockkeeper");
         // Hands the global options down.
         command.build();
-        for name in WITHOUT_SERVERS {
-            command = command.mut_subcommand(name, |below| hide(below, is_about_servers));
+        for words in WITHOUT_SERVERS {
+            command = hide(command, words, is_about_servers);
         }
-        for name in WITHOUT_JSON {
-            command =
-                command.mut_subcommand(name, |below| hide(below, |arg| arg.get_id() == "json"));
-        }
-        for name in LOCAL_WITHOUT_JSON {
-            command = command.mut_subcommand("local", |local| {
-                local.mut_subcommand(name, |below| hide(below, |arg| arg.get_id() == "json"))
-            });
+        for words in WITHOUT_JSON {
+            command = hide(command, words, is_json);
         }
         command
     }
 
     /// Refuses `--json` where a program would wait for it in vain.
     fn check_json(&self, subcommand: Option<(&str, &ArgMatches)>) -> Result<(), clap::Error> {
-        let idle = subcommand.and_then(|(name, matches)| match name {
-            "local" => matches.subcommand_name().filter(|name| LOCAL_WITHOUT_JSON.contains(name)),
-            _ => WITHOUT_JSON.contains(&name).then_some(name),
+        let words = subcommand.map(|(name, matches)| match matches.subcommand_name() {
+            Some(below) => format!("{name} {below}"),
+            None => name.to_owned(),
         });
+        let idle = WITHOUT_JSON.iter().find(|idle| words.as_deref() == Some(idle));
         match idle.filter(|_| self.global.json) {
             None => Ok(()),
             Some(name) => Err(clap::Error::raw(
@@ -309,10 +322,12 @@ mod tests {
 
     #[test]
     fn only_options_with_an_effect_are_in_the_help() {
-        let help = |name: &str| {
+        let help = |words: &str| {
             let mut command = Cli::definition();
-            let subcommand = command.find_subcommand_mut(name).expect(name);
-            subcommand.render_long_help().to_string()
+            let below = words
+                .split(' ')
+                .fold(&mut command, |command, word| command.find_subcommand_mut(word).expect(word));
+            below.render_long_help().to_string()
         };
         for idle in WITHOUT_SERVERS {
             let text = help(idle);
@@ -321,12 +336,6 @@ mod tests {
         for idle in WITHOUT_JSON {
             // The log of `run` is another option.
             assert!(!help(idle).replace("--json-log", "").contains("--json"), "{idle}");
-        }
-        let mut command = Cli::definition();
-        let local = command.find_subcommand_mut("local").unwrap();
-        for idle in LOCAL_WITHOUT_JSON {
-            let text = local.find_subcommand_mut(idle).expect(idle).render_long_help().to_string();
-            assert!(!text.contains("--json"), "{idle}");
         }
         assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
         assert!(help("run").contains("--connect <"), "as it is looked for above");

@@ -10,6 +10,7 @@ use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::tell;
+use crate::waiting::WaitOptions;
 use crate::{names, nested, view, waiting};
 
 const NOTES: &str = "\
@@ -28,26 +29,13 @@ pub(crate) struct Options {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
-    /// Wait no longer than this
-    #[arg(short, long, value_name = "DURATION", value_parser = names::duration,
-          allow_hyphen_values = true)]
-    wait: Option<Duration>,
-
-    /// The exit code if it was not free in time
-    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
-    conflict_exit_code: u8,
-
-    /// Do not say who holds the lock, nor that other users have engines of their own
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 /// Waits.
 pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Failure> {
-    let connection = Connection::open_within(global, &mut options.wait).await?;
-    if !options.quiet {
-        connection.introduce_engine();
-    }
+    let connection = options.wait.connect(global).await?;
     let result = within(&connection, &options).await;
     connection.close().await;
     result
@@ -55,13 +43,14 @@ pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Fa
 
 async fn within(connection: &Connection, options: &Options) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
-    if options.wait.is_none() {
+    let WaitOptions { limit: given, conflict_exit_code, quiet } = options.wait;
+    if given.is_none() {
         nested::check(connection, lock, |_| false).await?;
     }
 
     // What is free is free, even if there is no time at all.
-    let limit = options.wait.filter(|limit| !limit.is_zero());
-    if options.wait != limit && is_free(client, lock, limit).await? {
+    let limit = given.filter(|limit| !limit.is_zero());
+    if given != limit && is_free(client, lock, limit).await? {
         return Ok(Exit::Ok.code());
     }
 
@@ -72,15 +61,15 @@ async fn within(connection: &Connection, options: &Options) -> Result<u8, Failur
             return Ok(Exit::Ok.code());
         }
         failure = connection.keep_engine() => return Err(failure),
-        never = waiting::notice(options.quiet, what) => match never {},
-        () = waiting::over(options.wait) => {}
+        never = waiting::notice(quiet, what) => match never {},
+        () = waiting::over(given) => {}
     }
 
     connection.still_there(lock.as_str())?;
-    if !options.quiet {
+    if !quiet {
         tell(&format!("{lock} is not free{}", held_by(client, lock).await));
     }
-    Ok(options.conflict_exit_code)
+    Ok(conflict_exit_code)
 }
 
 async fn until_free(

@@ -4,11 +4,45 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
+use clap::Args;
 use lockkeeper::inspect::LockQueue;
 use lockkeeper::{Client, Error, ZnodePath};
 use tokio::time::{sleep, timeout};
 
+use crate::connect::Connection;
+use crate::exit::{Exit, Failure};
+use crate::global::Global;
+use crate::names;
 use crate::output::tell;
+
+/// The options of every command that waits for a lock.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WaitOptions {
+    /// Wait no longer than this
+    #[arg(id = "wait", short, long = "wait", visible_alias = "timeout", value_name = "DURATION",
+          value_parser = names::duration, allow_hyphen_values = true)]
+    pub(crate) limit: Option<Duration>,
+
+    /// The exit code if the lock was not free
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
+    pub(crate) conflict_exit_code: u8,
+
+    /// Do not say who holds the lock, that the command of run has run already (--once-per, --every), how short an
+    /// outage would end it, nor that other users have engines of their own
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+impl WaitOptions {
+    /// Opens a session within the limit, of which the rest is left.
+    pub(crate) async fn connect(&mut self, global: &Global) -> Result<Connection, Failure> {
+        let connection = Connection::open_within(global, &mut self.limit).await?;
+        if !self.quiet {
+            connection.introduce_engine();
+        }
+        Ok(connection)
+    }
+}
 
 /// After this, the user is told whom the command is waiting for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);

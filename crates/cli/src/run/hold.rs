@@ -18,13 +18,14 @@ use tokio::time::sleep;
 use super::events::Events;
 use super::lock::{Held, Which};
 use super::signals::Signals;
-use super::wait::{self, Outcome, Wait};
+use super::wait::{self, Outcome};
 use super::watchdog::Watchdog;
 use super::{RELEASE_LIMIT, release};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure, signal_code};
 use crate::global::Global;
 use crate::output::{print, print_to_reader, tell};
+use crate::waiting::WaitOptions;
 use crate::{names, output, view};
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at again and
@@ -77,18 +78,8 @@ pub(crate) struct Options {
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait no longer than this
-    #[arg(short, long, value_name = "DURATION", value_parser = names::duration,
-          allow_hyphen_values = true)]
-    wait: Option<Duration>,
-
-    /// The exit code if the lock was not free
-    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
-    conflict_exit_code: u8,
-
-    /// Do not say who holds the lock, nor that other users have engines of their own
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 
     #[command(flatten)]
     which: Which,
@@ -121,7 +112,10 @@ enum End {
 pub(crate) async fn hold(global: &Global, mut options: Options) -> Result<u8, Failure> {
     options.which.check(slice::from_ref(&options.lock))?;
     options.which.why = options.why.take();
-    let mut limit = if options.nonblock { Some(Duration::ZERO) } else { options.wait };
+    let limit = &mut options.wait.limit;
+    if options.nonblock {
+        *limit = Some(Duration::ZERO);
+    }
     let mut is_cut = false;
     if let Some(until) = options.until {
         let left = left(until).ok_or_else(|| {
@@ -129,16 +123,12 @@ pub(crate) async fn hold(global: &Global, mut options: Options) -> Result<u8, Fa
             Failure::new(Exit::Usage, message)
         })?;
         is_cut = limit.is_none_or(|limit| limit > left);
-        limit = Some(limit.map_or(left, |limit| limit.min(left)));
+        *limit = Some(limit.map_or(left, |limit| limit.min(left)));
     }
 
-    // What is left of it when there is a session.
-    let connection = Connection::open_within(global, &mut limit).await?;
-    if !options.quiet {
-        connection.introduce_engine();
-    }
+    let connection = options.wait.connect(global).await?;
     let mut watchdog = Watchdog::start(&connection)?;
-    let result = with_session(global, &connection, &options, limit, &mut watchdog).await;
+    let result = with_session(global, &connection, &options, &mut watchdog).await;
     let is_lost = result.as_ref().is_err_and(|failure| failure.code() == Exit::Lost.code());
     if !is_lost || connection.client.contact() == Contact::Connected {
         connection.close().await;
@@ -146,9 +136,9 @@ pub(crate) async fn hold(global: &Global, mut options: Options) -> Result<u8, Fa
     // Not before: if we are killed while we release the lock, it closes the session.
     watchdog.dismiss();
 
-    if is_cut && result.as_ref().is_ok_and(|code| *code == options.conflict_exit_code) {
+    if is_cut && result.as_ref().is_ok_and(|code| *code == options.wait.conflict_exit_code) {
         let until = options.until.filter(|until| left(*until).is_none());
-        if let (Some(until), false) = (until, options.quiet) {
+        if let (Some(until), false) = (until, options.wait.quiet) {
             tell(&format!("{} was not free before {}", options.lock, in_words(until)));
         }
     }
@@ -159,20 +149,18 @@ async fn with_session(
     global: &Global,
     connection: &Connection,
     options: &Options,
-    limit: Option<Duration>,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     let client = &connection.client;
     let mut signals = Signals::listen()?;
     let lock = options.which.lock(client, slice::from_ref(&options.lock), LABEL)?;
-    let wait = Wait { limit, quiet: options.quiet };
     let events = &Events::open(None, &[])?;
-    match wait::acquire(connection, &lock, wait, &mut signals, watchdog, events).await? {
+    match wait::acquire(connection, &lock, options.wait, &mut signals, watchdog, events).await? {
         Outcome::Held(held) => {
             watchdog.follow(connection);
             keep(global, connection, options, *held, signals, events).await
         }
-        Outcome::Conflict => Ok(options.conflict_exit_code),
+        Outcome::Conflict => Ok(options.wait.conflict_exit_code),
         Outcome::Signal(signal) => Ok(signal_code(signal.as_raw())),
     }
 }

@@ -33,6 +33,7 @@ use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::names;
 use crate::output::{report, tell};
+use crate::waiting::WaitOptions;
 
 use attend::{Attendance, Attended, OnRevoke, Rules};
 use child::Child;
@@ -42,7 +43,7 @@ use loss::{Loss, OnLost, OnOutage, Terms};
 use once::{Once, Turn};
 use rest::Rest;
 use signals::Signals;
-use wait::{Outcome, Wait};
+use wait::Outcome;
 use watchdog::Watchdog;
 
 /// How long a release may take; afterwards the session expires by itself.
@@ -173,14 +174,8 @@ pub(crate) struct Options {
     #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait no longer than this
-    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION",
-          value_parser = names::duration, allow_hyphen_values = true)]
-    wait: Option<Duration>,
-
-    /// The exit code if the lock was not free
-    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
-    conflict_exit_code: u8,
+    #[command(flatten)]
+    wait: WaitOptions,
 
     /// What happens to the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
@@ -222,11 +217,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     json_log: Option<PathBuf>,
 
-    /// Do not say who holds the lock, that the command has run already (--once-per, --every), how short an
-    /// outage would end it, nor that other users have engines of their own
-    #[arg(short, long)]
-    quiet: bool,
-
     /// The command and its arguments
     #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
     command: Vec<OsString>,
@@ -239,11 +229,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn how_to_wait(&self) -> Wait {
-        let limit = if self.nonblock { Some(Duration::ZERO) } else { self.wait };
-        Wait { limit, quiet: self.quiet }
-    }
-
     /// The command and its arguments.
     fn command(&self) -> Vec<OsString> {
         match &self.line {
@@ -271,10 +256,10 @@ async fn in_session(
     options: &mut Options,
     events: &Events,
 ) -> Result<u8, Failure> {
-    options.wait = options.once.limit(options.wait);
-    let connection = Connection::open_within(global, &mut options.wait).await?;
-    if !options.quiet {
-        connection.introduce_engine();
+    options.wait.limit = options.once.limit(options.wait.limit);
+    let connection = options.wait.connect(global).await?;
+    if options.nonblock {
+        options.wait.limit = Some(Duration::ZERO);
     }
     // There is no moment at which we have the lock and are not watched.
     let mut watchdog = Watchdog::start(&connection)?;
@@ -318,7 +303,7 @@ async fn with_session(
     let client = &connection.client;
     let timing = client.timing();
     let terms = Terms::fit(timing, options.on_lost, options.kill_after, options.grace()?)?;
-    if !options.quiet {
+    if !options.wait.quiet {
         terms.warn_of_short_outages(timing);
     }
 
@@ -327,9 +312,9 @@ async fn with_session(
 
     let began = Clock.now();
     let waited_ms = || Clock.now().since(began).as_millis();
-    let wait = options.how_to_wait();
-    let outcome = wait::acquire(connection, &lock, wait, &mut signals, watchdog, events).await?;
-    match outcome {
+    let acquired =
+        wait::acquire(connection, &lock, options.wait, &mut signals, watchdog, events).await?;
+    match acquired {
         Outcome::Held(held) => {
             let granted = Clock.now();
             if granted.since(began) > LONG_WAIT {
@@ -337,10 +322,11 @@ async fn with_session(
                 held.guards().iter().for_each(|guard| guard.note_held_since(now));
             }
             events.write(Event::acquired(&held, waited_ms()));
-            hold(connection, options, terms, *held, granted, signals, watchdog, events).await
+            let run = Granted { connection, options, terms, granted, events };
+            run.hold(*held, signals, watchdog).await
         }
         Outcome::Conflict => {
-            let code = options.conflict_exit_code;
+            let code = options.wait.conflict_exit_code;
             events.write(Event::Conflict { code, waited_ms: waited_ms() });
             Ok(code)
         }
@@ -359,103 +345,110 @@ fn program(options: &Options) -> String {
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs the command under the lock, and releases it.
-#[expect(clippy::too_many_arguments, reason = "each is of another kind")]
-async fn hold(
-    connection: &Connection,
-    options: &Options,
+/// A run that has its lock.
+struct Granted<'a> {
+    connection: &'a Connection,
+    options: &'a Options,
     terms: Terms,
-    held: Held,
     granted: Instant,
-    mut signals: Signals,
-    watchdog: &mut Watchdog,
-    events: &Events,
-) -> Result<u8, Failure> {
-    let release = async |held, limit| release(connection, held, limit, granted, events).await;
-    // We stood still, or the servers did, since the lock was granted.
-    let too_late = || {
-        let message = format!("{} was lost before the command was started", held.name());
-        Failure::new(Exit::Lost, message)
-    };
-    if !terms.leaves_time(&held) {
-        let failure = too_late();
-        release(held, HOPELESS_LIMIT).await;
-        return Err(failure);
-    }
+    events: &'a Events,
+}
 
-    watchdog.follow(connection);
-    let words = once::Terms {
-        label: &program(options),
-        conflict: options.conflict_exit_code,
-        quiet: options.quiet,
-    };
-    let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
-    let once = match turn {
-        Ok(Turn::Run(once)) if terms.leaves_time(&held) => once,
-        over => {
-            let code = match over {
-                Ok(Turn::Run(_)) => Err(too_late()),
-                Ok(Turn::Over(code)) => Ok(code),
-                Err(failure) => Err(failure),
-            };
-            release(held, RELEASE_LIMIT).await;
-            return code;
-        }
-    };
-    let mut loss = Loss::new(terms, watchdog, &held, events);
-    let variables = options.once.variables(once.as_ref());
-    let environment = child::Environment { connection, held: &held, once: variables };
-    let started =
-        signals.listen_for_child().and_then(|()| loss.spawn(&options.command(), &environment));
-    let mut child = match started {
-        Ok(child) => child,
-        Err(failure) => {
-            drop(once);
-            release(held, RELEASE_LIMIT).await;
+impl Granted<'_> {
+    /// Runs the command under the lock, and releases it.
+    async fn hold(
+        self,
+        held: Held,
+        mut signals: Signals,
+        watchdog: &mut Watchdog,
+    ) -> Result<u8, Failure> {
+        let Self { connection, options, terms, granted, events } = self;
+        let release = async |held, limit| release(connection, held, limit, granted, events).await;
+        // We stood still, or the servers did, since the lock was granted.
+        let too_late = || {
+            let message = format!("{} was lost before the command was started", held.name());
+            Failure::new(Exit::Lost, message)
+        };
+        if !terms.leaves_time(&held) {
+            let failure = too_late();
+            release(held, HOPELESS_LIMIT).await;
             return Err(failure);
         }
-    };
-    let began = Clock.now();
-    events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 
-    let (on_revoke, max_run) = (options.on_revoke, options.max_run);
-    let rules = Rules { on_revoke, max_run, kill_after: terms.kill_after() };
-    let attendance = Attendance::new(&mut child, &mut loss, &held, events);
-    let attended = tokio::select! {
-        attended = attendance.attend(rules, &mut signals) => attended,
-        never = keep_engine(connection) => match never {},
-    };
-    // Without us, nobody else ends it.
-    let Attended { ended, overran, is_called_off } =
-        attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
-    child.finish(&ended);
+        watchdog.follow(connection);
+        let words = once::Terms {
+            label: &program(options),
+            conflict: options.wait.conflict_exit_code,
+            quiet: options.wait.quiet,
+        };
+        let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
+        let once = match turn {
+            Ok(Turn::Run(once)) if terms.leaves_time(&held) => once,
+            over => {
+                let code = match over {
+                    Ok(Turn::Run(_)) => Err(too_late()),
+                    Ok(Turn::Over(code)) => Ok(code),
+                    Err(failure) => Err(failure),
+                };
+                release(held, RELEASE_LIMIT).await;
+                return code;
+            }
+        };
+        let mut loss = Loss::new(terms, watchdog, &held, events);
+        let variables = options.once.variables(once.as_ref());
+        let environment = child::Environment { connection, held: &held, once: variables };
+        let started =
+            signals.listen_for_child().and_then(|()| loss.spawn(&options.command(), &environment));
+        let mut child = match started {
+            Ok(child) => child,
+            Err(failure) => {
+                drop(once);
+                release(held, RELEASE_LIMIT).await;
+                return Err(failure);
+            }
+        };
+        let began = Clock.now();
+        events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 
-    let lost = loss.conclude(&ended);
-    let cut_off = lost.or(overran.then_some(Exit::Overran));
-    let code = cut_off.map_or_else(|| ended.code(), Exit::code);
-    events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
-    if cut_off.is_some() {
-        end_leftovers(&child).await;
+        let (on_revoke, max_run) = (options.on_revoke, options.max_run);
+        let rules = Rules { on_revoke, max_run, kill_after: terms.kill_after() };
+        let attendance = Attendance::new(&mut child, &mut loss, &held, events);
+        let attended = tokio::select! {
+            attended = attendance.attend(rules, &mut signals) => attended,
+            never = keep_engine(connection) => match never {},
+        };
+        // Without us, nobody else ends it.
+        let Attended { ended, overran, is_called_off } =
+            attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
+        child.finish(&ended);
+
+        let lost = loss.conclude(&ended);
+        let cut_off = lost.or(overran.then_some(Exit::Overran));
+        let code = cut_off.map_or_else(|| ended.code(), Exit::code);
+        events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
+        if cut_off.is_some() {
+            end_leftovers(&child).await;
+        }
+
+        if let Some(once) = once {
+            let is_cut_off = ended.is_by_signal() || cut_off.is_some();
+            let outcome = once::Outcome { code, is_cut_off, is_called_off };
+            once::record_end(connection, once, outcome, RELEASE_LIMIT, events).await;
+        }
+
+        if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
+            let rest = Rest { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
+            rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
+        }
+        let limit = match cut_off {
+            // The lock ends with the session, and there is nobody who could end it earlier.
+            Some(_) if connection.client.contact() != Contact::Connected => Duration::ZERO,
+            _ if lost.is_some() => HOPELESS_LIMIT,
+            _ => RELEASE_LIMIT,
+        };
+        release(held, limit).await;
+        Ok(code)
     }
-
-    if let Some(once) = once {
-        let is_cut_off = ended.is_by_signal() || cut_off.is_some();
-        let outcome = once::Outcome { code, is_cut_off, is_called_off };
-        once::record_end(connection, once, outcome, RELEASE_LIMIT, events).await;
-    }
-
-    if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
-        let rest = Rest { until: granted + time, on_revoke, quiet: options.quiet, events };
-        rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
-    }
-    let limit = match cut_off {
-        // The lock ends with the session, and there is nobody who could end it earlier.
-        Some(_) if connection.client.contact() != Contact::Connected => Duration::ZERO,
-        _ if lost.is_some() => HOPELESS_LIMIT,
-        _ => RELEASE_LIMIT,
-    };
-    release(held, limit).await;
-    Ok(code)
 }
 
 /// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another

@@ -16,16 +16,8 @@ use super::watchdog::Watchdog;
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
 use crate::output::tell;
+use crate::waiting::WaitOptions;
 use crate::{nested, view, waiting};
-
-/// How the user wants to wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
-    /// Not at all, if that is nothing; for ever, if there is none.
-    pub(super) limit: Option<Duration>,
-    /// Whether the user does not want to know whom the command is waiting for.
-    pub(super) quiet: bool,
-}
 
 /// How a wait ended.
 #[derive(Debug)]
@@ -40,7 +32,7 @@ pub(super) enum Outcome {
 pub(super) async fn acquire(
     connection: &Connection,
     lock: &Lock,
-    wait: Wait,
+    wait: WaitOptions,
     signals: &mut Signals,
     watchdog: &mut Watchdog,
     events: &Events,
