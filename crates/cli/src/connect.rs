@@ -100,9 +100,9 @@ impl Connection {
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
 
-        let connection = match Server::of(global)? {
-            Server::Remote(servers) => Self::remote(builder, &servers, access, limit).await?,
-            Server::Local(home) => {
+        let connection = match ChosenServer::of(global)? {
+            ChosenServer::Remote(servers) => Self::remote(builder, &servers, access, limit).await?,
+            ChosenServer::Local(home) => {
                 let limit = global.connect_timeout.or(*time);
                 let LocalSession { client, engine, servers } =
                     start::with_engine(home, builder, limit).await?;
@@ -173,13 +173,13 @@ impl Connection {
 }
 
 /// Where the locks are.
-enum Server {
+enum ChosenServer {
     Remote(ConnectString),
     /// The engine in this home, which is started if need be.
     Local(Home),
 }
 
-impl Server {
+impl ChosenServer {
     fn of(global: &Global) -> Result<Self, Failure> {
         let Some(servers) = global.connect() else {
             return match global.requires_servers() {

@@ -20,12 +20,12 @@ const LINES: usize = 1024;
 const LAST: Duration = Duration::from_secs(1);
 
 /// The queue to the thread that writes, once it was started.
-static QUEUE: OnceLock<SyncSender<Message>> = OnceLock::new();
+static QUEUE: OnceLock<SyncSender<LogMessage>> = OnceLock::new();
 
 /// How many lines were dropped since that was told.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-enum Message {
+enum LogMessage {
     Line(Vec<u8>),
     /// Everything before it was written.
     Done(SyncSender<()>),
@@ -58,7 +58,7 @@ impl MakeWriter<'_> for Queued {
 impl Write for Queued {
     /// Takes a whole line, as the subscriber writes them.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let sent = QUEUE.get().map(|queue| queue.try_send(Message::Line(line.to_owned())));
+        let sent = QUEUE.get().map(|queue| queue.try_send(LogMessage::Line(line.to_owned())));
         if sent.is_none_or(|sent| sent.is_err()) {
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
@@ -71,11 +71,11 @@ impl Write for Queued {
 }
 
 /// If nobody reads the lines, nobody misses them.
-fn write(messages: &Receiver<Message>) {
+fn write(messages: &Receiver<LogMessage>) {
     for message in messages {
         let mut out = io::stderr();
         match message {
-            Message::Line(line) => {
+            LogMessage::Line(line) => {
                 let _ = out.write_all(&line);
                 let dropped = DROPPED.swap(0, Ordering::Relaxed);
                 if dropped > 0 {
@@ -87,7 +87,7 @@ fn write(messages: &Receiver<Message>) {
                 }
             }
             // Whoever asked may have given up.
-            Message::Done(done) => _ = done.try_send(()),
+            LogMessage::Done(done) => _ = done.try_send(()),
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn finish(last: &str) -> bool {
     let Some(queue) = QUEUE.get() else { return false };
     let (done, is_done) = sync_channel(1);
     let until = Instant::now() + LAST;
-    let messages = [Message::Line(last.into()), Message::Done(done)];
+    let messages = [LogMessage::Line(last.into()), LogMessage::Done(done)];
     if messages.into_iter().all(|message| send(queue, message, until)) {
         let _ = is_done.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
@@ -106,7 +106,7 @@ pub(crate) fn finish(last: &str) -> bool {
 }
 
 /// Waits for a place in the queue; `false` if there was none in time.
-fn send(queue: &SyncSender<Message>, mut message: Message, until: Instant) -> bool {
+fn send(queue: &SyncSender<LogMessage>, mut message: LogMessage, until: Instant) -> bool {
     while let Err(TrySendError::Full(refused)) = queue.try_send(message) {
         if Instant::now() >= until {
             return false;

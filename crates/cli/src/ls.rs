@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 /// The locks as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Listed<'a> {
+struct ListedBelow<'a> {
     path: &'a str,
     locks: Vec<ListedLock<'a>>,
     /// Nodes that may not be looked into.
@@ -66,7 +66,7 @@ struct ListedLock<'a> {
 }
 
 /// The locks below a path at one time.
-struct Seen<'a> {
+struct SeenLocks<'a> {
     path: &'a ZnodePath,
     locks: LockQueues,
 }
@@ -75,7 +75,7 @@ struct Seen<'a> {
 pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
     let path = &options.path;
     let look =
-        async |client: &Client| Ok(Seen { path, locks: inspect::queues(client, path).await? });
+        async |client: &Client| Ok(SeenLocks { path, locks: inspect::queues(client, path).await? });
     if options.watch {
         return follow(global, path, look).await;
     }
@@ -98,9 +98,9 @@ pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure>
     }
 }
 
-impl Seen<'_> {
-    fn listed(&self, observed: &Observed) -> Listed<'_> {
-        Listed {
+impl SeenLocks<'_> {
+    fn listed(&self, observed: &Observed) -> ListedBelow<'_> {
+        ListedBelow {
             path: self.path.as_str(),
             locks: self.locks.queues.iter().map(|queue| ListedLock::new(queue, observed)).collect(),
             unreadable: self.locks.unreadable.iter().map(AsRef::as_ref).collect(),
@@ -108,7 +108,7 @@ impl Seen<'_> {
     }
 }
 
-impl Picture for Seen<'_> {
+impl Picture for SeenLocks<'_> {
     fn queues(&self) -> &[LockQueue] {
         &self.locks.queues
     }

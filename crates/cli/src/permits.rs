@@ -26,12 +26,12 @@ nothing on the servers tells them from runs that wait. Later runs must pass the 
 pub(crate) enum Task {
     /// Show how many permits a lock has
     #[command(after_long_help = SHOW_NOTES)]
-    Show(Lock),
+    Show(SemaphoreLock),
     /// Change how many permits a lock has
     #[command(after_long_help = SET_NOTES)]
     Set {
         #[command(flatten)]
-        lock: Lock,
+        lock: SemaphoreLock,
 
         /// How many permits it is to have
         #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -40,7 +40,7 @@ pub(crate) enum Task {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Lock {
+pub(crate) struct SemaphoreLock {
     /// The lock
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
@@ -48,7 +48,7 @@ pub(crate) struct Lock {
 
 /// The number as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownPermits<'a> {
     lock: &'a str,
     /// `null` if none is stored.
     permits: Option<u32>,
@@ -57,8 +57,8 @@ struct Shown<'a> {
 /// Shows the number, or changes it.
 pub(crate) async fn permits(global: &Global, task: Task) -> Result<u8, Failure> {
     let (lock, wanted) = match task {
-        Task::Show(Lock { lock }) => (lock, None),
-        Task::Set { lock: Lock { lock }, permits } => (lock, Some(permits)),
+        Task::Show(SemaphoreLock { lock }) => (lock, None),
+        Task::Set { lock: SemaphoreLock { lock }, permits } => (lock, Some(permits)),
     };
     let number = Connection::during(global, async |connection| {
         let client = &connection.client;
@@ -76,7 +76,7 @@ pub(crate) async fn permits(global: &Global, task: Task) -> Result<u8, Failure> 
     let number = number.await?;
 
     let lock = lock.as_str();
-    output::show(global, &Shown { lock, permits: number }, || match number {
+    output::show(global, &ShownPermits { lock, permits: number }, || match number {
         Some(number) => format!("{lock}: {}\n", view::permits(number)),
         None => format!("{lock}: no number of permits is stored\n"),
     })?;

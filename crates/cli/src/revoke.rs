@@ -57,7 +57,7 @@ pub(crate) struct Options {
 
 /// What became of the holders, as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownRevocation<'a> {
     lock: &'a str,
     holders: Vec<Asked>,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Fail
     }
     let asked = Connection::during(global, async |connection| ask(connection, &options).await);
     let lock = options.lock.as_str();
-    let shown = Shown { lock, holders: asked.await? };
+    let shown = ShownRevocation { lock, holders: asked.await? };
     show(global, &shown, || describe(lock, &shown.holders))?;
     let is_in_vain =
         shown.holders.iter().any(|holder| [CANNOT_ASK, STAYED].contains(&holder.outcome));

@@ -26,7 +26,7 @@ pub(crate) struct Options {}
 
 /// What a program reads. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownSetting<'a> {
     files: &'a [PathBuf],
     missing: &'a [PathBuf],
     settings: Vec<Row<'a>>,
@@ -48,7 +48,7 @@ pub(crate) fn print(global: &Global) -> Result<u8, Failure> {
     let settings = &global.settings;
     let rows = settings.entries.iter().map(|setting| row(global, setting)).collect();
     let (files, missing) = (settings.files.as_slice(), settings.missing.as_slice());
-    let shown = Shown { files, missing, settings: rows };
+    let shown = ShownSetting { files, missing, settings: rows };
     show(global, &shown, || describe(global))?;
     Ok(Exit::Ok.code())
 }

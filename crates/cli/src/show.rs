@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 /// The queue of a lock as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownQueue<'a> {
     lock: &'a str,
     /// Whether there is a node at all; a lock without one is free.
     exists: bool,
@@ -60,7 +60,7 @@ struct Shown<'a> {
 }
 
 /// The queue of a lock at one time.
-struct Seen<'a> {
+struct SeenQueue<'a> {
     lock: &'a ZnodePath,
     queue: Option<LockQueue>,
 }
@@ -69,7 +69,7 @@ struct Seen<'a> {
 pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
     let lock = &options.lock;
     let look =
-        async |client: &Client| Ok(Seen { lock, queue: LockQueue::inspect(client, lock).await? });
+        async |client: &Client| Ok(SeenQueue { lock, queue: LockQueue::inspect(client, lock).await? });
     if options.watch {
         return follow(global, lock, look).await;
     }
@@ -81,10 +81,10 @@ pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failur
     Ok(if options.exit_code && !is_free { Exit::No } else { Exit::Ok }.code())
 }
 
-impl Seen<'_> {
-    fn shown(&self, observed: &Observed) -> Shown<'_> {
+impl SeenQueue<'_> {
+    fn shown(&self, observed: &Observed) -> ShownQueue<'_> {
         let queue = self.queue.as_ref();
-        Shown {
+        ShownQueue {
             lock: self.lock.as_str(),
             exists: queue.is_some(),
             permits: queue.and_then(|queue| queue.permits),
@@ -96,7 +96,7 @@ impl Seen<'_> {
     }
 }
 
-impl Picture for Seen<'_> {
+impl Picture for SeenQueue<'_> {
     fn queues(&self) -> &[LockQueue] {
         self.queue.as_slice()
     }

@@ -46,7 +46,7 @@ const SECONDS: &str = "%F %T";
 
 /// The runs as JSON, the oldest first. The names are stable.
 #[derive(Debug, Serialize)]
-struct Listed<'a> {
+struct ListedTick<'a> {
     lock: &'a str,
     /// The last tick that was begun; no earlier one runs.
     last_tick: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) async fn ticks(global: &Global, options: Options) -> Result<u8, Failu
 
     let lock = options.lock.as_str();
     let last_tick = last_tick.map(|tick| key(&tick.into()));
-    let listed = Listed { lock, last_tick, runs: records.iter().map(ListedRun::new).collect() };
+    let listed = ListedTick { lock, last_tick, runs: records.iter().map(ListedRun::new).collect() };
     output::show(global, &listed, || describe(lock, &records, more))?;
     Ok(if records.is_empty() { Exit::No } else { Exit::Ok }.code())
 }

@@ -35,7 +35,7 @@ const WATCHES: u64 = 2;
 const LINE_UP_LIMIT: Duration = Duration::from_secs(60);
 
 /// When a waiter had the lock, and what it keeps until the figures are taken.
-type Turn<T> = Result<(Instant, T), Failure>;
+type TimedTurn<T> = Result<(Instant, T), Failure>;
 
 /// Plays both; gives the figures of the naive queue and of the fair one.
 pub(super) async fn play(stage: &Stage<'_>, waiters: u16) -> Result<(Figures, Figures), Failure> {
@@ -199,14 +199,14 @@ impl Figures {
 }
 
 /// The next one who has the lock.
-async fn turn<T: 'static>(line: &mut JoinSet<Turn<T>>) -> Turn<T> {
+async fn turn<T: 'static>(line: &mut JoinSet<TimedTurn<T>>) -> TimedTurn<T> {
     let nobody = || Failure::new(Exit::Bug, "nobody got the lock after the release");
     line.join_next().await.ok_or_else(nobody)?.map_err(|_| nobody())?
 }
 
 /// Waits until all waiters are in line, or one of them has failed.
 async fn lined_up<T: 'static>(
-    line: &mut JoinSet<Turn<T>>,
+    line: &mut JoinSet<TimedTurn<T>>,
     all_there: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let early = || Failure::new(Exit::Bug, "a waiter got the lock before the release");

@@ -37,7 +37,7 @@ pub(crate) struct Options {
 
 /// The figures as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ShownStory {
     handover_ms: f64,
     waiters: u16,
     naive: Figures,
@@ -69,11 +69,11 @@ pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failur
     Ok(Exit::Ok.code())
 }
 
-async fn play(stage: &Stage<'_>, waiters: u16) -> Result<Shown, Failure> {
+async fn play(stage: &Stage<'_>, waiters: u16) -> Result<ShownStory, Failure> {
     let handover_ms = timeline::play(stage).await?;
     // The crowd's tasks stay on this thread, as everything here.
     let (naive, fair) = LocalSet::new().run_until(herd::play(stage, waiters)).await?;
-    Ok(Shown { handover_ms, waiters, naive, fair })
+    Ok(ShownStory { handover_ms, waiters, naive, fair })
 }
 
 /// Every waiter needs four files in this process, which is more than is usually allowed at first.

@@ -7,7 +7,7 @@ use lockkeeper::{
     ZnodePath, exposures,
 };
 
-use super::judge::{Access, Answer, Room, Server, Service};
+use super::judge::{AccessRights, RoomLeft, Server, ServerAnswer, Service};
 use super::words;
 use crate::connect::{self, Connection};
 use crate::exit::Failure;
@@ -49,14 +49,14 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
     let found = exposed(client, lock).await;
     let room = match &marker {
         Ok(marker) => marker.room(client).await,
-        Err(error) if is_full(error) => Room::Nothing,
-        Err(_) => Room::All,
+        Err(error) if is_full(error) => RoomLeft::Nothing,
+        Err(_) => RoomLeft::All,
     };
     let (commits, skew) = match &marker {
         Ok(marker) => (marker.commits(client).await.map_err(|e| e.to_string()), Some(marker.skew)),
         Err(error) => (Err(error.to_string()), None),
     };
-    let access = Access {
+    let access = AccessRights {
         shows_credentials: connection.access.shows_credentials(),
         creates_open: client.creates_open(),
     };
@@ -86,7 +86,7 @@ async fn answer(
     host: &Host,
     alone: &str,
     marker: Option<&Marker>,
-) -> Result<Answer, String> {
+) -> Result<ServerAnswer, String> {
     let client = builder.clone().connect(alone).await.map_err(|error| error.to_string())?;
 
     let measured = measure(&client, marker).await;
@@ -94,7 +94,7 @@ async fn answer(
     let (round_trip, same_service) = measured.map_err(|error| error.to_string())?;
     let who = words::who(&builder, host).await;
     let digest_mismatches = words::digest_mismatches(&builder, host).await;
-    Ok(Answer { who, round_trip, same_service, digest_mismatches })
+    Ok(ServerAnswer { who, round_trip, same_service, digest_mismatches })
 }
 
 /// The quickest answer, and whether the marker is there.
@@ -165,10 +165,10 @@ impl Marker {
     }
 
     /// What there is room for. An engine that is full refuses what grows, and locks last.
-    async fn room(&self, client: &Client) -> Room {
+    async fn room(&self, client: &Client) -> RoomLeft {
         match client.set_data(&self.path, vec![0; MORE_THAN_A_LOCK], None).await {
-            Err(error) if is_full(&error) => Room::Locks,
-            _ => Room::All,
+            Err(error) if is_full(&error) => RoomLeft::Locks,
+            _ => RoomLeft::All,
         }
     }
 

@@ -21,20 +21,20 @@ pub(super) struct Service {
     pub(super) told_tick: Duration,
     /// The shortest session timeout that a server grants, of the one whose is longest.
     pub(super) shortest: Option<Duration>,
-    pub(super) room: Room,
+    pub(super) room: RoomLeft,
     /// How long each of some commits took; why there were none.
     pub(super) commits: Result<Vec<Duration>, String>,
     /// How far the clock of the server that commits is from ours, at least.
     pub(super) skew: Option<Duration>,
     /// The last transaction, from which on tokens are counted.
     pub(super) last_zxid: Zxid,
-    pub(super) access: Access,
+    pub(super) access: AccessRights,
     pub(super) exposures: Vec<Exposure>,
 }
 
 /// What the servers have room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum RoomLeft {
     All,
     /// Not for data beside locks.
     Locks,
@@ -43,7 +43,7 @@ pub(super) enum Room {
 
 /// What keeps strangers out of the locks that are made with these options.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access {
+pub(super) struct AccessRights {
     pub(super) shows_credentials: bool,
     /// Whether everyone may do everything with what is created.
     pub(super) creates_open: bool,
@@ -54,11 +54,11 @@ pub(super) struct Access {
 pub(super) struct Server {
     pub(super) name: String,
     /// Why there is none.
-    pub(super) answer: Result<Answer, String>,
+    pub(super) answer: Result<ServerAnswer, String>,
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ServerAnswer {
     /// Unless it does not tell.
     pub(super) who: Option<Who>,
     /// The quickest of some.
@@ -272,7 +272,7 @@ fn of_versions(service: &Service, found: &mut Vec<Finding>) {
     }
 }
 
-fn is_member(answer: &Answer) -> bool {
+fn is_member(answer: &ServerAnswer) -> bool {
     answer.who.as_ref().is_some_and(|who| who.role != "standalone")
 }
 
@@ -313,13 +313,13 @@ fn of_leases(service: &Service, found: &mut Vec<Finding>) {
     }
 }
 
-fn of_room(room: Room, found: &mut Vec<Finding>) {
+fn of_room(room: RoomLeft, found: &mut Vec<Finding>) {
     let text = match room {
-        Room::All => return,
-        Room::Locks => {
+        RoomLeft::All => return,
+        RoomLeft::Locks => {
             "the servers refuse data (quota exceeded), and locks too when what is kept for them is used up"
         }
-        Room::Nothing => "the servers refuse locks (quota exceeded)",
+        RoomLeft::Nothing => "the servers refuse locks (quota exceeded)",
     };
     let advice = "delete znodes that nobody needs, make room on the disk, or look at serve --data-budget \
                   and --disk-reserve";
@@ -376,13 +376,13 @@ fn of_access(service: &Service, found: &mut Vec<Finding>) {
 }
 
 impl Server {
-    fn answered(&self) -> Option<(&str, &Answer)> {
+    fn answered(&self) -> Option<(&str, &ServerAnswer)> {
         Some((&self.name, self.answer.as_ref().ok()?))
     }
 }
 
 impl Service {
-    fn answers(&self) -> impl Iterator<Item = (&str, &Answer)> {
+    fn answers(&self) -> impl Iterator<Item = (&str, &ServerAnswer)> {
         self.servers.iter().filter_map(Server::answered)
     }
 }
@@ -415,10 +415,10 @@ mod tests {
 
     use super::*;
 
-    fn member(version: &str, role: &str) -> Answer {
+    fn member(version: &str, role: &str) -> ServerAnswer {
         let version = Version::read(version);
         let who = Who { software: "it".to_owned(), version, role: role.to_owned() };
-        Answer {
+        ServerAnswer {
             who: Some(who),
             round_trip: Duration::from_micros(300),
             same_service: Some(true),
@@ -440,11 +440,11 @@ mod tests {
             mode: LeaseMode::Quorum,
             told_tick: tick,
             shortest: Some(tick * 2),
-            room: Room::All,
+            room: RoomLeft::All,
             commits: Ok(vec![Duration::from_millis(3); 10]),
             skew: Some(Duration::ZERO),
             last_zxid: Zxid(5 << 32),
-            access: Access { shows_credentials: true, creates_open: false },
+            access: AccessRights { shows_credentials: true, creates_open: false },
             exposures: Vec::new(),
         }
     }
@@ -454,7 +454,7 @@ mod tests {
         faults.map(|found| found.text).collect()
     }
 
-    fn answer(service: &mut Service) -> &mut Answer {
+    fn answer(service: &mut Service) -> &mut ServerAnswer {
         service.servers[1].answer.as_mut().unwrap()
     }
 
@@ -493,8 +493,8 @@ mod tests {
             answer(service).round_trip = Duration::from_millis(2_500);
         });
         finds("had 2 times", |service| answer(service).digest_mismatches = Some(2));
-        finds("refuse data", |service| service.room = Room::Locks);
-        finds("refuse locks", |service| service.room = Room::Nothing);
+        finds("refuse data", |service| service.room = RoomLeft::Locks);
+        finds("refuse locks", |service| service.room = RoomLeft::Nothing);
         finds("oldest supported", |service| *answer(service) = member("3.4.14-x", "follower"));
         finds("ZOOKEEPER-4394", |service| *answer(service) = member("3.8.0-x", "follower"));
         finds("--lease quorum", |service| service.mode = LeaseMode::Direct);
@@ -511,7 +511,7 @@ mod tests {
     #[test]
     fn what_does_no_harm_is_a_note() {
         let mut service = healthy();
-        service.access = Access { shows_credentials: false, creates_open: true };
+        service.access = AccessRights { shows_credentials: false, creates_open: true };
         service.skew = Some(Duration::from_secs(5));
         service.shortest = Some(Duration::from_secs(2));
         answer(&mut service).digest_mismatches = None;
@@ -533,11 +533,11 @@ mod tests {
     #[test]
     fn credentials_that_protect_nothing_are_told_from_none() {
         let mut service = healthy();
-        service.access = Access { shows_credentials: true, creates_open: true };
+        service.access = AccessRights { shows_credentials: true, creates_open: true };
         let notes: Vec<_> = findings(&service).into_iter().map(|note| note.text).collect();
         assert!(notes.iter().any(|note| note.contains("--acl open")), "{notes:?}");
         assert!(!notes.iter().any(|note| note.contains("no credentials")), "{notes:?}");
-        service.access = Access { shows_credentials: false, creates_open: false };
+        service.access = AccessRights { shows_credentials: false, creates_open: false };
         let notes = findings(&service);
         assert!(!notes.iter().any(|note| note.text.contains("credentials")), "{notes:?}");
     }

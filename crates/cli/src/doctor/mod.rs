@@ -39,7 +39,7 @@ pub(crate) struct Options {
 
 /// What was found, as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct ServiceReport<'a> {
     /// The configuration files in use.
     configuration: &'a [PathBuf],
     servers: Vec<ReportedServer<'a>>,
@@ -69,7 +69,11 @@ pub(crate) async fn doctor(global: &Global, options: Options) -> Result<u8, Fail
     Ok(if is_wrong { Exit::No.code() } else { Exit::Ok.code() })
 }
 
-fn report<'a>(files: &'a [PathBuf], service: &'a Service, findings: &'a [Finding]) -> Report<'a> {
+fn report<'a>(
+    files: &'a [PathBuf],
+    service: &'a Service,
+    findings: &'a [Finding],
+) -> ServiceReport<'a> {
     let servers = service.servers.iter().map(|server| {
         let answers = server.answer.as_ref().ok();
         let who = answers.and_then(|answer| answer.who.as_ref());
@@ -82,7 +86,7 @@ fn report<'a>(files: &'a [PathBuf], service: &'a Service, findings: &'a [Finding
         }
     });
 
-    Report {
+    ServiceReport {
         configuration: files,
         servers: servers.collect(),
         lease_ms: service.timing.lease().as_millis(),

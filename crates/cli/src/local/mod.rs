@@ -51,7 +51,7 @@ pub(crate) enum Task {
     #[command(after_long_help = ENABLE_NOTES)]
     Enable {
         #[command(flatten)]
-        which: Which,
+        which: EngineOptions,
         /// Let the members of this group use the engine
         #[arg(long, value_name = "GROUP", conflicts_with = "everyone")]
         group: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) enum Task {
     /// Stop the engine for all users; each has an engine of their own again
     Disable {
         #[command(flatten)]
-        which: Which,
+        which: EngineOptions,
     },
     /// Print a systemd unit that starts the engine for all users with the machine
     Unit,
@@ -70,7 +70,7 @@ pub(crate) enum Task {
 
 /// Which engine is enabled: there is only one, and the word says what happens.
 #[derive(Debug, Args)]
-pub(crate) struct Which {
+pub(crate) struct EngineOptions {
     /// The engine for all users of this machine
     #[arg(long, required = true)]
     system: bool,
@@ -116,7 +116,7 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
             print_json(&json!({ "running": false, "scope": home.scope(), "others": others }))?;
         }
         (Some(status), true) => {
-            print_json(&Shown { scope: home.scope(), status, others: others(home) })?;
+            print_json(&ShownEngine { scope: home.scope(), status, others: others(home) })?;
         }
         (None, false) => print(&format!(
             "no engine is running for {} ({}); {}\n{}",
@@ -136,7 +136,7 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
 
 /// What a program reads. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownEngine<'a> {
     /// `user` or `system`: whom it is for.
     scope: Scope,
     #[serde(flatten)]

@@ -32,19 +32,19 @@ struct Log {
     name: String,
     /// Whether a loss was written, which is written once.
     is_lost: bool,
-    sink: Sink,
-    source: Source,
+    sink: EventSink,
+    source: EventSource,
 }
 
 #[derive(Debug)]
-enum Sink {
+enum EventSink {
     File(File),
     Stderr,
 }
 
 /// What tells the events of one run from those of others.
 #[derive(Debug, Serialize)]
-struct Source {
+struct EventSource {
     run: String,
     host: String,
     pid: u32,
@@ -100,12 +100,12 @@ impl Event<'_> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     time: String,
     #[serde(flatten)]
     event: &'a Event<'a>,
     #[serde(flatten)]
-    source: &'a Source,
+    source: &'a EventSource,
 }
 
 impl Events {
@@ -117,7 +117,7 @@ impl Events {
         let Some(path) = path else { return Ok(Self { log: RefCell::new(None) }) };
         let sink = match STDERR.iter().any(|name| path == Path::new(name)) {
             true => stderr(),
-            false => Sink::File(append(path).map_err(|error| {
+            false => EventSink::File(append(path).map_err(|error| {
                 let message = format!("--json-log {}: {error}", path.display());
                 Failure::new(Exit::CannotCreate, message)
             })?),
@@ -127,7 +127,7 @@ impl Events {
         let mut locks: Vec<_> = locks.iter().map(ZnodePath::to_string).collect();
         locks.sort();
         let run = uuid::Uuid::new_v4().to_string();
-        let source = Source { run, host: owner.host, pid: owner.pid, locks };
+        let source = EventSource { run, host: owner.host, pid: owner.pid, locks };
         Ok(Self {
             log: RefCell::new(Some(Log {
                 name: path.display().to_string(),
@@ -181,12 +181,12 @@ impl Events {
 impl Log {
     fn write(&mut self, event: &Event<'_>) -> io::Result<()> {
         let time = format!("{:.3}", jiff::Timestamp::now());
-        let mut line = serde_json::to_vec(&Line { time, event, source: &self.source })?;
+        let mut line = serde_json::to_vec(&EventLine { time, event, source: &self.source })?;
         line.push(b'\n');
         // With one call, so that several runs can share a file.
         let written = match &mut self.sink {
-            Sink::File(file) => file.write(&line)?,
-            Sink::Stderr => io::stderr().lock().write(&line)?,
+            EventSink::File(file) => file.write(&line)?,
+            EventSink::Stderr => io::stderr().lock().write(&line)?,
         };
         match written == line.len() {
             true => Ok(()),
@@ -197,11 +197,11 @@ impl Log {
 
 /// Standard error; a pipe is opened once more, so that a slow reader keeps nothing waiting. Not a file: what
 /// is appended to it by one of two that have it open would be written over by the other.
-fn stderr() -> Sink {
+fn stderr() -> EventSink {
     let is_pipe = fstat(io::stderr())
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     let opened = is_pipe.then(|| append(Path::new("/dev/stderr")).ok()).flatten();
-    opened.map_or(Sink::Stderr, Sink::File)
+    opened.map_or(EventSink::Stderr, EventSink::File)
 }
 
 /// Opens a file for additions, which never wait: a pipe may be full, or have no reader.

@@ -16,9 +16,9 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::events::Events;
-use super::lock::{Held, Which};
+use super::lock::{Held, LockOptions};
 use super::signals::Signals;
-use super::wait::{self, Outcome};
+use super::wait::{self, WaitOutcome};
 use super::watchdog::Watchdog;
 use super::{RELEASE_LIMIT, release};
 use crate::connect::Connection;
@@ -82,12 +82,12 @@ pub(crate) struct Options {
     wait: WaitOptions,
 
     #[command(flatten)]
-    which: Which,
+    which: LockOptions,
 }
 
 /// A held lock as JSON. The names are stable.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct ShownHold<'a> {
     lock: &'a str,
     node: &'a str,
     /// As text: it may be more than a number, and is larger than what some readers keep exactly.
@@ -156,12 +156,12 @@ async fn with_session(
     let lock = options.which.lock(client, slice::from_ref(&options.lock), LABEL)?;
     let events = &Events::open(None, &[])?;
     match wait::acquire(connection, &lock, options.wait, &mut signals, watchdog, events).await? {
-        Outcome::Held(held) => {
+        WaitOutcome::Held(held) => {
             watchdog.follow(connection);
             keep(global, connection, options, *held, signals, events).await
         }
-        Outcome::Conflict => Ok(options.wait.conflict_exit_code),
-        Outcome::Signal(signal) => Ok(signal_code(signal.as_raw())),
+        WaitOutcome::Conflict => Ok(options.wait.conflict_exit_code),
+        WaitOutcome::Signal(signal) => Ok(signal_code(signal.as_raw())),
     }
 }
 
@@ -215,7 +215,7 @@ fn announce(
     until: Option<Timestamp>,
 ) -> Result<(), Failure> {
     if global.json {
-        let shown = Shown {
+        let shown = ShownHold {
             lock: guard.path().as_str(),
             node: guard.node().as_str(),
             token: guard.token().to_string(),

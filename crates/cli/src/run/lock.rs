@@ -19,7 +19,7 @@ use crate::view;
 /// Which of the locks, and how it is used.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which lock")]
-pub(super) struct Which {
+pub(super) struct LockOptions {
     /// Hold the lock together with others that hold it --shared
     #[arg(short, long, conflicts_with = "write")]
     shared: bool,
@@ -116,7 +116,7 @@ enum Grip<'a> {
     All(&'a MultiGuard),
 }
 
-impl Which {
+impl LockOptions {
     /// Whether several may hold it at a time.
     pub(super) fn is_for_several(&self) -> bool {
         self.shared || self.permits.is_some()

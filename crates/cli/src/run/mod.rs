@@ -38,12 +38,12 @@ use crate::waiting::WaitOptions;
 use attend::{Attendance, Attended, OnRevoke, Rules};
 use child::Child;
 use events::{Event, Events};
-use lock::{Held, Which};
+use lock::{Held, LockOptions};
 use loss::{Loss, OnLost, OnOutage, Terms};
 use once::{Once, Turn};
 use rest::Rest;
 use signals::Signals;
-use wait::Outcome;
+use wait::WaitOutcome;
 use watchdog::Watchdog;
 
 /// How long a release may take; afterwards the session expires by itself.
@@ -225,7 +225,7 @@ pub(crate) struct Options {
     once: Once,
 
     #[command(flatten)]
-    which: Which,
+    which: LockOptions,
 }
 
 impl Options {
@@ -315,7 +315,7 @@ async fn with_session(
     let acquired =
         wait::acquire(connection, &lock, options.wait, &mut signals, watchdog, events).await?;
     match acquired {
-        Outcome::Held(held) => {
+        WaitOutcome::Held(held) => {
             let granted = Clock.now();
             if granted.since(began) > LONG_WAIT {
                 let now = SystemTime::now();
@@ -325,12 +325,12 @@ async fn with_session(
             let run = Granted { connection, options, terms, granted, events };
             run.hold(*held, signals, watchdog).await
         }
-        Outcome::Conflict => {
+        WaitOutcome::Conflict => {
             let code = options.wait.conflict_exit_code;
             events.write(Event::Conflict { code, waited_ms: waited_ms() });
             Ok(code)
         }
-        Outcome::Signal(signal) => {
+        WaitOutcome::Signal(signal) => {
             let code = crate::exit::signal_code(signal.as_raw());
             events.write(Event::Interrupted { code, waited_ms: waited_ms() });
             Ok(code)
@@ -376,7 +376,7 @@ impl Granted<'_> {
         }
 
         watchdog.follow(connection);
-        let words = once::Terms {
+        let words = once::OnceTerms {
             label: &program(options),
             conflict: options.wait.conflict_exit_code,
             quiet: options.wait.quiet,
@@ -432,7 +432,7 @@ impl Granted<'_> {
 
         if let Some(once) = once {
             let is_cut_off = ended.is_by_signal() || cut_off.is_some();
-            let outcome = once::Outcome { code, is_cut_off, is_called_off };
+            let outcome = once::RunOutcome { code, is_cut_off, is_called_off };
             once::record_end(connection, once, outcome, RELEASE_LIMIT, events).await;
         }
 

@@ -55,7 +55,7 @@ enum OnUnfinished {
 
 /// What a record and words about it need of the other options.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms<'a> {
+pub(super) struct OnceTerms<'a> {
     /// What the command is called.
     pub(super) label: &'a str,
     /// The exit code of a run that does not run the command and never has.
@@ -138,11 +138,11 @@ impl Once {
         connection: &Connection,
         held: &'a Held,
         signals: &mut Signals,
-        terms: Terms<'_>,
+        terms: OnceTerms<'_>,
         events: &Events,
     ) -> Result<Turn<'a>, Failure> {
         let Some(key) = &self.due else { return Ok(Turn::Run(None)) };
-        let Terms { label, conflict, quiet } = terms;
+        let OnceTerms { label, conflict, quiet } = terms;
         let guard = &held.guards()[0];
         let once = lockkeeper::Once::builder(&connection.client, guard.path().as_str());
         let once = once.label(label).if_unfinished(self.policy()).build()?;
@@ -197,7 +197,7 @@ impl Once {
 
 /// How a command that runs once has ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
+pub(super) struct RunOutcome {
     pub(super) code: u8,
     /// Whether a signal ended it, or `--max-run`, or the loss of the lock.
     pub(super) is_cut_off: bool,
@@ -205,7 +205,7 @@ pub(super) struct Outcome {
     pub(super) is_called_off: bool,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Why it counts as unfinished, if it does.
     fn unfinished(self) -> Option<&'static str> {
         let is_unstarted =
@@ -225,7 +225,7 @@ impl Outcome {
 pub(super) async fn record_end(
     connection: &Connection,
     run: OnceRun<'_>,
-    outcome: Outcome,
+    outcome: RunOutcome,
     limit: Duration,
     events: &Events,
 ) {

@@ -21,7 +21,7 @@ use crate::{nested, view, waiting};
 
 /// How a wait ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum WaitOutcome {
     Held(Box<Held>),
     Conflict,
     Signal(Signal),
@@ -36,7 +36,7 @@ pub(super) async fn acquire(
     signals: &mut Signals,
     watchdog: &mut Watchdog,
     events: &Events,
-) -> Result<Outcome, Failure> {
+) -> Result<WaitOutcome, Failure> {
     let client = &connection.client;
     if wait.limit.is_none() {
         for path in lock.paths() {
@@ -73,12 +73,12 @@ pub(super) async fn acquire(
     let outcome = tokio::select! {
         outcome = attempt => outcome.map_err(|failure| with_way_out(failure, connection))?,
         failure = connection.keep_engine() => return Err(failure),
-        signal = signals.next() => Outcome::Signal(signal),
+        signal = signals.next() => WaitOutcome::Signal(signal),
         never = notice => match never {},
     };
 
     match outcome {
-        Outcome::Conflict => {
+        WaitOutcome::Conflict => {
             connection.still_there(&lock.name())?;
             if !wait.quiet {
                 let holder = holder(client, lock).await.unwrap_or_default();
@@ -92,7 +92,7 @@ pub(super) async fn acquire(
                 tell(&format!("{} {is} free{holder}{wait_for_it}", lock.name()));
             }
         }
-        Outcome::Held(_) | Outcome::Signal(_) => {}
+        WaitOutcome::Held(_) | WaitOutcome::Signal(_) => {}
     }
     Ok(outcome)
 }
@@ -105,12 +105,12 @@ fn with_way_out(failure: Failure, connection: &Connection) -> Failure {
     }
 }
 
-async fn at_once(lock: &Lock) -> Result<Outcome, AcquireError> {
-    Ok(lock.try_acquire().await?.map_or(Outcome::Conflict, held))
+async fn at_once(lock: &Lock) -> Result<WaitOutcome, AcquireError> {
+    Ok(lock.try_acquire().await?.map_or(WaitOutcome::Conflict, held))
 }
 
-fn held(guard: Held) -> Outcome {
-    Outcome::Held(Box::new(guard))
+fn held(guard: Held) -> WaitOutcome {
+    WaitOutcome::Held(Box::new(guard))
 }
 
 async fn within(
@@ -119,14 +119,14 @@ async fn within(
     connection: &Connection,
     checks: impl Future<Output = Result<(), Failure>>,
     watchdog: &mut Watchdog,
-) -> Result<Outcome, Failure> {
+) -> Result<WaitOutcome, Failure> {
     let acquired = async {
         checks.await?;
         in_line(lock, limit, connection, watchdog).await.map_err(|error| lock.failure(error))
     };
     tokio::select! {
         guard = acquired => Ok(held(guard?)),
-        () = waiting::over(limit) => Ok(Outcome::Conflict),
+        () = waiting::over(limit) => Ok(WaitOutcome::Conflict),
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Options {
 /// Writes what is there.
 pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Failure> {
     // Before anything else: a mistake in the name of the file should not take minutes to be seen.
-    let mut sink = Sink::open(options.output.as_deref())?;
+    let mut sink = ExportSink::open(options.output.as_deref())?;
 
     let written = Connection::during(global, async |connection| {
         if let Some(limit) = options.drained {
@@ -77,7 +77,11 @@ pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Fail
     Ok(Exit::Ok.code())
 }
 
-async fn write_all(client: &Client, root: &ZnodePath, sink: &mut Sink) -> Result<Summary, Failure> {
+async fn write_all(
+    client: &Client,
+    root: &ZnodePath,
+    sink: &mut ExportSink,
+) -> Result<Summary, Failure> {
     let first = newest(client, root).await?;
     sink.write(&Header::new(root, first).to_line())?;
 
@@ -194,7 +198,7 @@ async fn has_quotas(client: &Client) -> bool {
 }
 
 /// Where the lines go.
-enum Sink {
+enum ExportSink {
     Stdout(BufWriter<io::Stdout>),
     File {
         draft: Draft,
@@ -205,7 +209,7 @@ enum Sink {
     Gone,
 }
 
-impl Sink {
+impl ExportSink {
     #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     fn open(name: Option<&Path>) -> Result<Self, Failure> {
         let Some(name) = name else { return Ok(Self::Stdout(BufWriter::new(io::stdout()))) };

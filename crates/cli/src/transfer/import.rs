@@ -9,7 +9,7 @@ use lockkeeper::{
 use serde::Serialize;
 
 use super::format::Node;
-use super::source::Source;
+use super::source::ImportSource;
 use super::walk::{shows_hashes, there};
 use crate::connect::Connection;
 use crate::exit::{Exit, Failure};
@@ -75,7 +75,7 @@ struct Done {
 
 /// Creates what is missing.
 pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Failure> {
-    let mut source = Source::open(&options.file)?;
+    let mut source = ImportSource::open(&options.file)?;
     let done = Connection::during(global, async |connection| {
         if let Some(path) = source.closed()
             && !connection.access.shows_credentials()
@@ -99,7 +99,7 @@ pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Fail
 /// Makes sure that tokens from now on are above all that the old servers have given.
 async fn compare_tokens(
     client: &Client,
-    source: &Source,
+    source: &ImportSource,
     options: &Options,
 ) -> Result<(), Failure> {
     client.sync(&ZnodePath::root()).await?;
@@ -152,7 +152,7 @@ struct Import<'a> {
 
 /// How a znode of the file stands on the servers.
 #[derive(Clone, Copy)]
-enum Found {
+enum FoundNode {
     Missing,
     Equal,
     Different(&'static str),
@@ -161,7 +161,7 @@ enum Found {
 }
 
 impl Import<'_> {
-    async fn all(&mut self, source: &mut Source) -> Result<Done, Failure> {
+    async fn all(&mut self, source: &mut ImportSource) -> Result<Done, Failure> {
         let name = source.name().to_owned();
         self.make_above(source.root()).await?;
 
@@ -238,7 +238,7 @@ impl Import<'_> {
         }
 
         match (self.find(node).await?, denied) {
-            (Found::Equal, _) => done.equal += 1,
+            (FoundNode::Equal, _) => done.equal += 1,
             (_, Some(error)) => return Err(refused(error)),
             (found, None) => self.settle_existing(found, node, done).await?,
         }
@@ -247,34 +247,34 @@ impl Import<'_> {
 
     async fn settle_existing(
         &mut self,
-        found: Found,
+        found: FoundNode,
         node: &Node,
         done: &mut Done,
     ) -> Result<(), Failure> {
         match found {
-            Found::Equal => done.equal += 1,
-            Found::Missing if self.options.dry_run => done.created += 1,
-            Found::Missing => {
+            FoundNode::Equal => done.equal += 1,
+            FoundNode::Missing if self.options.dry_run => done.created += 1,
+            FoundNode::Missing => {
                 return Err(Failure::new(Exit::No, "it was deleted during the import"));
             }
-            Found::Different(what) if self.options.overwrite => {
+            FoundNode::Different(what) if self.options.overwrite => {
                 self.overwrite(node).await?;
                 done.overwritten += 1;
                 tell(&format!("{}: {what}", view::printable(node.path.as_str())));
             }
-            Found::Different(what) => done.leave(node, what),
-            Found::InUse => done.leave(node, "a session has it: these servers are in use"),
+            FoundNode::Different(what) => done.leave(node, what),
+            FoundNode::InUse => done.leave(node, "a session has it: these servers are in use"),
         }
         Ok(())
     }
 
-    async fn find(&self, node: &Node) -> Result<Found, Failure> {
+    async fn find(&self, node: &Node) -> Result<FoundNode, Failure> {
         let (data, acl) = (self.client.data(&node.path), self.client.acl(&node.path));
         let answers = (data.await, acl.await);
         let (Some((data, stat)), Some((acl, _))) =
             (there(answers.0, &node.path)?, there(answers.1, &node.path)?)
         else {
-            return Ok(Found::Missing);
+            return Ok(FoundNode::Missing);
         };
 
         let same_list = match shows_hashes(&acl) {
@@ -283,11 +283,11 @@ impl Import<'_> {
         };
 
         Ok(match (data == node.data, same_list) {
-            _ if stat.ephemeral_owner != SessionId::NONE => Found::InUse,
-            (true, true) => Found::Equal,
-            (false, true) => Found::Different("other data"),
-            (true, false) => Found::Different("another access control list"),
-            (false, false) => Found::Different("other data and another access control list"),
+            _ if stat.ephemeral_owner != SessionId::NONE => FoundNode::InUse,
+            (true, true) => FoundNode::Equal,
+            (false, true) => FoundNode::Different("other data"),
+            (true, false) => FoundNode::Different("another access control list"),
+            (false, false) => FoundNode::Different("other data and another access control list"),
         })
     }
 

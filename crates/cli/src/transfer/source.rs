@@ -15,7 +15,7 @@ const LONGEST_LINE: u64 = 8 * 1024 * 1024;
 
 /// A file of `export`, all of whose lines can be read.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ImportSource {
     name: String,
     file: File,
     root: ZnodePath,
@@ -24,7 +24,7 @@ pub(super) struct Source {
     closed: Option<ZnodePath>,
 }
 
-impl Source {
+impl ImportSource {
     /// Opens a file, or standard input (`-`), and reads it to its end.
     #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     pub(super) fn open(name: &Path) -> Result<Self, Failure> {
@@ -76,10 +76,10 @@ impl Source {
 
 /// The last transaction that an export knows of.
 pub(crate) fn zxid_of_file(name: &Path) -> Result<Zxid, Failure> {
-    Source::open(name)?.last_zxid()
+    ImportSource::open(name)?.last_zxid()
 }
 
-fn check(name: String, mut file: File) -> Result<Source, Failure> {
+fn check(name: String, mut file: File) -> Result<ImportSource, Failure> {
     let mut lines = Lines::of(name.clone(), &mut file)?;
     let header = lines.header()?;
     let root = ZnodePath::new(&header.root).map_err(|error| lines.wrong(error.to_string()))?;
@@ -105,7 +105,7 @@ fn check(name: String, mut file: File) -> Result<Source, Failure> {
     if lines.next_text()?.is_some() {
         return Err(lines.wrong("nothing comes after the last line"));
     }
-    Ok(Source { name, file, root, footer, closed })
+    Ok(ImportSource { name, file, root, footer, closed })
 }
 
 struct Lines<'a> {
