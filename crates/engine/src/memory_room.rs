@@ -69,14 +69,14 @@ pub(crate) enum Measure {
 }
 
 /// What looks at the memory of the process.
-pub(crate) struct Gauge {
+pub(crate) struct MemoryGauge {
     room: Arc<MemoryRoom>,
     limit: u64,
     growth: Growth,
     recycled_at: Option<Instant>,
 }
 
-impl Gauge {
+impl MemoryGauge {
     pub(crate) fn new(limit: u64, room: Arc<MemoryRoom>) -> Self {
         room.limit.store(limit, Ordering::Relaxed);
         Self { room, limit, growth: Growth::All, recycled_at: None }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn memory_is_given_back_before_anything_is_refused_and_not_all_the_time() {
-        let mut gauge = Gauge::new(320, Arc::default());
+        let mut gauge = MemoryGauge::new(320, Arc::default());
         let start = Instant::now();
         let mut due =
             |used, seconds| gauge.is_recycling_due(used, start + Duration::from_secs(seconds));

@@ -245,7 +245,7 @@ fn start_commits(shared: &Shared) -> Result<(), StartError> {
 
 /// Looks after the memory of the process, of which `used` tells how much it has.
 pub(crate) async fn watch_memory(shared: Arc<Shared>, limit: u64, used: impl Fn() -> Option<u64>) {
-    let gauge = memory_room::Gauge::new(limit, shared.memory.clone());
+    let gauge = memory_room::MemoryGauge::new(limit, shared.memory.clone());
     let tell = |measure| {
         let event = match measure {
             Measure::Grow(growth) => Event::Growth(Resource::Memory, growth),
@@ -263,7 +263,7 @@ fn watch_directory(shared: &Shared, tasks: &mut JoinSet<()>) -> Option<SocketFil
     // Without a tree thread nothing grows, and there is nothing left to stop.
     let tell = |events: &UnboundedSender<Event>, event| drop(events.send(event));
     let reserve = shared.plan.limits.disk_reserve;
-    if let Some(gauge) = disk_room::Gauge::of(dir, reserve, shared.disk.clone()) {
+    if let Some(gauge) = disk_room::DiskGauge::of(dir, reserve, shared.disk.clone()) {
         let (events, metrics) = (shared.events.clone(), shared.metrics.clone());
         let tell = move |growth| tell(&events, Event::Growth(Resource::Disk, growth));
         tasks.spawn(gauge.watch(move || metrics.stats(), tell));

@@ -15,18 +15,18 @@ use crate::hash::QuickHash;
 
 /// Values for paths, which also hold for what is below these.
 pub(crate) struct AncestorMap<V> {
-    entries: GradualMap<Key, V>,
+    entries: GradualMap<PathKey, V>,
     hasher: QuickHash,
 }
 
 /// A path with its hash, so that the table does not hash it anew.
 #[derive(PartialEq, Eq)]
-struct Key {
+struct PathKey {
     hash: u64,
     path: Arc<str>,
 }
 
-impl Hash for Key {
+impl Hash for PathKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.hash.hash(state);
     }
@@ -45,8 +45,8 @@ impl Hash for Level<'_> {
     }
 }
 
-impl Equivalent<Key> for Level<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
+impl Equivalent<PathKey> for Level<'_> {
+    fn equivalent(&self, key: &PathKey) -> bool {
         self.hash == key.hash && *self.path == *key.path
     }
 }
@@ -65,7 +65,7 @@ impl<V> AncestorMap<V> {
     /// The value of this very path, which is added if there is none.
     pub(crate) fn or_insert_with(&mut self, path: Arc<str>, value: impl FnOnce() -> V) -> &mut V {
         let Level { hash, .. } = self.level(&path);
-        self.entries.or_insert_with(Key { hash, path }, value)
+        self.entries.or_insert_with(PathKey { hash, path }, value)
     }
 
     /// The value of this very path.

@@ -29,12 +29,12 @@ pub struct Change<'a> {
 pub struct Changes {
     /// Each key, followed by its value: one allocation for all.
     bytes: Vec<u8>,
-    records: Vec<Record>,
+    records: Vec<ChangeRecord>,
 }
 
 /// Where a change stands in the bytes.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct ChangeRecord {
     table: Table,
     is_new: bool,
     key: usize,
@@ -64,12 +64,12 @@ impl Changes {
             start
         });
         let end = self.bytes.len();
-        self.records.push(Record { table, is_new, key: start, value, end });
+        self.records.push(ChangeRecord { table, is_new, key: start, value, end });
     }
 
     /// The changes, in the order in which the keys were first touched.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Change<'_>> {
-        self.records.iter().map(|&Record { table, is_new, key, value, end }| Change {
+        self.records.iter().map(|&ChangeRecord { table, is_new, key, value, end }| Change {
             table,
             key: &self.bytes[key..value.unwrap_or(end)],
             value: value.map(|value| &self.bytes[value..end]),

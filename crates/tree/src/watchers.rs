@@ -53,14 +53,14 @@ pub(crate) enum Watchers {
 /// The connections with each kind, in the order of [`Kinds::EACH`]. An event looks only at those that it
 /// concerns: a path may have ten thousand watchers of other kinds, and a transaction thousands of events.
 #[derive(Default)]
-pub(crate) struct Crowd([Connections; 4]);
+pub(crate) struct Crowd([SortedConnections; 4]);
 
 /// Connections in order. Not in a tree: all are looked at far more often than one is looked for, and
 /// those of thousands of paths are to be looked at in no time.
 #[derive(Default)]
-struct Connections(Vec<ConnectionId>);
+struct SortedConnections(Vec<ConnectionId>);
 
-impl Connections {
+impl SortedConnections {
     fn has(&self, connection: ConnectionId) -> bool {
         self.0.binary_search(&connection).is_ok()
     }
@@ -178,7 +178,7 @@ impl Crowd {
         }
     }
 
-    fn with(&mut self, kind: Kinds) -> &mut Connections {
+    fn with(&mut self, kind: Kinds) -> &mut SortedConnections {
         &mut self.0[kind.0.trailing_zeros() as usize]
     }
 }

@@ -49,7 +49,7 @@ const INLINE_MAX_LATENCY: Duration = Duration::from_millis(2);
 
 /// The queue in front of the disk, and the disk itself.
 pub(crate) struct Pipeline {
-    state: Mutex<State>,
+    state: Mutex<CommitState>,
     work: Condvar,
     /// Bytes in the queue, the group that is being committed included.
     backlog: AtomicUsize,
@@ -67,11 +67,11 @@ pub(crate) struct Pipeline {
     syncs: bool,
     series: CommitSeries,
     spin: Arc<SpinPolicy>,
-    disk: Mutex<Disk>,
+    disk: Mutex<CommitDisk>,
     metrics: Arc<Metrics>,
 }
 
-struct Disk {
+struct CommitDisk {
     /// Until the end.
     storage: Option<Storage>,
     /// The changes of a group, empty in between.
@@ -81,7 +81,7 @@ struct Disk {
 }
 
 #[derive(Default)]
-struct State {
+struct CommitState {
     queue: Vec<Batch>,
     queue_bytes: usize,
     /// Since when the oldest batch of a group waits that was taken out and is not released yet.
@@ -114,8 +114,11 @@ impl Pipeline {
         metrics: Arc<Metrics>,
         spin: Arc<SpinPolicy>,
     ) -> Self {
-        let disk =
-            Disk { storage: Some(storage), writes: StorageBatch::default(), took: Duration::ZERO };
+        let disk = CommitDisk {
+            storage: Some(storage),
+            writes: StorageBatch::default(),
+            took: Duration::ZERO,
+        };
         Self {
             disk: Mutex::new(disk),
             state: Mutex::default(),
@@ -177,7 +180,7 @@ impl Pipeline {
     }
 
     /// Leaves a batch to the commit thread.
-    fn queue(&self, mut state: MutexGuard<'_, State>, batch: Batch, bytes: usize) {
+    fn queue(&self, mut state: MutexGuard<'_, CommitState>, batch: Batch, bytes: usize) {
         if batch.timeouts {
             self.timeouts.store(true, Ordering::Relaxed);
         }
@@ -252,7 +255,7 @@ impl Pipeline {
         self.lock_disk()
     }
 
-    fn lock_disk(&self) -> MutexGuard<'_, Disk> {
+    fn lock_disk(&self) -> MutexGuard<'_, CommitDisk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -418,7 +421,7 @@ impl Pipeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CommitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

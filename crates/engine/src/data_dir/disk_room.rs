@@ -63,14 +63,14 @@ impl DiskRoom {
 }
 
 /// What looks at the file system of a data directory.
-pub(crate) struct Gauge {
+pub(crate) struct DiskGauge {
     directory: PathBuf,
     room: Arc<DiskRoom>,
     reserve: u64,
     growth: Growth,
 }
 
-impl Gauge {
+impl DiskGauge {
     /// Looks for the first time; `None` if the system does not tell, or nothing is to be kept free.
     pub(crate) fn of(directory: &Path, reserve: Option<u64>, room: Arc<DiskRoom>) -> Option<Self> {
         let (free, whole) = measure(directory)?;
@@ -221,10 +221,10 @@ mod tests {
     fn the_reserve_fits_the_file_system() {
         let dir = tempfile::tempdir().unwrap();
         let room = Arc::new(DiskRoom::default());
-        let gauge = Gauge::of(dir.path(), None, room.clone()).unwrap();
+        let gauge = DiskGauge::of(dir.path(), None, room.clone()).unwrap();
         assert!(gauge.reserve > 0 && gauge.reserve <= RESERVE);
         assert!(room.free() > 0);
-        assert!(Gauge::of(dir.path(), Some(0), room.clone()).is_none());
-        assert!(Gauge::of(&dir.path().join("missing"), None, room).is_none());
+        assert!(DiskGauge::of(dir.path(), Some(0), room.clone()).is_none());
+        assert!(DiskGauge::of(&dir.path().join("missing"), None, room).is_none());
     }
 }

@@ -33,7 +33,7 @@ const AHEAD: i64 = 1 << 20;
 
 /// What a floor says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct FloorRecord {
     /// No transaction had a higher number.
     pub(crate) zxid: Zxid,
     /// No session had a longer timeout, of those that may be alive.
@@ -47,7 +47,7 @@ pub(crate) struct Floor {
     /// Where it is.
     above: Directory,
     file: LockedFile,
-    record: Option<Record>,
+    record: Option<FloorRecord>,
     writes: u64,
     /// After an error nobody knows what the disk has.
     failed: bool,
@@ -103,7 +103,7 @@ impl Floor {
     }
 
     /// What it says; `None` if nothing was ever written.
-    pub(crate) fn record(&self) -> Option<Record> {
+    pub(crate) fn record(&self) -> Option<FloorRecord> {
         self.record
     }
 
@@ -132,20 +132,20 @@ impl Floor {
         };
 
         let began = Instant::now();
-        self.write(Record { zxid, longest_timeout })?;
+        self.write(FloorRecord { zxid, longest_timeout })?;
         Ok(began.elapsed())
     }
 
     /// Writes what is so at an orderly end: the last transaction, and the longest timeout of the
     /// sessions that are left.
-    pub(crate) fn rest(&mut self, record: Record) -> Result<(), StorageError> {
+    pub(crate) fn rest(&mut self, record: FloorRecord) -> Result<(), StorageError> {
         if self.record == Some(record) {
             return Ok(());
         }
         self.write(record)
     }
 
-    fn write(&mut self, record: Record) -> Result<(), StorageError> {
+    fn write(&mut self, record: FloorRecord) -> Result<(), StorageError> {
         if self.failed {
             return Err(StorageError::Stopped { path: self.path.clone() });
         }
@@ -207,14 +207,14 @@ pub(crate) fn real_path(directory: &Path) -> Result<PathBuf, StorageError> {
 
 const MARK: &str = "lockkeeper-floor 1:";
 
-fn line(writes: u64, record: Record) -> String {
+fn line(writes: u64, record: FloorRecord) -> String {
     let longest_ms = record.longest_timeout.as_millis();
     let text = format!("{writes} {} {longest_ms}", record.zxid.0);
     format!("{:<width$}\n", format!("{MARK} {text}; {text}"), width = LINE - 1)
 }
 
 /// A line that was written as a whole: how many were before it, and what it says.
-fn parse(line: &[u8]) -> Option<(u64, Record)> {
+fn parse(line: &[u8]) -> Option<(u64, FloorRecord)> {
     let text = std::str::from_utf8(line).ok().filter(|_| line.len() == LINE)?;
     let twice = text.strip_suffix('\n')?.strip_prefix(MARK)?.split_once(';')?;
     let text = Some(twice.0.trim()).filter(|text| *text == twice.1.trim())?;
@@ -222,7 +222,7 @@ fn parse(line: &[u8]) -> Option<(u64, Record)> {
     let writes = words.next()?.parse().ok()?;
     let zxid = words.next()?.parse().ok().filter(|zxid| *zxid >= 0)?;
     let longest_timeout = Duration::from_millis(words.next()?.parse().ok()?);
-    Some((writes, Record { zxid: Zxid(zxid), longest_timeout }))
+    Some((writes, FloorRecord { zxid: Zxid(zxid), longest_timeout }))
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(40);
 
-    fn found(directory: &Path) -> Option<Record> {
+    fn found(directory: &Path) -> Option<FloorRecord> {
         Floor::claim(directory).unwrap().record()
     }
 
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(floor.record(), None);
         floor.cover(Zxid(5), LONG, LONG).unwrap();
         let covered = floor.record().unwrap();
-        assert_eq!(covered, Record { zxid: Zxid(5 + AHEAD), longest_timeout: LONG });
+        assert_eq!(covered, FloorRecord { zxid: Zxid(5 + AHEAD), longest_timeout: LONG });
         floor.cover(Zxid(6), Duration::ZERO, LONG).unwrap();
         assert_eq!(floor.writes, 1, "it was covered");
         drop(floor);
@@ -261,9 +261,9 @@ mod tests {
         let mut floor = Floor::claim(&home.path().join("data")).unwrap();
         floor.cover(Zxid(5), LONG, LONG).unwrap();
         floor.cover(Zxid(3), LONG * 2, LONG).unwrap();
-        let record = Record { zxid: Zxid(5 + AHEAD), longest_timeout: LONG * 2 };
+        let record = FloorRecord { zxid: Zxid(5 + AHEAD), longest_timeout: LONG * 2 };
         assert_eq!(floor.record(), Some(record));
-        let record = Record { zxid: Zxid(7), longest_timeout: Duration::ZERO };
+        let record = FloorRecord { zxid: Zxid(7), longest_timeout: Duration::ZERO };
         floor.rest(record).unwrap();
         drop(floor);
         assert_eq!(found(&home.path().join("data")), Some(record));
@@ -334,7 +334,7 @@ mod tests {
             let path = parent.join(name);
             let old = fs::read(&path).unwrap();
             let mut floor = Floor::claim(&directory).unwrap();
-            floor.rest(Record { zxid: Zxid(writes), longest_timeout: LONG }).unwrap();
+            floor.rest(FloorRecord { zxid: Zxid(writes), longest_timeout: LONG }).unwrap();
             let after = floor.record();
             drop(floor);
             let new = fs::read(&path).unwrap();

@@ -10,7 +10,7 @@ use lockkeeper_wire::Zxid;
 
 use crate::clock;
 use crate::data_dir::check;
-use crate::data_dir::floor::{Floor, Record, real_path};
+use crate::data_dir::floor::{Floor, FloorRecord, real_path};
 use crate::data_dir::succession::start_above;
 use crate::error::StartError;
 use crate::storage::{
@@ -146,7 +146,7 @@ pub fn restore(
     let last_zxid = server.stats().last_zxid;
     let longest_timeout = quiet.of(Duration::ZERO);
     // The engine that starts here does the same, so the restore is as good without.
-    if let Err(e) = floor.rest(Record { zxid: last_zxid, longest_timeout }) {
+    if let Err(e) = floor.rest(FloorRecord { zxid: last_zxid, longest_timeout }) {
         tracing::warn!("{e}");
     }
     Ok(Restoration {
@@ -180,7 +180,7 @@ pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, 
     };
     let mut floor = Floor::claim(&target)?;
     let known = floor.record().unwrap_or_default();
-    floor.rest(Record { zxid: known.zxid.max(above), ..known })?;
+    floor.rest(FloorRecord { zxid: known.zxid.max(above), ..known })?;
     Ok(floor.path().to_owned())
 }
 
@@ -257,12 +257,13 @@ impl Old {
     }
 
     /// What its engines have granted, as far as it tells.
-    fn record(&self) -> Record {
+    fn record(&self) -> FloorRecord {
         match self {
-            Self::Readable { server, .. } => {
-                Record { zxid: server.stats().last_zxid, longest_timeout: server.longest_timeout() }
-            }
-            _ => Record::default(),
+            Self::Readable { server, .. } => FloorRecord {
+                zxid: server.stats().last_zxid,
+                longest_timeout: server.longest_timeout(),
+            },
+            _ => FloorRecord::default(),
         }
     }
 

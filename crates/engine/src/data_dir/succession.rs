@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::clock;
 use crate::data_dir::check::restore;
-use crate::data_dir::floor::{Floor, Record};
+use crate::data_dir::floor::{Floor, FloorRecord};
 use crate::error::StartError;
 use crate::files::Directory;
 use crate::settings::plan::Plan;
@@ -170,7 +170,7 @@ impl Succession {
         };
         let goes_on = self.quiet_until.and_then(clock::left_until).map(|_| self.before);
         let longest_timeout = server.longest_live_timeout().max(goes_on.unwrap_or_default());
-        floor.rest(Record { zxid: server.stats().last_zxid, longest_timeout })
+        floor.rest(FloorRecord { zxid: server.stats().last_zxid, longest_timeout })
     }
 }
 
@@ -192,23 +192,23 @@ fn make_floor(dir: &Path) -> Option<Floor> {
 }
 
 /// What engines that kept their data in the directory have left there.
-fn kept_in(dir: &Path, longest: Duration) -> Result<Record, StartError> {
+fn kept_in(dir: &Path, longest: Duration) -> Result<FloorRecord, StartError> {
     if !dir.join(FORMAT).exists() {
-        return Ok(Record::default());
+        return Ok(FloorRecord::default());
     }
     let look = || match Storage::inspect(dir)? {
         Some((storage, _)) => restore(Config::default(), Some(dir), &storage).map(Some),
         None => Ok(None),
     };
     match look() {
-        Ok(found) => Ok(found.map_or(Record::default(), |server| record_of(&server))),
+        Ok(found) => Ok(found.map_or(FloorRecord::default(), |server| record_of(&server))),
         Err(StartError::Storage(StorageError::Damaged { .. })) => {
-            Ok(Record { zxid: Zxid(0), longest_timeout: longest })
+            Ok(FloorRecord { zxid: Zxid(0), longest_timeout: longest })
         }
         Err(e) => Err(e),
     }
 }
 
-fn record_of(server: &Server) -> Record {
-    Record { zxid: server.stats().last_zxid, longest_timeout: server.longest_live_timeout() }
+fn record_of(server: &Server) -> FloorRecord {
+    FloorRecord { zxid: server.stats().last_zxid, longest_timeout: server.longest_live_timeout() }
 }

@@ -178,7 +178,7 @@ struct Last {
 }
 
 /// A key, and its new value or `None` for its removal.
-type Record<'a> = (&'a [u8], Option<&'a [u8]>);
+type BatchRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl Last {
     fn removal() -> Self {
@@ -261,7 +261,7 @@ impl Outcome {
     }
 
     /// The tables that change, with their changes in the order of the keys.
-    pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<Record<'_>>)> {
+    pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<BatchRow<'_>>)> {
         TABLES.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
             |(table, changes)| {
                 let changes = changes.iter().map(|(key, last)| (&**key, last.value.as_deref()));

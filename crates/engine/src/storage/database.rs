@@ -12,7 +12,7 @@ use redb::{
 
 use super::batch::{Outcome, TABLES, name};
 use super::dir::{DataDir, State};
-use super::disk::{DiskFile, Pace};
+use super::disk::{DiskFile, WritePace};
 use super::error::StorageError;
 use super::log::{Applied, Live, LogDir, Tail, read_live};
 use super::panics;
@@ -32,7 +32,7 @@ pub(super) struct OpenDisk {
     /// Held while a log or a large commit goes into the database and while a log is used again,
     /// and by those who must see both as they are.
     pub(super) recycling: Mutex<()>,
-    pub(super) pace: Arc<Pace>,
+    pub(super) pace: Arc<WritePace>,
 }
 
 impl OpenDisk {
@@ -41,7 +41,7 @@ impl OpenDisk {
         file: Box<dyn StorageBackend>,
     ) -> Result<(Self, Repairs), StorageError> {
         let path = dir.database();
-        let pace = Arc::new(Pace::default());
+        let pace = Arc::new(WritePace::default());
         let (database, repairs) = open_database(&path, DiskFile { file, pace: pace.clone() })?;
         let (live, recycling) = Default::default();
         Ok((Self { database, file: path, dir, live, recycling, pace }, repairs))

@@ -25,7 +25,7 @@ pub(super) const PIECE: u64 = 256 * 1024;
 
 /// How writes in the background leave the disk to commits: in small pieces, with rests in between.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct WritePace {
     /// Somebody waits for what is written.
     hurried: AtomicBool,
     /// Whether writes to the database are in the background.
@@ -34,7 +34,7 @@ pub(super) struct Pace {
     unsynced: AtomicU64,
 }
 
-impl Pace {
+impl WritePace {
     /// Rests after a piece that took so long: the disk is free for most of the time.
     pub(super) fn rest(&self, took: Duration) {
         const LONGEST: Duration = Duration::from_millis(20);
@@ -62,7 +62,7 @@ impl Pace {
 #[derive(Debug)]
 pub(super) struct DiskFile {
     pub(super) file: Box<dyn StorageBackend>,
-    pub(super) pace: Arc<Pace>,
+    pub(super) pace: Arc<WritePace>,
 }
 
 // The lock methods keep their default, "unsupported": the directory's own lock guards the file.

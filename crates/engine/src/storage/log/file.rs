@@ -13,7 +13,7 @@ use std::time::Instant;
 use redb::StorageBackend;
 use wal_db::{WalError, WalStore};
 
-use crate::storage::disk::{PIECE, Pace};
+use crate::storage::disk::{PIECE, WritePace};
 use crate::storage::error::is_full;
 
 /// How much is filled with zeros at a time, in bytes, when a commit needs it at once.
@@ -24,9 +24,9 @@ const READ: u64 = 64 * 1024;
 
 /// A log file, shared by its writer and those who read what is committed.
 #[derive(Clone)]
-pub(crate) struct LogFile(Arc<Shared>);
+pub(crate) struct LogFile(Arc<SharedFile>);
 
-struct Shared {
+struct SharedFile {
     file: Box<dyn StorageBackend>,
     /// The end of what was written.
     end: AtomicU64,
@@ -50,7 +50,8 @@ impl LogFile {
         let (end, committed, last_commit) = Default::default();
         let has_no_room = AtomicBool::new(false);
         let piece = Mutex::default();
-        let shared = Shared { file, end, committed, last_commit, allocated, has_no_room, piece };
+        let shared =
+            SharedFile { file, end, committed, last_commit, allocated, has_no_room, piece };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -83,7 +84,7 @@ impl LogFile {
 
     /// Declares what it holds to count no more: it is written over from the beginning.
     pub(crate) fn reuse(&self) {
-        let Shared { end, committed, last_commit, .. } = &*self.0;
+        let SharedFile { end, committed, last_commit, .. } = &*self.0;
         for position in [last_commit, end, committed] {
             position.store(0, Ordering::Release);
         }
@@ -105,7 +106,7 @@ impl LogFile {
     /// free in between; how far is up to the pace. Nothing must be written meanwhile.
     ///
     /// A disk without room for that is no error: commits may find enough for themselves.
-    pub(crate) fn grow(&self, length: u64, pace: &Pace) -> io::Result<()> {
+    pub(crate) fn grow(&self, length: u64, pace: &WritePace) -> io::Result<()> {
         while self.can_grow(length) && !pace.is_hurried() {
             let start = Instant::now();
             let target = length.min(self.allocated() + PIECE);

@@ -177,7 +177,7 @@ fn e44_a_log_that_waits_for_a_checkpoint_has_a_bound() {
     const BYTES: usize = 200_000;
     let dir = TempDir::new().unwrap();
     drop(open(&dir, Durability::Sync).unwrap());
-    let disk: Arc<OnceLock<Arc<disk::Pace>>> = Arc::default();
+    let disk: Arc<OnceLock<Arc<disk::WritePace>>> = Arc::default();
     let pace = disk.clone();
     let wrap: Wrap = Arc::new(move |file| {
         let pace = pace.clone();
