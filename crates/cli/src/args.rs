@@ -5,13 +5,14 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::{self, Files};
-use crate::exit::{Exit, Failure};
-use crate::global::{self, Global};
-use crate::transfer::{export, import};
-use crate::{
-    demo, doctor, engine, local, ls, permits, revoke, run, serve, settings, show, ticks, wait,
+use crate::commands::transfer::{export, import};
+use crate::commands::{
+    demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks, wait,
 };
+use crate::local;
+use crate::shared::config::{self, Files};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::{self, Global};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())

@@ -1,53 +1,57 @@
 //! The `lockkeeper` command.
 //!
 //! ```text
-//!   run/         run a command while holding a lock
-//!     once         once for each key, or in each period
-//!     lock         which lock: alone, shared, permits, several
-//!     wait         the wait for the lock: the notice, the limit, the signals
-//!     child        the command: its process group, its environment, its end
-//!     attend       from its start to its end: signals, requests for the lock, --max-run
-//!     rest         the time after it (--at-least)      events  what happens, for programs
-//!     loss         when the child has to be told to end, and when it has to be dead
-//!     signals      what is passed on; terminal: who may read it; exec: between fork and command
-//!     watchdog/    ends the command when lockkeeper itself is stopped or killed
-//!     above        a name below a lock in use
-//!     group        the end of a process group      processes  what has left it
-//!     hold         holds a lock without a command
-//!   wait         until a lock is free      revoke  asks its holders to give it back
-//!   permits      how many permits a lock has
-//!   ticks        which runs there were of what runs once
-//!   serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
-//!     limits       what clients may take            certificates  the files of TLS, read again on HUP
-//!     notify       word to the service manager
-//!   engine       checks and copies an engine's data directory
-//!   transfer/    export and import of persistent znodes, for a move to other servers
-//!   doctor/      what is wrong with a service for locks
-//!   settings     what is in force, and from where
-//!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
-//!     system       the one for all users        enable      how it comes and goes
-//!     neighbours   those in other homes         address     whether a socket is that of an engine here
-//!     room         how full its disk is
-//!   ls, show     who holds and who waits; view: how that is written; follow: again when it changes
-//!   demo/        the story of locks on ZooKeeper, live
-//!   shell        completions and the manual page
-//!   allocator    that of all these, and when it gives memory back
+//!   args         the command line            shell     completions and the manual page
 //!
-//!   args         the command line            global    the options that all of them take
-//!   config/      configuration files, which have the same
-//!   trust        which files no other user could have put there
-//!   roots        the root certificates that this system trusts
-//!   connect      from the options to a session
-//!   waiting      what all waits for a lock have in common
-//!   nested       a wait for a lock that is held by a run around this command
-//!   person       the user, for others to read
-//!   names        lock names and durations    runtime   the event loop
-//!   with         builders, where an option was given
-//!   program      this program, as a process that it starts itself
-//!   server_signals  what a process with an engine hears
-//!   exit         exit codes, and the errors that lead to them
-//!   output       standard output, and the log on standard error
-//!   log          the log of a server, which keeps nothing waiting
+//!   commands/    what each subcommand does
+//!     run/         run a command while holding a lock
+//!       once         once for each key, or in each period
+//!       lock         which lock: alone, shared, permits, several
+//!       wait         the wait for the lock: the notice, the limit, the signals
+//!       child        the command: its process group, its environment, its end
+//!       attend       from its start to its end: signals, requests for the lock, --max-run
+//!       rest         the time after it (--at-least)      events  what happens, for programs
+//!       loss         when the child has to be told to end, and when it has to be dead
+//!       signals      what is passed on; terminal: who may read it; exec: between fork and command
+//!       watchdog/    ends the command when lockkeeper itself is stopped or killed
+//!       above        a name below a lock in use
+//!       group        the end of a process group      processes  what has left it
+//!       hold         holds a lock without a command
+//!     wait         until a lock is free      revoke  asks its holders to give it back
+//!     ls, show     who holds and who waits   permits how many permits a lock has
+//!     ticks        which runs there were of what runs once
+//!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
+//!       limits       what clients may take            certificates  the files of TLS, read again on HUP
+//!       notify       word to the service manager      with          builders, where an option was given
+//!     engine       checks and copies an engine's data directory
+//!     transfer/    export and import of persistent znodes, for a move to other servers
+//!     doctor/      what is wrong with a service for locks
+//!     settings     what is in force, and from where
+//!     demo/        the story of locks on ZooKeeper, live
+//!
+//!   session/     from the options to a session
+//!     connect      opens it                  nested   a wait for a lock that is held by a run around this command
+//!     waiting      what all waits for a lock have in common
+//!     follow       what is shown, again when it changes
+//!
+//!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
+//!     system       the one for all users     enable      how it comes and goes
+//!     neighbours   those in other homes      address     whether a socket is that of an engine here
+//!     room         how full its disk is
+//!
+//!   shared/      what needs no server
+//!     global       the options that all commands take
+//!     config/      configuration files, which have the same
+//!     trust        which files no other user could have put there
+//!     roots        the root certificates that this system trusts
+//!     exit         exit codes, and the errors that lead to them
+//!     output       standard output, and the log on standard error
+//!     log          the log of a server, which keeps nothing waiting
+//!     view         how locks are written     names    lock names and durations
+//!     person       the user, for others to read
+//!     program      this program, as a process that it starts itself
+//!     runtime      the event loop            server_signals  what a process with an engine hears
+//!     allocator    that of all these, and when it gives memory back
 //! ```
 //!
 //! Invariant: a command that runs under a lock is dead before anyone else can have the lock, as
@@ -57,48 +61,22 @@
 // Tests make their own files, in directories of their own.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-mod allocator;
 mod args;
-mod config;
-mod connect;
-mod demo;
-mod doctor;
-mod engine;
-mod exit;
-mod follow;
-mod global;
+mod commands;
 mod local;
-mod log;
-mod ls;
-mod names;
-mod nested;
-mod output;
-mod permits;
-mod person;
-mod program;
-mod revoke;
-mod roots;
-mod run;
-mod runtime;
-mod serve;
-mod server_signals;
-mod settings;
+mod session;
+mod shared;
 mod shell;
-mod show;
-mod ticks;
-mod transfer;
-mod trust;
-mod view;
-mod wait;
-mod waiting;
-mod with;
-mod zoo_cfg;
 
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
-use crate::exit::{Exit, Failure};
-use crate::runtime::block_on;
+use crate::commands::{
+    demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks, transfer, wait,
+};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::output;
+use crate::shared::runtime::block_on;
 
 fn main() -> ExitCode {
     // Before the command line is parsed: the environment is the user's command's by now.

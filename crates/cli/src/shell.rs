@@ -4,8 +4,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::Cli;
-use crate::exit::{Exit, Failure};
-use crate::output::print;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::output::print;
 
 /// Prints a completion script.
 pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {

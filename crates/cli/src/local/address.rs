@@ -10,8 +10,8 @@ use lockkeeper::{ConnectString, Host};
 
 use super::home::{Home, SOCKET, named};
 use super::system;
-use crate::exit::Failure;
-use crate::trust::{self, Missing};
+use crate::shared::exit::Failure;
+use crate::shared::trust::{self, Missing};
 
 /// The home of the engine that a command without servers uses.
 pub(crate) fn default() -> Result<Home, Failure> {

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::home::Home;
 use super::room::Room;
-use crate::exit::{Exit, Failure};
+use crate::shared::exit::{Exit, Failure};
 
 /// How long the other side may take to ask or to answer.
 const TALK_LIMIT: Duration = Duration::from_secs(5);

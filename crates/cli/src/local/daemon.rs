@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use super::control::Control;
 use super::home::{Home, Scope};
 use super::system;
-use crate::exit::{Exit, Failure};
-use crate::program::close_inherited;
-use crate::runtime::block_on;
-use crate::server_signals::ServerSignals;
-use crate::{allocator, names};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::program::close_inherited;
+use crate::shared::runtime::block_on;
+use crate::shared::server_signals::ServerSignals;
+use crate::shared::{allocator, names};
 
 /// The word that asks for this, as the first argument. It is no command for users, whose help and completions
 /// do not have it.

@@ -12,8 +12,8 @@ use super::control::{self, Question};
 use super::home::{FILES, Home, Scope, check_length};
 use super::system::{OPEN_DIRECTORY, Users, VARIABLE, find, place};
 use super::{neighbours, start};
-use crate::exit::{Exit, Failure};
-use crate::trust::{self, Missing, ROOT};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::trust::{self, Missing, ROOT};
 
 /// Makes it the engine of everyone, and starts it. Without `users`, those of before; at first root
 /// alone, since whoever may use it can keep root's jobs waiting.

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use lockkeeper_engine::files::{Access, Directory};
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure};
-use crate::person;
-use crate::trust::{self, Missing};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::person;
+use crate::shared::trust::{self, Missing};
 
 /// The variable that says where.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";

@@ -22,11 +22,11 @@ use lockkeeper_engine::Durability;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::exit::{Exit, Failure};
-use crate::global::Global;
-use crate::output::{print, print_json, tell};
-use crate::trust;
-use crate::view;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::output::{print, print_json, tell};
+use crate::shared::trust;
+use crate::shared::view;
 
 use control::{Question, Status};
 use home::{Home, Scope};

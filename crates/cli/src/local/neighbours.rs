@@ -13,8 +13,8 @@ use lockkeeper_engine::files::read_kernel_file;
 use serde::Serialize;
 
 use super::home::{ADMIN_SOCKET, Home, SOCKET, START_LOCK};
-use crate::trust;
-use crate::view;
+use crate::shared::trust;
+use crate::shared::view;
 
 const TABLE: &str = "/proc/net/unix";
 

@@ -22,11 +22,11 @@ use super::control::{self, Question};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
 use super::{daemon, neighbours, system};
-use crate::exit::{Exit, Failure};
-use crate::names;
-use crate::output::tell;
-use crate::program::helper_process;
-use crate::trust;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::names;
+use crate::shared::output::tell;
+use crate::shared::program::helper_process;
+use crate::shared::trust;
 
 /// The variable that says what an engine promises, for whoever starts it.
 pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";

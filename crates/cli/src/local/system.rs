@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, Group};
 
 use super::home::{Home, Scope};
-use crate::exit::{Exit, Failure};
-use crate::trust::{self, Missing, ROOT};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::trust::{self, Missing, ROOT};
 
 /// The variable that says where; `none` is for users who want an engine of their own.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_SYSTEM_HOME";

@@ -1,0 +1,221 @@
+//! Counts what goes over the wire: clients connect to this, and it to the servers.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockkeeper::{ConnectError, ConnectString, ZnodePath};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+
+use crate::shared::exit::{Exit, Failure};
+
+/// Numbers of messages that are no requests: notifications from a server, and pings.
+const NOTIFICATION: i32 = -1;
+const PING: i32 = -2;
+
+/// What a request asks for: exists, getData, getChildren and getChildren2 may set a watch.
+const READS: [i32; 4] = [3, 4, 8, 12];
+const SYNC: i32 = 9;
+
+/// No message is as long as this, in bytes.
+const LONGEST: u32 = 64 * 1024 * 1024;
+
+/// A listener that passes everything on, and counts it.
+#[derive(Debug)]
+pub(super) struct Counter {
+    port: u16,
+    chroot: ZnodePath,
+    tally: Tally,
+}
+
+/// What has gone through so far, for those who wait for more of it.
+type Tally = Arc<watch::Sender<Counts>>;
+
+/// What went through until one moment. Pings are not counted, as they depend on the time alone, nor
+/// syncs, with which the demo itself waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) notifications: u64,
+    pub(super) requests: u64,
+    pub(super) bytes: u64,
+    /// Watches that a server has set.
+    pub(super) watches: u64,
+}
+
+impl Counter {
+    /// Listens on the loopback interface.
+    pub(super) async fn start(servers: &str) -> Result<Self, Failure> {
+        let servers: ConnectString = servers.parse().map_err(ConnectError::from)?;
+        let hosts: Vec<String> = servers.hosts.iter().map(ToString::to_string).collect();
+        let refused = |error: io::Error| {
+            Failure::new(Exit::System, format!("cannot listen on the loopback interface: {error}"))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(refused)?;
+        let port = listener.local_addr().map_err(refused)?.port();
+        let tally = Tally::default();
+        tokio::spawn(accept(listener, hosts, tally.clone()));
+        Ok(Self { port, chroot: servers.chroot, tally })
+    }
+
+    /// Where clients connect to be counted.
+    pub(super) fn connect_string(&self) -> String {
+        let chroot = if self.chroot.is_root() { "" } else { self.chroot.as_str() };
+        format!("127.0.0.1:{}{chroot}", self.port)
+    }
+
+    /// What has gone through so far.
+    pub(super) fn counts(&self) -> Counts {
+        *self.tally.borrow()
+    }
+
+    /// Waits until this is so of what has gone through.
+    pub(super) async fn wait_for(&self, is_so: impl FnMut(&Counts) -> bool) {
+        // The sender is in `self`, so this cannot fail.
+        let _ = self.tally.subscribe().wait_for(is_so).await;
+    }
+}
+
+impl Counts {
+    /// What came since.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            notifications: self.notifications - before.notifications,
+            requests: self.requests - before.requests,
+            bytes: self.bytes - before.bytes,
+            watches: self.watches - before.watches,
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Conversation<'a> {
+    tally: &'a watch::Sender<Counts>,
+    /// Requests without an answer whose answer means more than its bytes, by their numbers.
+    open: Mutex<HashMap<i32, Open>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    Sync,
+    /// A read that sets a watch, unless it fails.
+    Watch,
+}
+
+impl Conversation<'_> {
+    /// Counts a message of the client: its length, a number of its own, what it asks for.
+    fn request(&self, message: &[u8]) {
+        let (Some(number), Some(code)) = (field(message, 4), field(message, 8)) else { return };
+        match code {
+            _ if number == PING => return,
+            SYNC => {
+                self.open().insert(number, Open::Sync);
+                return;
+            }
+            // Their last byte is the wish for a watch.
+            _ if READS.contains(&code) && message.ends_with(&[1]) => {
+                self.open().insert(number, Open::Watch);
+            }
+            _ => {}
+        }
+
+        self.tally.send_modify(|counts| {
+            counts.requests += 1;
+            counts.bytes += message.len() as u64;
+        });
+    }
+
+    /// Counts a message of the server: its length, the number of the request, eight bytes of a
+    /// transaction's number, an error.
+    fn answer(&self, message: &[u8]) {
+        let (Some(number), Some(error)) = (field(message, 4), field(message, 16)) else { return };
+        let open = self.open().remove(&number);
+        if number == PING || matches!(open, Some(Open::Sync)) {
+            return;
+        }
+        self.tally.send_modify(|counts| {
+            counts.notifications += u64::from(number == NOTIFICATION);
+            counts.watches += u64::from(matches!(open, Some(Open::Watch)) && error == 0);
+            counts.bytes += message.len() as u64;
+        });
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<i32, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number in a message at this offset.
+fn field(message: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_be_bytes(*message.get(at..)?.first_chunk()?))
+}
+
+async fn accept(listener: TcpListener, hosts: Vec<String>, tally: Tally) {
+    // Ends with the listener, and so with this process: an error means that it has no files left,
+    // and then the client that cannot connect tells the user.
+    while let Ok((client, _)) = listener.accept().await {
+        let (hosts, tally) = (hosts.clone(), tally.clone());
+        tokio::spawn(async move {
+            // Whichever side ends, the other notices by the closed connection.
+            let _ = connect(client, &hosts, &tally).await;
+        });
+    }
+}
+
+/// Connects to the first server that is there.
+async fn connect(
+    client: TcpStream,
+    hosts: &[String],
+    tally: &watch::Sender<Counts>,
+) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    for host in hosts {
+        if let Some(path) = host.strip_prefix("unix:") {
+            if let Ok(server) = UnixStream::connect(path).await {
+                return pass(client, server, tally).await;
+            }
+        } else if let Ok(server) = TcpStream::connect(host).await {
+            server.set_nodelay(true)?;
+            return pass(client, server, tally).await;
+        }
+    }
+    Ok(())
+}
+
+async fn pass(
+    client: TcpStream,
+    server: impl AsyncRead + AsyncWrite + Unpin,
+    tally: &watch::Sender<Counts>,
+) -> io::Result<()> {
+    let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
+    let conversation = Conversation { tally, open: Mutex::default() };
+    tokio::select! {
+        ended = pump(from_client, to_server, |message| conversation.request(message)) => ended,
+        ended = pump(from_server, to_client, |message| conversation.answer(message)) => ended,
+    }
+}
+
+/// Passes messages on, and counts them before. Each begins with its length. The first one is the
+/// handshake, which is not counted.
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    count: impl Fn(&[u8]),
+) -> io::Result<()> {
+    let mut is_handshake = true;
+    loop {
+        let length = from.read_u32().await?;
+        if length > LONGEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut message = length.to_be_bytes().to_vec();
+        (&mut from).take(u64::from(length)).read_to_end(&mut message).await?;
+        if !is_handshake {
+            count(&message);
+        }
+        is_handshake = false;
+        to.write_all(&message).await?;
+    }
+}

@@ -1,0 +1,85 @@
+//! `lockkeeper demo`: the story of locks on ZooKeeper, live.
+//!
+//! First the simplest lock and its timeline: two clients, one node. Then what a release costs when
+//! many wait: the naive queue, in which every waiter watches the list of contenders, against the
+//! fair one, in which each watches the one before it. What is shown was counted on the wire.
+
+mod counter;
+mod herd;
+mod stage;
+mod timeline;
+
+use clap::Args;
+use lockkeeper::ZnodePath;
+use lockkeeper_engine::Engine;
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::output::print_json;
+
+use counter::Counter;
+use herd::Figures;
+use stage::{Paint, Stage};
+
+/// Show how locks work, live
+///
+/// Without --connect it uses an engine of its own, in memory.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How many wait for one lock in the second part
+    #[arg(long, value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    waiters: u16,
+}
+
+/// The figures as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownStory {
+    handover_ms: f64,
+    waiters: u16,
+    naive: Figures,
+    fair: Figures,
+}
+
+/// Tells both parts of the story.
+pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failure> {
+    allow_many_connections();
+    let own = match global.connect() {
+        Some(_) => None,
+        None => Some(Engine::builder().start().await?),
+    };
+    let connect =
+        own.as_ref().map(Engine::connect_string).or_else(|| global.connect().map(str::to_owned));
+    let counter = Counter::start(&connect.unwrap_or_default()).await?;
+
+    let name = format!("lockkeeper-demo-{}", getpid().as_raw_nonzero());
+    let root = ZnodePath::root().child(&name).map_err(lockkeeper::BuildError::from)?;
+    let stage = Stage { global, counter, root, paint: Paint::new(global) };
+    let shown = play(&stage, options.waiters).await?;
+
+    if global.json {
+        print_json(&shown)?;
+    }
+    if let Some(engine) = own {
+        engine.stop().await?;
+    }
+    Ok(Exit::Ok.code())
+}
+
+async fn play(stage: &Stage<'_>, waiters: u16) -> Result<ShownStory, Failure> {
+    let handover_ms = timeline::play(stage).await?;
+    // The crowd's tasks stay on this thread, as everything here.
+    let (naive, fair) = LocalSet::new().run_until(herd::play(stage, waiters)).await?;
+    Ok(ShownStory { handover_ms, waiters, naive, fair })
+}
+
+/// Every waiter needs four files in this process, which is more than is usually allowed at first.
+fn allow_many_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // If that is refused, `--waiters` has to be smaller, and the error says what failed.
+    let _ = setrlimit(Resource::Nofile, most);
+}

@@ -1,0 +1,167 @@
+//! `lockkeeper ls`: the locks below a path.
+
+use clap::Args;
+use lockkeeper::inspect::{self, LockQueue, LockQueues};
+use lockkeeper::{Client, ZnodePath};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::session::connect::Connection;
+use crate::session::follow::{Picture, follow};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::view::{self, Contender, Observed};
+use crate::shared::{names, output};
+
+const NOTES: &str = "\
+A znode that is ephemeral and no contender of a queue is listed as a lock that its session holds. \
+Programs also use such znodes for other purposes, as for the members of a group.
+
+SINCE says how long a holder holds, or how long it is in line where only that is known: lockkeeper show \
+--help.
+
+--watch watches all znodes below the path, which takes some work of servers with many changes there.
+
+Exit codes with --exit-code: 0, no lock below the path is held or waited for; 1, some are; 77, none was \
+found, and there are znodes that may not be looked into.";
+
+/// List the locks below a path: who holds them, and how many wait
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// The path to look below
+    #[arg(default_value = "/", value_parser = names::folder)]
+    path: ZnodePath,
+
+    /// List them again each time that something changes, until Ctrl-C; with --json, one object on each line
+    #[arg(long)]
+    watch: bool,
+
+    /// End with 0 if no lock below the path is held, and with 1 if some are
+    #[arg(long, conflicts_with = "watch")]
+    exit_code: bool,
+}
+
+/// The locks as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ListedBelow<'a> {
+    path: &'a str,
+    locks: Vec<ListedLock<'a>>,
+    /// Nodes that may not be looked into.
+    unreadable: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ListedLock<'a> {
+    lock: &'a str,
+    holders: usize,
+    waiters: usize,
+    /// Of a semaphore whose number is known.
+    permits: Option<u32>,
+    /// How many of them no holder has.
+    permits_free: Option<u32>,
+    /// A lock delay that is due.
+    delay: Option<view::Delay<'a>>,
+    contenders: Vec<Contender<'a>>,
+}
+
+/// The locks below a path at one time.
+struct SeenLocks<'a> {
+    path: &'a ZnodePath,
+    locks: LockQueues,
+}
+
+/// Lists the locks that are not free.
+pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
+    let path = &options.path;
+    let look =
+        async |client: &Client| Ok(SeenLocks { path, locks: inspect::queues(client, path).await? });
+    if options.watch {
+        return follow(global, path, look).await;
+    }
+
+    let seen = Connection::during(global, async |connection| Ok(look(&connection.client).await?));
+    let (seen, observed) = (seen.await?, Observed::new());
+    output::show(global, &seen.listed(&observed), || seen.text(&observed))?;
+    if !options.exit_code {
+        return Ok(Exit::Ok.code());
+    }
+    match (seen.locks.queues.as_slice(), seen.locks.unreadable.first()) {
+        ([], None) => Ok(Exit::Ok.code()),
+        ([], Some(node)) => {
+            let message = format!(
+                "whether a lock below {path} is held cannot be said: no permission to look into {node}"
+            );
+            Err(Failure::new(Exit::NoPermission, view::printable(&message)))
+        }
+        _ => Ok(Exit::No.code()),
+    }
+}
+
+impl SeenLocks<'_> {
+    fn listed(&self, observed: &Observed) -> ListedBelow<'_> {
+        ListedBelow {
+            path: self.path.as_str(),
+            locks: self.locks.queues.iter().map(|queue| ListedLock::new(queue, observed)).collect(),
+            unreadable: self.locks.unreadable.iter().map(AsRef::as_ref).collect(),
+        }
+    }
+}
+
+impl Picture for SeenLocks<'_> {
+    fn queues(&self) -> &[LockQueue] {
+        &self.locks.queues
+    }
+
+    fn json(&self, observed: &Observed) -> Result<Value, Failure> {
+        output::json(&self.listed(observed))
+    }
+
+    fn text(&self, observed: &Observed) -> String {
+        describe(self.path.as_str(), &self.locks, observed)
+    }
+}
+
+impl<'a> ListedLock<'a> {
+    fn new(queue: &'a LockQueue, observed: &Observed) -> Self {
+        Self {
+            lock: queue.path.as_str(),
+            holders: queue.holders().count(),
+            waiters: queue.waiters().count(),
+            permits: queue.permits,
+            permits_free: queue.free_permits(),
+            delay: view::delay(queue),
+            contenders: view::contenders(queue, observed),
+        }
+    }
+}
+
+fn describe(path: &str, locks: &LockQueues, observed: &Observed) -> String {
+    let mut text = if locks.queues.is_empty() {
+        format!("no lock below {path} is held\n")
+    } else {
+        let mut rows = vec![["LOCK", "HELD BY", "SINCE", "WAITING"].map(str::to_owned).to_vec()];
+        rows.extend(locks.queues.iter().map(|queue| row(queue, observed)));
+        view::table(&rows)
+    };
+    for node in &locks.unreadable {
+        text.push_str(&format!("{}: no permission to look\n", view::printable(node.as_str())));
+    }
+    text
+}
+
+fn row(queue: &LockQueue, observed: &Observed) -> Vec<String> {
+    let holder = queue.holders().next();
+    let others = queue.holders().count().saturating_sub(1);
+    let delay = || queue.delay.as_ref().map(view::lock_delay).unwrap_or_default();
+    let mut who = holder.map_or_else(delay, view::who);
+    if others > 0 {
+        who.push_str(&format!(" and {others} more"));
+    }
+    vec![
+        view::printable(queue.path.as_str()),
+        who,
+        holder.map(|holder| view::how_long(holder, observed)).unwrap_or_default(),
+        queue.waiters().count().to_string(),
+    ]
+}

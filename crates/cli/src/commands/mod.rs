@@ -1,0 +1,15 @@
+//! What each subcommand does. Each takes its options as parsed, and gives the exit code.
+
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod engine;
+pub(crate) mod ls;
+pub(crate) mod permits;
+pub(crate) mod revoke;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod settings;
+pub(crate) mod show;
+pub(crate) mod ticks;
+pub(crate) mod transfer;
+pub(crate) mod wait;

@@ -1,0 +1,225 @@
+//! The time from the start of the command to its end.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use lockkeeper::{Clock, Instant};
+use rustix::process::Signal;
+
+use super::child::{Change, Child, Ended, Step};
+use super::events::{Event, Events};
+use super::lock::Held;
+use super::loss::{Loss, sleep_until};
+use super::signals::Signals;
+use crate::shared::exit::Failure;
+use crate::shared::output::tell;
+
+/// What happens to the command on a request for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnRevoke {
+    /// TERM; the lock is released when it has ended
+    Term,
+    /// Nothing
+    Ignore,
+}
+
+/// What else than its loss ends a command under its lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) on_revoke: OnRevoke,
+    /// How long the command may run.
+    pub(super) max_run: Option<Duration>,
+    /// How long it may take to end after that.
+    pub(super) kill_after: Duration,
+}
+
+/// How a command came to its end.
+#[derive(Debug)]
+pub(super) struct Attended {
+    pub(super) ended: Ended,
+    /// Whether it ran for too long.
+    pub(super) overran: bool,
+    /// Whether a signal or another program has asked for the end.
+    pub(super) is_called_off: bool,
+}
+
+/// A command that runs under its lock, and what has to be known of it meanwhile.
+#[derive(Debug)]
+pub(super) struct Attendance<'a, 'l> {
+    child: &'a mut Child,
+    loss: &'a mut Loss<'l>,
+    held: &'a Held,
+    events: &'a Events,
+    is_called_off: bool,
+}
+
+impl<'a, 'l> Attendance<'a, 'l> {
+    pub(super) fn new(
+        child: &'a mut Child,
+        loss: &'a mut Loss<'l>,
+        held: &'a Held,
+        events: &'a Events,
+    ) -> Self {
+        Self { child, loss, held, events, is_called_off: false }
+    }
+
+    /// Passes signals on and watches the lease, until the child has ended.
+    pub(super) async fn attend(
+        mut self,
+        rules: Rules,
+        signals: &mut Signals,
+    ) -> Result<Attended, Failure> {
+        let held = self.held;
+        let mut limit = RunLimit::new(rules);
+        let mut request = pin!(held.revoke_requested());
+        let mut listens = rules.on_revoke == OnRevoke::Term;
+        loop {
+            tokio::select! {
+                // An ended child comes first: nothing that has no process any more is signalled.
+                biased;
+                signal = signals.next() => {
+                    if let Some(ended) = self.handle_signal(signal)? {
+                        let (overran, is_called_off) = (limit.is_over(), self.is_called_off);
+                        return Ok(Attended { ended, overran, is_called_off });
+                    }
+                }
+                step = self.loss.next(held, self.child) => self.child.take(step),
+                () = limit.due() => {
+                    let step = limit.step(self.loss, held, self.events);
+                    self.child.take(step);
+                }
+                requested = &mut request, if listens => {
+                    listens = false;
+                    // A loss is seen to above.
+                    if let Ok(path) = requested {
+                        let by = self.events.revoked(held, path);
+                        tell(&format!("{path}: another program asks for it{by}; ending the command"));
+                        self.give_way();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes a signal on to the child, or sees to what it tells of child processes. Returns how the child
+    /// ended, if it did.
+    fn handle_signal(&mut self, signal: Signal) -> Result<Option<Ended>, Failure> {
+        match signal {
+            Signal::CHILD => {
+                let ended = self.follow()?;
+                if ended.is_none()
+                    && let Some(step) = self.loss.keep_watchdog()
+                {
+                    self.child.take(step);
+                }
+                return Ok(ended);
+            }
+            // The lease went on while all stood still. If there is no time left for the child, the loss
+            // is noticed next, and the child never gets to run.
+            Signal::CONT if self.loss.lets_run(self.held) => self.child.resume(),
+            Signal::CONT => self.child.continued(),
+            other => {
+                self.is_called_off |= asks_for_the_end(other);
+                self.child.signal(other);
+                if self.loss.is_paused() {
+                    let lock = self.held.name();
+                    tell(&format!("{lock}: the signal waits until the command goes on"));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the child, as another program asks for the lock.
+    fn give_way(&mut self) {
+        self.is_called_off = true;
+        match self.loss.is_paused() {
+            // It gets to it when it goes on.
+            true => self.child.signal(Signal::TERM),
+            // What it has started besides may go on, as after any end of it.
+            false => self.child.ask_to_end(),
+        }
+    }
+
+    /// Sees to all that has happened to the child since the last look; how it ended, if it did.
+    fn follow(&mut self) -> Result<Option<Ended>, Failure> {
+        let (child, loss) = (&mut *self.child, &*self.loss);
+        while let Some(change) = child.poll()? {
+            match change {
+                Change::Ended(ended) => return Ok(Some(ended)),
+                // By us, or just before.
+                Change::Stopped(_) if loss.is_paused() => {}
+                // By the watchdog: it is to go on when the lock is held again.
+                Change::Stopped(Some(Signal::STOP)) if loss.is_late() => {}
+                Change::Stopped(by) => child.stopped(by),
+                Change::Continued if loss.is_paused() => child.take(Step::Stop),
+                Change::Continued => child.continued(),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a signal is somebody's wish that all of this ends.
+pub(super) fn asks_for_the_end(signal: Signal) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
+}
+
+/// The time that `--max-run` gives the command. It is counted from its start by a clock that goes on while
+/// the machine is suspended, and while the command stands still.
+#[derive(Debug)]
+struct RunLimit {
+    max_run: Duration,
+    kill_after: Duration,
+    next: Next,
+}
+
+/// When something is to be done about a command that runs for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Never,
+    Term(Instant),
+    Kill(Instant),
+    Killed,
+}
+
+impl RunLimit {
+    fn new(rules: Rules) -> Self {
+        let next = rules.max_run.map_or(Next::Never, |limit| Next::Term(Clock.now() + limit));
+        let max_run = rules.max_run.unwrap_or_default();
+        Self { max_run, kill_after: rules.kill_after, next }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.next, Next::Kill(_) | Next::Killed)
+    }
+
+    /// Waits until something is to be done. Cancel safe.
+    async fn due(&self) {
+        match self.next {
+            Next::Term(at) | Next::Kill(at) => sleep_until(at).await,
+            Next::Never | Next::Killed => std::future::pending().await,
+        }
+    }
+
+    fn step(&mut self, loss: &Loss<'_>, held: &Held, events: &Events) -> Step {
+        let lock = held.name();
+        if self.is_over() {
+            tell(&format!("{lock}: the command did not end in time: KILL"));
+            self.next = Next::Killed;
+            return Step::Kill;
+        }
+
+        events.write(Event::Overran { max_run_ms: self.max_run.as_millis() });
+        let limit = humantime::format_duration(self.max_run);
+        // TERM would have a command run that must stand still.
+        let (step, next, what) = match loss.is_paused() {
+            true => (Step::Kill, Next::Killed, "killing"),
+            false => (Step::Term, Next::Kill(Clock.now() + self.kill_after), "ending"),
+        };
+        tell(&format!("{lock}: the command has run for {limit} (--max-run); {what} it"));
+        self.next = next;
+        step
+    }
+}

@@ -1,0 +1,498 @@
+//! The locks that `run` can take, behind one face.
+
+use std::slice;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockkeeper::inspect::LockQueue;
+use lockkeeper::{
+    AcquireError, BuildError, Client, Guard, Instant, Kind, LossReason, MultiGuard, MultiLock,
+    Mutex, MutexGuard, Profile, ReleaseError, RevokeRequest, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State, Usage, ZnodePath,
+};
+
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::names;
+use crate::shared::person;
+use crate::shared::view;
+
+/// Which of the locks, and how it is used.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Which lock")]
+pub(super) struct LockOptions {
+    /// Hold the lock together with others that hold it --shared
+    #[arg(short, long, conflicts_with = "write")]
+    shared: bool,
+
+    /// Hold it for one holder at a time, as without this option; where others hold it --shared, use --write
+    #[arg(id = "exclusive", short = 'x', visible_short_alias = 'e', long = "exclusive",
+          conflicts_with_all = ["shared", "permits"])]
+    _exclusive: bool,
+
+    /// As always: what the command leaves behind does not keep the lock
+    #[arg(id = "close", short = 'o', long = "close", hide = true)]
+    _close: bool,
+
+    /// Hold it alone, where others hold it --shared; a plain run does not go together with those
+    #[arg(long)]
+    write: bool,
+
+    /// Hold one of N permits. Every run of the lock must pass the same N: a run with another number than the
+    /// stored one fails (see lockkeeper permits)
+    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "write"],
+          value_parser = clap::value_parser!(u32).range(1..))]
+    permits: Option<u32>,
+
+    /// Use the stored number of permits if it is another than N
+    #[arg(long, requires = "permits")]
+    any_permits: bool,
+
+    /// Hold K of the permits
+    #[arg(long, value_name = "K", requires = "permits", default_value_t = 1,
+          hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
+    take: u32,
+
+    /// The library of the other programs that use the lock: Apache Curator (Java) or kazoo
+    /// (Python) [default: curator; with --permits: neither, which is faster]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "curator|kazoo")]
+    profile: Option<Library>,
+
+    /// If lockkeeper dies while it holds the lock, keep the next one waiting for so long; for what
+    /// cannot check fencing tokens. Runs without this option wait too, and programs on the library that
+    /// obey lock delays
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
+          value_parser = names::some_time, allow_hyphen_values = true)]
+    lock_delay: Option<Duration>,
+
+    /// What the lock is held for, which others see.
+    #[arg(skip)]
+    pub(super) why: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Library {
+    Curator,
+    Kazoo,
+}
+
+/// Where the contenders for permits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Below the lock's own node.
+    Own,
+    /// As Curator has them: below two children of it.
+    Children,
+}
+
+/// A lock, and how it is to be held.
+#[derive(Debug)]
+pub(super) enum Lock {
+    Mutex(Mutex),
+    Read(RwLock),
+    Write(RwLock),
+    Permits {
+        semaphore: Semaphore,
+        of: u32,
+        take: u32,
+        layout: Layout,
+    },
+    /// All of them or none, each as a mutex.
+    Several(MultiLock),
+}
+
+/// A held lock, or several.
+#[derive(Debug)]
+pub(super) enum Held {
+    Mutex(MutexGuard),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permits(SemaphoreGuard),
+    Several(MultiGuard),
+}
+
+/// What of a held lock is the same for all kinds.
+enum Grip<'a> {
+    One(&'a Guard),
+    All(&'a MultiGuard),
+}
+
+impl LockOptions {
+    /// Whether several may hold it at a time.
+    pub(super) fn is_for_several(&self) -> bool {
+        self.shared || self.permits.is_some()
+    }
+
+    /// Refuses what could never be had. Not by the servers, which would note the number of permits first.
+    pub(super) fn check(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
+        self.check_several(paths)?;
+        match self.permits {
+            Some(of) if self.take > of => {
+                let message = format!("--take {} is more than --permits {of}", self.take);
+                Err(Failure::new(Exit::Usage, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses several locks that cannot be held together.
+    fn check_several(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
+        if paths.len() < 2 {
+            return Ok(());
+        }
+        let unfit = [
+            ("--shared", self.shared),
+            ("--write", self.write),
+            ("--permits", self.permits.is_some()),
+            ("--lock-delay", self.lock_delay.is_some()),
+        ];
+        if let Some((option, _)) = unfit.iter().find(|(_, is_given)| *is_given) {
+            let message = format!(
+                "{option} is for one lock: each of several locks is taken for one holder at a time"
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
+
+        let mut sorted: Vec<_> = paths.iter().collect();
+        sorted.sort();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(BuildError::Repeated(twice[0].clone()).into());
+        }
+        for path in paths {
+            let mut above = path.parent();
+            while let Some(folder) = above {
+                if paths.contains(&folder) {
+                    let message =
+                        format!("{path} is below {folder}: a lock has no other locks below it");
+                    return Err(Failure::new(Exit::Usage, message).advise("use another name"));
+                }
+                above = folder.parent();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the lock at these paths. `label`: what its holder is called where the queue is shown.
+    pub(super) fn lock(
+        &self,
+        client: &Client,
+        paths: &[ZnodePath],
+        label: &str,
+    ) -> Result<Lock, BuildError> {
+        let profile = match self.profile {
+            Some(Library::Kazoo) => Profile::Kazoo,
+            Some(Library::Curator) | None => Profile::Curator,
+        };
+
+        let (user, why) = (person::user(), self.why.as_deref().unwrap_or_default());
+        let [path] = paths else {
+            let paths = paths.iter().map(ZnodePath::as_str);
+            let several =
+                MultiLock::builder(client, paths).profile(profile).label(label).user(user);
+            return several.obey_lock_delay().build().map(Lock::Several);
+        };
+        let path = path.as_str();
+        if let Some(of) = self.permits {
+            let mut semaphore =
+                Semaphore::builder(client, path, of).label(label).user(user).why(why);
+            if self.profile.is_some() {
+                semaphore = semaphore.profile(profile);
+            }
+            if self.any_permits {
+                semaphore = semaphore.accept_other_permits();
+            }
+            let layout = match self.profile {
+                Some(Library::Curator) => Layout::Children,
+                Some(Library::Kazoo) | None => Layout::Own,
+            };
+            let (semaphore, take) = (semaphore.build()?, self.take);
+            return Ok(Lock::Permits { semaphore, of, take, layout });
+        }
+
+        if self.shared || self.write {
+            let lock =
+                RwLock::builder(client, path).profile(profile).label(label).user(user).why(why);
+            let lock = lock.build()?;
+            return Ok(if self.shared { Lock::Read(lock) } else { Lock::Write(lock) });
+        }
+
+        let mut mutex =
+            Mutex::builder(client, path).profile(profile).label(label).user(user).why(why);
+        mutex = match self.lock_delay {
+            Some(delay) => mutex.lock_delay(delay),
+            None => mutex.obey_lock_delay(),
+        };
+        mutex.build().map(Lock::Mutex)
+    }
+}
+
+impl Lock {
+    /// Its path, or those of several locks in the order in which they are waited for.
+    pub(super) fn paths(&self) -> Vec<&ZnodePath> {
+        match self {
+            Self::Mutex(mutex) => vec![mutex.path()],
+            Self::Read(lock) | Self::Write(lock) => vec![lock.path()],
+            Self::Permits { semaphore, .. } => vec![semaphore.path()],
+            Self::Several(several) => several.paths().collect(),
+        }
+    }
+
+    /// What people call it: `/a`, or `/a, /b and /c`.
+    pub(super) fn name(&self) -> String {
+        view::all_of(self.paths())
+    }
+
+    /// Whether it can be held together with a holder of that kind.
+    pub(super) fn goes_together_with(&self, outer: Kind) -> bool {
+        match self {
+            Self::Mutex(_) | Self::Write(_) | Self::Several(_) => false,
+            Self::Read(_) => outer == Kind::Read,
+            Self::Permits { of, take, .. } => {
+                outer.permits().is_some_and(|held| held.saturating_add(*take) <= *of)
+            }
+        }
+    }
+
+    /// How much is left of a lock delay that kept it from being taken.
+    pub(super) fn delay_left(&self) -> Option<Duration> {
+        match self {
+            Self::Mutex(mutex) => mutex.lock_delay_left(),
+            Self::Several(several) => several.lock_delay_left(),
+            Self::Read(_) | Self::Write(_) | Self::Permits { .. } => None,
+        }
+    }
+
+    /// Waits in the queue.
+    pub(super) async fn acquire(&self) -> Result<Held, AcquireError> {
+        match self {
+            Self::Mutex(mutex) => mutex.acquire().await.map(Held::Mutex),
+            Self::Read(lock) => lock.read().await.map(Held::Read),
+            Self::Write(lock) => lock.write().await.map(Held::Write),
+            Self::Permits { semaphore, take, .. } => {
+                semaphore.acquire_many(*take).await.map(Held::Permits)
+            }
+            Self::Several(several) => several.acquire().await.map(Held::Several),
+        }
+    }
+
+    /// Takes the lock only if that needs no waiting.
+    pub(super) async fn try_acquire(&self) -> Result<Option<Held>, AcquireError> {
+        Ok(match self {
+            Self::Mutex(mutex) => mutex.try_acquire().await?.map(Held::Mutex),
+            Self::Read(lock) => lock.try_read().await?.map(Held::Read),
+            Self::Write(lock) => lock.try_write().await?.map(Held::Write),
+            Self::Permits { semaphore, take, .. } => {
+                semaphore.try_acquire_many(*take).await?.map(Held::Permits)
+            }
+            Self::Several(several) => several.try_acquire().await?.map(Held::Several),
+        })
+    }
+
+    /// Refuses permits as Curator has them at a lock that is in use as another kind. Its queue would not
+    /// be looked at.
+    pub(super) async fn check_layout(&self, client: &Client) -> Result<(), Failure> {
+        let Self::Permits { semaphore, layout: Layout::Children, .. } = self else { return Ok(()) };
+        // What cannot be seen now fails in so many words when the lock is asked for.
+        let Ok((mut names, _)) = client.children(semaphore.path()).await else { return Ok(()) };
+        names.retain(|name| !SemaphoreProfile::CURATORS_CHILDREN.contains(&name.as_str()));
+        match names.is_empty() {
+            true => Ok(()),
+            false => {
+                let (path, profile) = (semaphore.path().clone(), Profile::Curator);
+                Err(self.failure(AcquireError::Foreign { path, profile, names }))
+            }
+        }
+    }
+
+    /// Refuses a lock of another kind while the lock delay of one for a single holder is due: the others
+    /// do not wait for it.
+    pub(super) async fn check_delay(&self, client: &Client) -> Result<(), Failure> {
+        let path = match self {
+            Self::Mutex(_) | Self::Several(_) => return Ok(()),
+            Self::Read(lock) | Self::Write(lock) => lock.path(),
+            Self::Permits { semaphore, .. } => semaphore.path(),
+        };
+        match LockQueue::inspect(client, path).await {
+            Ok(Some(queue)) if queue.delay.is_some() => {
+                let message = format!("{path} is not free{}", view::held_by(&queue));
+                let advice = format!("wait for it: lockkeeper wait {path}");
+                Err(Failure::new(Exit::Data, message).advise(&advice))
+            }
+            // What cannot be seen now fails in so many words when the lock is asked for.
+            _ => Ok(()),
+        }
+    }
+
+    /// What to tell the user of an attempt that failed.
+    pub(super) fn failure(&self, error: AcquireError) -> Failure {
+        if let AcquireError::OtherPermits { path, permits, stored } = &error {
+            let has = view::permits(*stored);
+            let message = format!(
+                "{path} has {has}, not {permits}: every run of it must pass the same number"
+            );
+            let advice = format!(
+                "use --permits {stored}, change the number (lockkeeper permits set {path} {permits}), or \
+                 accept it with --any-permits"
+            );
+            return Failure::new(Exit::Data, message).advise(&advice);
+        }
+        let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
+        let Some((library, usage)) = Usage::of(names) else {
+            let message = format!(
+                "{path} cannot be a lock while there is something else below it ({}): a lock has \
+                 no other locks below it; use another name, such as {path}/all",
+                view::listed(names)
+            );
+            return Failure::new(Exit::Data, message);
+        };
+
+        let mut advice = Vec::new();
+        if usage != self.usage() {
+            advice.extend(options(usage));
+        }
+        match library {
+            Profile::Kazoo if library != *profile => advice.push("use --profile kazoo"),
+            _ if library != *profile => advice.push("use --profile curator"),
+            _ => {}
+        }
+        advice.push(if advice.is_empty() { "take another lock" } else { "or take another lock" });
+        let (what, advice) = (what(usage), advice.join(", "));
+        let message = format!("{path} is in use as {what}; {advice}: each is of one kind");
+        Failure::new(Exit::Data, message)
+    }
+
+    fn usage(&self) -> Usage {
+        match self {
+            Self::Mutex(_) | Self::Several(_) => Usage::Mutex,
+            Self::Read(_) | Self::Write(_) => Usage::RwLock,
+            Self::Permits { .. } => Usage::Semaphore,
+        }
+    }
+}
+
+/// What a lock is used as, in the words of the options.
+fn what(usage: Usage) -> &'static str {
+    match usage {
+        Usage::Mutex => "a lock for one holder at a time",
+        Usage::RwLock => "a lock that can be shared",
+        Usage::Semaphore => "a number of permits",
+        _ => "something that `run` does not take part in",
+    }
+}
+
+/// The options for a lock that is used so.
+fn options(usage: Usage) -> Option<&'static str> {
+    match usage {
+        Usage::Mutex => Some("use neither --shared nor --write nor --permits"),
+        Usage::RwLock => Some("use --shared, or --write to have it alone"),
+        Usage::Semaphore => Some("use --permits"),
+        _ => None,
+    }
+}
+
+impl Held {
+    fn grip(&self) -> Grip<'_> {
+        match self {
+            Self::Mutex(guard) => Grip::One(guard),
+            Self::Read(guard) => Grip::One(guard),
+            Self::Write(guard) => Grip::One(guard),
+            Self::Permits(guard) => Grip::One(guard),
+            Self::Several(guard) => Grip::All(guard),
+        }
+    }
+
+    /// The hold of each lock, in the order of their paths; at least one.
+    pub(super) fn guards(&self) -> &[Guard] {
+        match self.grip() {
+            Grip::One(guard) => slice::from_ref(guard),
+            Grip::All(guard) => guard.guards(),
+        }
+    }
+
+    /// What people call it; see [`Lock::name`].
+    pub(super) fn name(&self) -> String {
+        view::all_of(self.guards().iter().map(Guard::path))
+    }
+
+    /// The request for one of the locks, if there was one.
+    pub(super) fn request(&self, path: &ZnodePath) -> Option<RevokeRequest> {
+        self.guards().iter().find(|guard| guard.path() == path)?.revoke_request()
+    }
+
+    /// How the worst of the locks stands.
+    pub(super) fn state(&self) -> State {
+        match self.grip() {
+            Grip::One(guard) => guard.state(),
+            Grip::All(guard) => guard.state(),
+        }
+    }
+
+    /// The lock that is lost, or what people call all of them if none is.
+    pub(super) fn lost_name(&self) -> String {
+        let is_lost = |guard: &&Guard| matches!(guard.state(), State::Lost(_));
+        let lost = self.guards().iter().find(is_lost);
+        lost.map_or_else(|| self.name(), |guard| guard.path().to_string())
+    }
+
+    /// The earliest of the deadlines.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.grip() {
+            Grip::One(guard) => guard.deadline(),
+            Grip::All(guard) => guard.deadline(),
+        }
+    }
+
+    /// What is left until the earliest of the deadlines.
+    pub(super) fn remaining(&self) -> Duration {
+        match self.grip() {
+            Grip::One(guard) => guard.remaining(),
+            Grip::All(guard) => guard.remaining(),
+        }
+    }
+
+    pub(super) fn allow_jeopardy(&self) -> Result<(), LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.allow_jeopardy(),
+            Grip::All(guard) => guard.allow_jeopardy(),
+        }
+    }
+
+    pub(super) async fn jeopardy(&self) -> Result<(), LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.jeopardy().await,
+            Grip::All(guard) => guard.jeopardy().await,
+        }
+    }
+
+    pub(super) async fn held_again(&self) -> Result<(), LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.held_again().await,
+            Grip::All(guard) => guard.held_again().await,
+        }
+    }
+
+    /// Waits until one of the locks is lost.
+    pub(super) async fn lost(&self) -> LossReason {
+        match self.grip() {
+            Grip::One(guard) => guard.lost().await,
+            Grip::All(guard) => guard.lost().await.1,
+        }
+    }
+
+    /// Waits until another program asks for one of the locks: which.
+    pub(super) async fn revoke_requested(&self) -> Result<&ZnodePath, LossReason> {
+        match self.grip() {
+            Grip::One(guard) => guard.revoke_requested().await.map(|()| guard.path()),
+            Grip::All(guard) => guard.revoke_requested().await,
+        }
+    }
+
+    pub(super) async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Mutex(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Permits(guard) => guard.release().await,
+            Self::Several(guard) => guard.release().await,
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! When the command has to be told to end, and when it has to be dead.
+//!
+//! ```text
+//!                        |<------ kill-after ------>|<- reserve ->|
+//!   ---- lease is renewed again and again ----------+-------------+--> time
+//!                        TERM                       KILL          deadline
+//! ```
+//!
+//! Each renewal moves the deadline, and all of this with it. Once TERM is sent there is no way
+//! back: the command may have begun to end. If this process is stopped, the watchdog kills the
+//! command after a quarter of the reserve.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use lockkeeper::{Clock, Instant, LossReason, State, Timing};
+
+use super::child::{Child, Ended, Environment, Step};
+use super::events::{Event, Events};
+use super::lock::Held;
+use super::pause;
+use super::watchdog::Watchdog;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::output::tell;
+
+/// How long the command may take after TERM, at most and as a share of the session timeout. More of
+/// it shortens the outage that the command survives.
+const KILL_AFTER: Duration = Duration::from_secs(2);
+const KILL_AFTER_SHARE: f64 = 2.0 / 15.0;
+
+/// An outage that a command should survive: a leader of an ensemble is elected in less.
+const SHORT_OUTAGE: Duration = Duration::from_secs(2);
+
+/// A timer does not count the time in which the machine is suspended, so the clock is looked at
+/// again and again.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnLost {
+    /// TERM in time, then KILL
+    Term,
+    /// KILL in time
+    Kill,
+    /// Only a warning
+    Warn,
+}
+
+/// What happens to the command when no server renews the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnOutage {
+    /// It is ended, as --on-lost says
+    End,
+    /// It is stopped, and goes on if the lock was held all the time
+    Pause,
+}
+
+/// For how long an outage may stop the command; `None` if it ends the command.
+pub(super) fn grace(
+    on_outage: OnOutage,
+    on_lost: OnLost,
+    grace: Option<Duration>,
+) -> Result<Option<Duration>, Failure> {
+    let refused = |message: &str| Err(Failure::new(Exit::Usage, message));
+    match (on_outage, on_lost) {
+        (OnOutage::End, _) if grace.is_some() => {
+            refused("--grace is for --on-outage pause: without it, an outage ends the command")
+        }
+        (OnOutage::End, _) => Ok(None),
+        (OnOutage::Pause, OnLost::Warn) => refused(
+            "--on-outage pause does not go with --on-lost warn: a command that has stood still would \
+             go on after the loss of the lock",
+        ),
+        (OnOutage::Pause, _) if grace == Some(Duration::ZERO) => refused(
+            "--grace 0 leaves no time to ride out an outage: without --on-outage pause, an outage ends \
+             the command",
+        ),
+        (OnOutage::Pause, _) => Ok(Some(grace.unwrap_or(pause::GRACE))),
+    }
+}
+
+/// The times that fit into the lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    on_lost: OnLost,
+    kill_after: Duration,
+    reserve: Duration,
+    /// For how long an outage may stop the command, which it ends else.
+    grace: Option<Duration>,
+    timing: Timing,
+}
+
+/// Watches over the lease.
+#[derive(Debug)]
+pub(super) struct Loss<'a> {
+    /// What people call the lock, or the locks.
+    lock: String,
+    terms: Terms,
+    /// The last deadline that was seen while the lock was held.
+    deadline: Option<Instant>,
+    phase: Phase,
+    /// The code that tells why the command is ended.
+    exit: Exit,
+    watchdog: &'a mut Watchdog,
+    events: &'a Events,
+    /// When the command was stopped last.
+    paused: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Holding,
+    /// TERM was sent; KILL comes then.
+    Ending(Instant),
+    /// STOP was sent; KILL comes then, unless the lock is held again before.
+    Paused(Instant),
+    Killed,
+    Warned,
+}
+
+impl Terms {
+    /// Makes sure that there is time to end the command between a renewal that fails and the
+    /// deadline.
+    pub(super) fn fit(
+        timing: Timing,
+        on_lost: OnLost,
+        wanted: Option<Duration>,
+        grace: Option<Duration>,
+    ) -> Result<Self, Failure> {
+        let reserve = pause::reserve(timing);
+        // Less than what is left on servers that are well, which end no command.
+        let largest = timing.always_left().saturating_sub(reserve * 2);
+        let usual = KILL_AFTER.min(timing.timeout().mul_f64(KILL_AFTER_SHARE)).min(largest);
+
+        let kill_after = wanted.unwrap_or(usual);
+        if kill_after > largest && on_lost == OnLost::Term && grace.is_none() {
+            let ms = |duration: Duration| duration.as_millis();
+            let message = format!(
+                "--kill-after {}ms does not fit: on slow servers a lease of {}ms has only {}ms left \
+                 when it is renewed; use at most {}ms, or a longer --session-timeout",
+                ms(kill_after),
+                ms(timing.lease()),
+                ms(timing.always_left()),
+                ms(largest),
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
+
+        Ok(Self { on_lost, kill_after, reserve, grace, timing })
+    }
+
+    /// The longest outage of the servers that does not end the command.
+    fn outage(&self, timing: Timing) -> Duration {
+        timing.outage().saturating_sub(self.lead())
+    }
+
+    /// Tells the user if already a short outage would end the command.
+    pub(super) fn warn_of_short_outages(&self, timing: Timing) {
+        let outage = self.outage(timing);
+        let may_end = self.on_lost != OnLost::Warn && self.grace.is_none();
+        if may_end && outage < SHORT_OUTAGE {
+            tell(&format!(
+                "an outage of the servers of {:.1} s would end the command; a longer \
+                 --session-timeout or a shorter --kill-after makes it survive more",
+                outage.as_secs_f64(),
+            ));
+        }
+    }
+
+    /// Whether the command may run now.
+    pub(super) fn leaves_time(&self, held: &Held) -> bool {
+        self.on_lost == OnLost::Warn || held.remaining() > self.lead()
+    }
+
+    /// How long the command may take to end after TERM.
+    pub(super) fn kill_after(&self) -> Duration {
+        self.kill_after
+    }
+
+    /// How long before the deadline the first step is taken.
+    fn lead(&self) -> Duration {
+        match (self.on_lost, self.grace) {
+            (OnLost::Term, None) => self.kill_after + self.reserve,
+            (OnLost::Kill, _) | (_, Some(_)) => self.reserve,
+            (OnLost::Warn, None) => Duration::ZERO,
+        }
+    }
+}
+
+impl<'a> Loss<'a> {
+    /// Begins before the command does, so that the watchdog knows how long the command may run.
+    pub(super) fn new(
+        terms: Terms,
+        watchdog: &'a mut Watchdog,
+        held: &Held,
+        events: &'a Events,
+    ) -> Self {
+        let (lock, phase, exit) = (held.name(), Phase::Holding, Exit::Lost);
+        let (deadline, paused) = (None, Clock.now());
+        let mut loss = Self { lock, terms, deadline, phase, exit, watchdog, events, paused };
+        if let Some(grace) = terms.grace {
+            loss.watchdog.pauses_for(grace + pause::WATCHDOG_LATER);
+            // A loss shows in its state.
+            let _ = held.allow_jeopardy();
+        }
+        loss.note(held.deadline());
+        loss
+    }
+
+    /// Starts the command.
+    pub(super) fn spawn(
+        &mut self,
+        command: &[OsString],
+        environment: &Environment<'_>,
+    ) -> Result<Child, Failure> {
+        // One that was killed while we waited for the lock was not missed.
+        self.watchdog.keep()?;
+        let child = Child::spawn(command, environment, self.watchdog)?;
+        self.watchdog.watches(child.group());
+        Ok(child)
+    }
+
+    /// The command has ended. Says with which code, unless it ended by itself.
+    pub(super) fn conclude(&mut self, ended: &Ended) -> Option<Exit> {
+        let by_watchdog =
+            self.watchdog.kills_at().is_some_and(|at| at <= Clock.now()) && ended.is_by_kill();
+        self.watchdog.ended();
+        let by_us = matches!(self.phase, Phase::Ending(_) | Phase::Killed);
+        if by_watchdog && !by_us {
+            let reason = "lockkeeper was stopped until the lease had nearly run out";
+            self.events.write(Event::Lost { reason });
+        }
+        (by_watchdog || by_us).then_some(self.exit)
+    }
+
+    /// A child process has ended. If it was the watchdog, there must be another one: without it, a
+    /// lockkeeper that is stopped lets the command outlive the lease.
+    pub(super) fn keep_watchdog(&mut self) -> Option<Step> {
+        let failure = self.watchdog.keep().err()?;
+        if !matches!(self.phase, Phase::Holding | Phase::Paused(_)) {
+            return None;
+        }
+        self.exit = Exit::System;
+        Some(self.act(&format!("{}: {failure}", self.lock)))
+    }
+
+    /// Notes until when the lock is certain. Returns whether the watchdog knows in time, and has let
+    /// the command run all the while.
+    fn note(&mut self, deadline: Option<Instant>) -> bool {
+        self.deadline = deadline.or(self.deadline);
+        match self.deadline.filter(|_| self.terms.on_lost != OnLost::Warn) {
+            // Later than we do it ourselves, and early enough for the kernel to do it.
+            Some(deadline) => self.watchdog.allow(before(deadline, self.terms.reserve * 3 / 4)),
+            None => true,
+        }
+    }
+
+    /// Whether the command may go on after a stop.
+    pub(super) fn lets_run(&self, held: &Held) -> bool {
+        !self.is_paused() && self.terms.leaves_time(held)
+    }
+
+    /// Whether the command stands still because of an outage.
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.phase, Phase::Paused(_))
+    }
+
+    /// Whether the watchdog may have stopped the command already, while we could not run.
+    pub(super) fn is_late(&self) -> bool {
+        let is_over = || self.watchdog.stops_at().is_some_and(|at| at <= Clock.now());
+        self.terms.grace.is_some() && is_over()
+    }
+
+    /// Waits for the next thing that is to be done. Cancel safe.
+    pub(super) async fn next(&mut self, held: &Held, child: &Child) -> Step {
+        match self.phase {
+            Phase::Holding => self.watch(held, child).await,
+            Phase::Paused(until) => self.ride_out(held, child, until).await,
+            Phase::Ending(at) => {
+                sleep_until(at).await;
+                self.phase = Phase::Killed;
+                tell(&format!("{}: the command did not end in time: KILL", self.lock));
+                Step::Kill
+            }
+            Phase::Killed | Phase::Warned => std::future::pending().await,
+        }
+    }
+
+    async fn watch(&mut self, held: &Held, child: &Child) -> Step {
+        loop {
+            match held.state() {
+                State::Lost(reason) => return self.lost(held, reason),
+                State::Jeopardy => return self.pause(child),
+                _ => {}
+            }
+
+            // It may have stopped the command: that is undone when the lock is seen to be held.
+            if !self.note(held.deadline()) && self.terms.grace.is_some() {
+                return self.pause(child);
+            }
+
+            let left = held.remaining();
+            let spare = left.saturating_sub(self.terms.lead());
+            if spare.is_zero() {
+                return match self.terms.grace {
+                    Some(_) => self.pause(child),
+                    None => self.running_out(left),
+                };
+            }
+            tokio::select! {
+                _ = held.jeopardy() => {}
+                // Soon after each renewal, so that the watchdog knows of it.
+                () = tokio::time::sleep(spare.min(SLICE).min(self.terms.timing.renewal_interval())) => {}
+            }
+        }
+    }
+
+    /// Stops the command, at the latest moment at which that is certain to be before the deadline.
+    fn pause(&mut self, child: &Child) -> Step {
+        let grace = self.terms.grace.unwrap_or_default();
+        let stands_still = pause::stop(child.group(), self.terms.timing);
+        let (lock, most) = (&self.lock, humantime::format_duration(grace));
+        tell(&format!(
+            "{lock}: no server has renewed the lease; the command is stopped, for {most} at most"
+        ));
+        if !stands_still {
+            tell("a part of the command waits in the system, and stops when that is over");
+        }
+        self.events.write(Event::Paused);
+        self.paused = Clock.now();
+        self.phase = Phase::Paused(self.paused + grace);
+        Step::Stop
+    }
+
+    /// Waits until the lock is held again, or it is certain that the command must not go on.
+    async fn ride_out(&mut self, held: &Held, child: &Child, until: Instant) -> Step {
+        if let State::Lost(reason) = held.state() {
+            return self.end_paused(&format!("{} is lost: {reason}", held.lost_name()));
+        }
+        if until <= Clock.now() {
+            return self.end_paused(&format!("{}: no server came back in time", self.lock));
+        }
+
+        tokio::select! {
+            biased;
+            again = held.held_again() => {
+                if again.is_ok() && self.terms.leaves_time(held) {
+                    return self.go_on(held, child);
+                }
+                tokio::time::sleep(pause::STOP_AGAIN).await;
+            }
+            () = tokio::time::sleep(pause::STOP_AGAIN) => {}
+        }
+        Step::Stop
+    }
+
+    fn go_on(&mut self, held: &Held, child: &Child) -> Step {
+        tell(&format!("{} was held all the time; the command goes on", self.lock));
+        self.note(held.deadline());
+        // This process may have stood still since the last look, or the watchdog cannot be told.
+        if self.is_late() || !self.terms.leaves_time(held) {
+            return Step::Stop;
+        }
+        let paused = Clock.now().since(self.paused);
+        self.events.write(Event::Resumed { paused_ms: paused.as_millis() });
+        self.phase = Phase::Holding;
+        if !child.is_stopped() {
+            self.watchdog.go_on();
+        }
+        Step::GoOn
+    }
+
+    /// The command is killed where it stands: anything else would have it run.
+    fn end_paused(&mut self, what: &str) -> Step {
+        self.events.write(Event::Lost { reason: what });
+        tell(&format!("{what}; killing the command"));
+        self.phase = Phase::Killed;
+        Step::Kill
+    }
+
+    fn lost(&mut self, held: &Held, reason: LossReason) -> Step {
+        self.act(&format!("{} is lost: {reason}", held.lost_name()))
+    }
+
+    fn running_out(&mut self, left: Duration) -> Step {
+        let left = left.as_secs_f64();
+        self.act(&format!("{}: no server has renewed the lease, {left:.1} s are left", self.lock))
+    }
+
+    fn act(&mut self, what: &str) -> Step {
+        if self.is_paused() {
+            return self.end_paused(what);
+        }
+
+        self.events.write(Event::Lost { reason: what });
+        let now = Clock.now();
+        // After the deadline somebody else may have the lock, and there is no time for manners.
+        let latest = self.deadline.map_or(now, |deadline| before(deadline, self.terms.reserve));
+        let kill_at = latest.min(now + self.terms.kill_after);
+
+        match self.terms.on_lost {
+            OnLost::Warn => {
+                tell(&format!("{what}; the command goes on (--on-lost warn)"));
+                self.phase = Phase::Warned;
+                Step::Warned
+            }
+            OnLost::Term if kill_at > now => {
+                tell(&format!("{what}; ending the command"));
+                self.phase = Phase::Ending(kill_at);
+                Step::Term
+            }
+            OnLost::Term | OnLost::Kill => {
+                tell(&format!("{what}; killing the command"));
+                self.phase = Phase::Killed;
+                Step::Kill
+            }
+        }
+    }
+}
+
+/// The instant so long before another.
+fn before(deadline: Instant, lead: Duration) -> Instant {
+    let start = Instant::from_start(Duration::ZERO);
+    Instant::from_start(deadline.since(start).saturating_sub(lead))
+}
+
+pub(super) async fn sleep_until(at: Instant) {
+    loop {
+        let left = at.since(Clock.now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(SLICE)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::LeaseMode;
+
+    use super::*;
+
+    fn timing(seconds: u64) -> Timing {
+        let (timeout, tick) = (Duration::from_secs(seconds), Duration::from_secs(2));
+        Timing::new(LeaseMode::Quorum, timeout, tick)
+    }
+
+    fn terms(seconds: u64) -> Terms {
+        Terms::fit(timing(seconds), OnLost::Term, None, None).expect("the default fits")
+    }
+
+    /// The table of `docs/decisions/0013-timing.md`, in tenths of a second.
+    #[test]
+    fn the_outages_that_a_command_survives() {
+        for (timeout, tenths) in [(4, 8), (6, 18), (10, 38), (15, 63), (20, 95), (30, 159)] {
+            let outage = terms(timeout).outage(timing(timeout));
+            assert_eq!(outage.as_millis() / 100, tenths, "{timeout} s");
+        }
+    }
+
+    /// F1: a command was ended although its servers were well.
+    #[test]
+    fn no_command_is_ended_while_servers_answer_in_time() {
+        for timeout in 4..=40 {
+            let left = timing(timeout).always_left();
+            assert!(terms(timeout).lead() < left, "{timeout} s: {left:?} is always left");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let wanted = Some(Duration::from_secs(10));
+        let failure =
+            Terms::fit(timing(15), OnLost::Term, wanted, None).expect_err("it is too long");
+        let message = failure.to_string();
+        let most = message.split("use at most ").nth(1).and_then(|rest| rest.split("ms").next());
+        let most = Duration::from_millis(most.expect(&message).parse().expect(&message));
+        assert!(Terms::fit(timing(15), OnLost::Term, Some(most), None).is_ok(), "{most:?}");
+        let more = most + Duration::from_millis(1);
+        assert!(Terms::fit(timing(15), OnLost::Term, Some(more), None).is_err());
+        assert!(Terms::fit(timing(15), OnLost::Kill, wanted, None).is_ok(), "it is not used");
+    }
+
+    #[test]
+    fn what_each_pair_means() {
+        let of = |on_outage, on_lost, time| grace(on_outage, on_lost, time).ok();
+        let minute = Some(Duration::from_secs(60));
+        for on_lost in [OnLost::Term, OnLost::Kill, OnLost::Warn] {
+            assert_eq!(of(OnOutage::End, on_lost, None), Some(None));
+            assert_eq!(of(OnOutage::End, on_lost, minute), None, "nothing stands still");
+        }
+        for on_lost in [OnLost::Term, OnLost::Kill] {
+            assert_eq!(of(OnOutage::Pause, on_lost, None), Some(Some(pause::GRACE)));
+            assert_eq!(of(OnOutage::Pause, on_lost, minute), Some(minute));
+        }
+        assert_eq!(of(OnOutage::Pause, OnLost::Warn, None), None);
+        assert_eq!(of(OnOutage::Pause, OnLost::Term, Some(Duration::ZERO)), None, "that is `end`");
+    }
+}

@@ -1,0 +1,523 @@
+//! `lockkeeper run`: a command that runs while a lock is held.
+
+mod above;
+mod attend;
+mod child;
+mod events;
+pub(crate) mod exec;
+mod group;
+pub(crate) mod hold;
+mod lock;
+mod loss;
+mod once;
+mod pause;
+mod processes;
+mod rest;
+mod signals;
+mod terminal;
+mod wait;
+pub(crate) mod watchdog;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
+use rustix::process::Signal;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::session::connect::Connection;
+use crate::session::waiting::WaitOptions;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::names;
+use crate::shared::output::{report, tell};
+
+use attend::{Attendance, Attended, OnRevoke, Rules};
+use child::Child;
+use events::{Event, Events};
+use lock::{Held, LockOptions};
+use loss::{Loss, OnLost, OnOutage, Terms};
+use once::{Once, Turn};
+use rest::Rest;
+use signals::Signals;
+use wait::WaitOutcome;
+use watchdog::Watchdog;
+
+/// How long a release may take; afterwards the session expires by itself.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The same when no server has been heard of for a while.
+const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
+
+/// What is a shell after `flock FILE`, and would be one more lock.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
+
+/// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
+const SHELL: &str = "/bin/sh";
+
+/// After a wait of this length, since when a lock is held differs much from since when its holder is in line.
+/// Shorter ones, as in a busy queue, are not worth a write.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+
+const NOTES: &str = "\
+The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
+holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
+LOCKKEEPER_CONNECT, the servers, \
+which go over those of configuration files; the files of --tls-ca, --tls-cert, --tls-key and --digest-file, \
+and --tls-name, under the names of their variables; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
+wait for this one; LOCKKEEPER_RUN, by which all that it has started is found; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
+the command began (it is renewed while servers answer). With several locks, the first three have a \
+line for each lock, in the order of their paths. With --once-per and --every, LOCKKEEPER_KEY is the key, or the \
+time at which the command was due (UTC), and LOCKKEEPER_ATTEMPT is 1, or more if earlier runs for it have no \
+end. LOCKKEEPER_DIGEST is taken out of it: \
+lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
+
+The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
+when lockkeeper does. The lock is released when the command ends, even if processes that it has \
+started live on. If lockkeeper is killed, the command and all that it has started are too (on Linux; not a \
+set-user-ID program, nor what has left the process group and has another environment), and then a watchdog \
+process releases the lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watchdog kills the \
+command.
+
+A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
+many readers or one writer; with --permits, for N holders. A command that takes a lock in use as \
+another kind fails. A name is a lock, or has locks below it (backups/nightly, \
+backups/weekly), and not both.
+
+Several locks (lockkeeper run a b -- CMD) are held together or not at all, each for one holder at a \
+time. Runs that share some of their locks never wait for each other in a circle, whatever order they \
+name them in. While one lock is waited for, those that come before it in the order of their paths are \
+held. -n takes them only if all are free. The loss of one, or a request for one, ends the command.
+
+With -c, /bin/sh runs the line. All parts of it are in the process group that is ended with the lock.
+
+The time of --max-run counts from the start of the command, also while the machine is suspended or the \
+command stands still (Ctrl-Z, --on-outage pause). Then the command gets TERM and, after --kill-after, \
+KILL; one that an outage has stopped is killed at once. What it has started is killed \
+too, and the code is 124, as that of timeout(1).
+
+With --at-least, the lock stays held for so long from the grant, also if the command ends before. INT, \
+TERM, HUP, QUIT, a request for the lock or its loss end that rest; after a signal that was passed on, \
+or a request, there is none. The code is the command's in each case. If lockkeeper is killed in the \
+rest, the lock is free at once.
+
+With --once-per KEY, the beginning and the end of the command are recorded on the servers, each in one \
+transaction with a check that the lock is held. --every PERIOD does so for the time at which the command was \
+due, by the clock of this machine as the run began; after a later one has begun, no earlier one begins. If the command has run \
+already, the exit code is that of its run, and that is not an error. If it has not run and will not, since a \
+later time has begun or with --if-unfinished skip, the code is that of -E. With --every, the lock is waited for \
+until the next time is due, so that runs which wait do not become more and more. Do not combine with -n if another machine is to take over \
+when one dies: the run that waits does. A command that a signal or --max-run ended, that was asked to end and failed, or that cannot be executed, \
+counts as unfinished. \
+*Exactly* once is not to be had: a machine may die when the command has ended and that is not recorded. By \
+default the command then runs again (at least once). lockkeeper ticks LOCK lists the runs; 1000 keys and 1000 times are kept.
+
+Without servers (--connect, or a configuration file: see lockkeeper settings), an engine on this \
+machine keeps the lock: the one for all users if root has \
+enabled it (lockkeeper local enable --system), or else this user's own. The locks of the engines of \
+two users do not exclude each other; a warning says so, unless --quiet.
+
+If another program asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
+ignore says otherwise, and the lock is released when it has ended.
+
+If no server renews the lease, the command is ended before anyone else can have the lock: TERM, \
+then KILL after --kill-after. See docs/guarantees.md for what is promised.
+
+With --on-outage pause, its process group is stopped instead, and goes on with the same token if the \
+lock was held all the time; if it is lost, or --grace is over, the command is killed where it stands. \
+Connections of the command may end meanwhile, and what has left its process group is not stopped. A \
+signal that the command is to get waits until it goes on.
+
+Exit codes:
+  the command's own, or 128 + n if signal n ended it
+  1        the lock was not free (-n, -w), or the code of -E
+  64       wrong usage
+  65       the lock is of another kind, or above or below one, or has
+           another number of permits; bad data
+  69       something that the local engine needs is taken
+  70       a bug in lockkeeper
+  71       the system refuses a process
+  73       LOCKKEEPER_HOME cannot be written, or is not yours alone;
+           or the server has no room: its disk or memory is full, or a
+           quota is reached
+  74       a disk failed: the local engine's, or where output goes
+  75       no server could be reached
+  77       no permission on the servers, or this machine's engine
+  78       a configuration file, certificate, key or clock is wrong;
+           no servers are named (--require-servers), or the servers that
+           are named are not one service
+  79       the lock was lost while the command ran, or hold held it
+  124      the command ran for longer than --max-run
+  126/127  the command cannot be executed / does not exist
+  128 + n  signal n came while waiting for the lock";
+
+const USAGE: &str = "lockkeeper run [OPTIONS] <LOCK>... -- <CMD>...\n       \
+                     lockkeeper run [OPTIONS] <LOCK>... -c <CMDLINE>";
+
+/// Run a command while holding a lock
+#[derive(Debug, Args)]
+#[command(override_usage = USAGE)]
+#[command(after_help = "The command's environment and all exit codes: lockkeeper run --help", after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// The lock, such as backups/nightly; of several, all are held or none
+    #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
+    locks: Vec<ZnodePath>,
+
+    /// A command line for /bin/sh, instead of -- and a command
+    #[arg(short = 'c', long = "command", value_name = "CMDLINE", conflicts_with = "command")]
+    line: Option<OsString>,
+
+    /// Do not wait if the lock is not free
+    #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
+    nonblock: bool,
+
+    #[command(flatten)]
+    wait: WaitOptions,
+
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_enum, default_value_t = OnLost::Term)]
+    on_lost: OnLost,
+
+    /// What happens to the command on a request for the lock (lockkeeper revoke)
+    #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
+    on_revoke: OnRevoke,
+
+    /// What happens to the command when no server renews the lease. `pause` stops its process group
+    /// before the deadline; it goes on if the servers prove that the lock was held all the time, and is
+    /// killed if not. For a command that may stand still at any point
+    #[arg(long, value_enum, default_value_t = OnOutage::End)]
+    on_outage: OnOutage,
+
+    /// How long an outage may stop the command (--on-outage pause) before it is killed [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    grace: Option<Duration>,
+
+    /// How long the command may take to end after TERM; the longer this is, the shorter the server
+    /// outage that the command survives [default: 2s, or two fifteenths of a shorter session timeout]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    kill_after: Option<Duration>,
+
+    /// How long the command may run: then TERM and, after --kill-after, KILL; the exit code is 124
+    #[arg(long, value_name = "DURATION", value_parser = names::some_time,
+          allow_hyphen_values = true)]
+    max_run: Option<Duration>,
+
+    /// Hold the lock for so long from the grant, also if the command ends before. For a job that is to run once
+    /// each time it is due, use --every
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    at_least: Option<Duration>,
+
+    /// Append what happens to a file, or - for standard error: one JSON text a line (docs/run-log.md)
+    #[arg(long, value_name = "FILE")]
+    json_log: Option<PathBuf>,
+
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
+    command: Vec<OsString>,
+
+    #[command(flatten)]
+    once: Once,
+
+    #[command(flatten)]
+    which: LockOptions,
+}
+
+impl Options {
+    /// The command and its arguments.
+    fn command(&self) -> Vec<OsString> {
+        match &self.line {
+            Some(line) => vec![SHELL.into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    fn grace(&self) -> Result<Option<Duration>, Failure> {
+        loss::grace(self.on_outage, self.on_lost, self.grace)
+    }
+}
+
+/// Runs the command, and gives its exit code.
+pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Failure> {
+    // Until the signals are listened to they end this process, which has nothing to leave behind.
+    check(&mut options)?;
+    let events = Events::open(options.json_log.as_deref(), &options.locks)?;
+    let result = in_session(global, &mut options, &events).await;
+    result.inspect_err(|failure| events.failed(failure))
+}
+
+async fn in_session(
+    global: &Global,
+    options: &mut Options,
+    events: &Events,
+) -> Result<u8, Failure> {
+    options.wait.limit = options.once.limit(options.wait.limit);
+    let connection = options.wait.connect(global).await?;
+    if options.nonblock {
+        options.wait.limit = Some(Duration::ZERO);
+    }
+    // There is no moment at which we have the lock and are not watched.
+    let mut watchdog = Watchdog::start(&connection)?;
+    let result = with_session(&connection, options, events, &mut watchdog).await;
+
+    let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());
+    // After a loss, only a server that is there is told: without one, the session expires.
+    if !is_lost || connection.client.contact() == Contact::Connected {
+        connection.close().await;
+    }
+    // Not before: if we are killed while we release the lock, it closes the session.
+    watchdog.dismiss();
+    result
+}
+
+/// Refuses what could never work before anything is started for it.
+fn check(options: &mut Options) -> Result<(), Failure> {
+    let program = options.line.as_ref().or(options.command.first());
+    if program.is_none_or(|program| program.is_empty()) {
+        let message = "the command is an empty text; a variable that is not set, perhaps?";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let others = options.locks.iter().skip(1).filter(|_| options.line.is_some());
+    if let Some(shell) = others.into_iter().find(|lock| SHELLS.contains(&lock.name())) {
+        let message = format!("{shell} would be a lock here, and no shell");
+        let advice =
+            "a command follows a --, as in: lockkeeper run demo/hello -- sh -c 'echo hello'";
+        return Err(Failure::new(Exit::Usage, message).advise(advice));
+    }
+    options.grace()?;
+    options.which.check(&options.locks)?;
+    options.once.check(&options.locks, options.which.is_for_several())
+}
+
+async fn with_session(
+    connection: &Connection,
+    options: &Options,
+    events: &Events,
+    watchdog: &mut Watchdog,
+) -> Result<u8, Failure> {
+    let client = &connection.client;
+    let timing = client.timing();
+    let terms = Terms::fit(timing, options.on_lost, options.kill_after, options.grace()?)?;
+    if !options.wait.quiet {
+        terms.warn_of_short_outages(timing);
+    }
+
+    let mut signals = Signals::listen()?;
+    let lock = options.which.lock(client, &options.locks, &program(options))?;
+
+    let began = Clock.now();
+    let waited_ms = || Clock.now().since(began).as_millis();
+    let acquired =
+        wait::acquire(connection, &lock, options.wait, &mut signals, watchdog, events).await?;
+    match acquired {
+        WaitOutcome::Held(held) => {
+            let granted = Clock.now();
+            if granted.since(began) > LONG_WAIT {
+                let now = SystemTime::now();
+                held.guards().iter().for_each(|guard| guard.note_held_since(now));
+            }
+            events.write(Event::acquired(&held, waited_ms()));
+            let run = Granted { connection, options, terms, granted, events };
+            run.hold(*held, signals, watchdog).await
+        }
+        WaitOutcome::Conflict => {
+            let code = options.wait.conflict_exit_code;
+            events.write(Event::Conflict { code, waited_ms: waited_ms() });
+            Ok(code)
+        }
+        WaitOutcome::Signal(signal) => {
+            let code = crate::shared::exit::signal_code(signal.as_raw());
+            events.write(Event::Interrupted { code, waited_ms: waited_ms() });
+            Ok(code)
+        }
+    }
+}
+
+/// What the holder is called where the queue is shown. Not the arguments: they may be secret.
+fn program(options: &Options) -> String {
+    let command = options.command();
+    let program = command.first().map(Path::new).and_then(Path::file_name);
+    program.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A run that has its lock.
+struct Granted<'a> {
+    connection: &'a Connection,
+    options: &'a Options,
+    terms: Terms,
+    granted: Instant,
+    events: &'a Events,
+}
+
+impl Granted<'_> {
+    /// Runs the command under the lock, and releases it.
+    async fn hold(
+        self,
+        held: Held,
+        mut signals: Signals,
+        watchdog: &mut Watchdog,
+    ) -> Result<u8, Failure> {
+        let Self { connection, options, terms, granted, events } = self;
+        let release = async |held, limit| release(connection, held, limit, granted, events).await;
+        // We stood still, or the servers did, since the lock was granted.
+        let too_late = || {
+            let message = format!("{} was lost before the command was started", held.name());
+            Failure::new(Exit::Lost, message)
+        };
+        if !terms.leaves_time(&held) {
+            let failure = too_late();
+            release(held, HOPELESS_LIMIT).await;
+            return Err(failure);
+        }
+
+        watchdog.follow(connection);
+        let words = once::OnceTerms {
+            label: &program(options),
+            conflict: options.wait.conflict_exit_code,
+            quiet: options.wait.quiet,
+        };
+        let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
+        let once = match turn {
+            Ok(Turn::Run(once)) if terms.leaves_time(&held) => once,
+            over => {
+                let code = match over {
+                    Ok(Turn::Run(_)) => Err(too_late()),
+                    Ok(Turn::Over(code)) => Ok(code),
+                    Err(failure) => Err(failure),
+                };
+                release(held, RELEASE_LIMIT).await;
+                return code;
+            }
+        };
+        let mut loss = Loss::new(terms, watchdog, &held, events);
+        let variables = options.once.variables(once.as_ref());
+        let environment = child::Environment { connection, held: &held, once: variables };
+        let started =
+            signals.listen_for_child().and_then(|()| loss.spawn(&options.command(), &environment));
+        let mut child = match started {
+            Ok(child) => child,
+            Err(failure) => {
+                drop(once);
+                release(held, RELEASE_LIMIT).await;
+                return Err(failure);
+            }
+        };
+        let began = Clock.now();
+        events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
+
+        let (on_revoke, max_run) = (options.on_revoke, options.max_run);
+        let rules = Rules { on_revoke, max_run, kill_after: terms.kill_after() };
+        let attendance = Attendance::new(&mut child, &mut loss, &held, events);
+        let attended = tokio::select! {
+            attended = attendance.attend(rules, &mut signals) => attended,
+            never = keep_engine(connection) => match never {},
+        };
+        // Without us, nobody else ends it.
+        let Attended { ended, overran, is_called_off } =
+            attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
+        child.finish(&ended);
+
+        let lost = loss.conclude(&ended);
+        let cut_off = lost.or(overran.then_some(Exit::Overran));
+        let code = cut_off.map_or_else(|| ended.code(), Exit::code);
+        events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
+        if cut_off.is_some() {
+            end_leftovers(&child).await;
+        }
+
+        if let Some(once) = once {
+            let is_cut_off = ended.is_by_signal() || cut_off.is_some();
+            let outcome = once::RunOutcome { code, is_cut_off, is_called_off };
+            once::record_end(connection, once, outcome, RELEASE_LIMIT, events).await;
+        }
+
+        if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
+            let rest = Rest { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
+            rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
+        }
+        let limit = match cut_off {
+            // The lock ends with the session, and there is nobody who could end it earlier.
+            Some(_) if connection.client.contact() != Contact::Connected => Duration::ZERO,
+            _ if lost.is_some() => HOPELESS_LIMIT,
+            _ => RELEASE_LIMIT,
+        };
+        release(held, limit).await;
+        Ok(code)
+    }
+}
+
+/// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
+/// moment once another program may have the lock.
+async fn end_leftovers(child: &Child) {
+    let processes = child.processes().clone();
+    let ending = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT));
+    // A process that waits for a dead file system may not even show its environment.
+    let _ = timeout(2 * HOPELESS_LIMIT, ending).await;
+}
+
+/// Starts this machine's engine again whenever it dies. If that fails, the user is told; the
+/// command goes on for as long as the lease does.
+async fn keep_engine(connection: &Connection) -> std::convert::Infallible {
+    report(&connection.keep_engine().await);
+    std::future::pending().await
+}
+
+/// Releases the lock. If no server confirms it in time, the command has still done its work.
+async fn release(
+    connection: &Connection,
+    held: Held,
+    limit: Duration,
+    granted: Instant,
+    events: &Events,
+) {
+    if let State::Lost(reason) = held.state() {
+        let reason = format!("{} is lost: {reason}", held.lost_name());
+        return events.write(Event::Lost { reason: &reason });
+    }
+
+    let lock = held.name();
+    let told = |confirmed| {
+        let held_ms = Clock.now().since(granted).as_millis();
+        events.write(Event::Released { held_ms, confirmed });
+    };
+    let why = tokio::select! {
+        released = held.release() => match released {
+            Ok(()) => return told(true),
+            Err(error) => error.to_string(),
+        },
+        failure = connection.keep_engine() => failure.to_string(),
+        () = tokio::time::sleep(limit) => match limit {
+            Duration::ZERO => "no server can be reached".to_owned(),
+            limit => format!("no server has confirmed it within {limit:?}"),
+        },
+    };
+
+    told(false);
+    let rest = connection.client.session_timeout();
+    tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        let table: Vec<_> = NOTES.lines().filter(|line| line.starts_with("  ")).collect();
+        for exit in Exit::value_variants() {
+            let code = exit.code().to_string();
+            let told = table.iter().any(|line| line.split([' ', '/']).any(|word| word == code));
+            assert!(told || *exit == Exit::Ok, "{exit:?}");
+        }
+        // Manual pages are indented.
+        let fits = |line: &&str| line.len() + 7 < 80;
+        assert!(table.iter().all(fits), "they would be broken in a terminal");
+    }
+}

@@ -1,0 +1,82 @@
+//! The time from the end of the command to the end of `--at-least`, in which the lock stays held.
+
+use std::convert::Infallible;
+
+use lockkeeper::{Clock, Instant};
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::attend::{OnRevoke, asks_for_the_end};
+use super::events::{Event, Events};
+use super::lock::Held;
+use super::loss::{Loss, sleep_until};
+use super::signals::Signals;
+use crate::session::waiting;
+use crate::shared::output::tell;
+use crate::shared::view;
+
+/// Who may end the rest, and who hears of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest<'a> {
+    pub(super) until: Instant,
+    pub(super) on_revoke: OnRevoke,
+    pub(super) quiet: bool,
+    pub(super) events: &'a Events,
+}
+
+impl Rest<'_> {
+    /// Holds the lock until then. A signal that asks for the end, a request for the lock and its loss end
+    /// this early; the command has done its work all the same. `engine`: keeps that of this machine alive.
+    pub(super) async fn hold(
+        self,
+        engine: impl Future<Output = Infallible>,
+        held: &Held,
+        loss: &mut Loss<'_>,
+        signals: &mut Signals,
+    ) {
+        if self.until <= Clock.now() {
+            return;
+        }
+        let asked = async {
+            match held.revoke_requested().await {
+                Ok(path) if self.on_revoke == OnRevoke::Term => path,
+                // The loss is seen to below.
+                _ => std::future::pending().await,
+            }
+        };
+        let what = async {
+            let left = view::duration(self.until.since(Clock.now()));
+            format!("the command has ended; holding {} for {left} more (--at-least)", held.name())
+        };
+
+        tokio::select! {
+            biased;
+            () = ended(loss, signals) => {}
+            path = asked => {
+                let by = self.events.revoked(held, path);
+                tell(&format!("{path}: another program asks for it{by}; released before --at-least is over"));
+            }
+            reason = held.lost() => {
+                let what = format!("{} is lost: {reason}", held.lost_name());
+                self.events.write(Event::Lost { reason: &what });
+                tell(&format!("{what}; the command had ended, and --at-least is not over"));
+            }
+            () = sleep_until(self.until) => {}
+            never = engine => match never {},
+            never = waiting::notice(self.quiet, what) => match never {},
+        }
+    }
+}
+
+/// Returns when a signal asks for the end.
+async fn ended(loss: &mut Loss<'_>, signals: &mut Signals) {
+    loop {
+        match signals.next().await {
+            // Without a command, a lock without a watchdog is released all the same.
+            Signal::CHILD => drop(loss.keep_watchdog()),
+            // As without a handler of ours.
+            Signal::TSTP => drop(kill_process(getpid(), Signal::STOP)),
+            signal if asks_for_the_end(signal) => return,
+            _ => {}
+        }
+    }
+}

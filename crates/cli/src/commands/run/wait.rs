@@ -1,0 +1,224 @@
+//! In line for the lock.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use lockkeeper::{AcquireError, Client, LossReason, ZnodePath};
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use super::above;
+use super::events::{Event, Events};
+use super::lock::{Held, Lock};
+use super::signals::Signals;
+use super::watchdog::Watchdog;
+use crate::session::connect::Connection;
+use crate::session::waiting::WaitOptions;
+use crate::session::{nested, waiting};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::output::tell;
+use crate::shared::view;
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(super) enum WaitOutcome {
+    Held(Box<Held>),
+    Conflict,
+    Signal(Signal),
+}
+
+/// Waits for the lock, unless it could never be had. Whatever but a guard comes of it, no place in line is
+/// left: dropping the attempt gives it up, and closing the session makes sure of it.
+pub(super) async fn acquire(
+    connection: &Connection,
+    lock: &Lock,
+    wait: WaitOptions,
+    signals: &mut Signals,
+    watchdog: &mut Watchdog,
+    events: &Events,
+) -> Result<WaitOutcome, Failure> {
+    let client = &connection.client;
+    if wait.limit.is_none() {
+        for path in lock.paths() {
+            nested::check(connection, path, |outer| lock.goes_together_with(outer)).await?;
+        }
+    }
+    let checks = async {
+        for path in lock.paths() {
+            above::check(client, path).await?;
+        }
+        lock.check_layout(client).await?;
+        lock.check_delay(client).await
+    };
+    let attempt = async {
+        match wait.limit {
+            Some(Duration::ZERO) => {
+                checks.await?;
+                at_once(lock).await.map_err(|error| lock.failure(error))
+            }
+            limit => within(lock, limit, connection, checks, watchdog).await,
+        }
+    };
+    let notice = async {
+        sleep(waiting::PATIENCE).await;
+        if !wait.quiet || events.are_written() {
+            let holder = holder(client, lock).await;
+            events.write(Event::Waiting { holder: holder.as_deref() });
+            if !wait.quiet {
+                tell(&format!("waiting for {}{}", lock.name(), holder.unwrap_or_default()));
+            }
+        }
+        pending::<Infallible>().await
+    };
+    let outcome = tokio::select! {
+        outcome = attempt => outcome.map_err(|failure| with_way_out(failure, connection))?,
+        failure = connection.keep_engine() => return Err(failure),
+        signal = signals.next() => WaitOutcome::Signal(signal),
+        never = notice => match never {},
+    };
+
+    match outcome {
+        WaitOutcome::Conflict => {
+            connection.still_there(&lock.name())?;
+            if !wait.quiet {
+                let holder = holder(client, lock).await.unwrap_or_default();
+                let wait_for_it = match wait.limit {
+                    Some(Duration::ZERO) if lock.delay_left().is_some() => {
+                        "; a run without -n, or with a longer -w, waits for it"
+                    }
+                    _ => "",
+                };
+                let is = if lock.paths().len() > 1 { "are not all" } else { "is not" };
+                tell(&format!("{} {is} free{holder}{wait_for_it}", lock.name()));
+            }
+        }
+        WaitOutcome::Held(_) | WaitOutcome::Signal(_) => {}
+    }
+    Ok(outcome)
+}
+
+/// This machine's engine has its room on a disk of this machine.
+fn with_way_out(failure: Failure, connection: &Connection) -> Failure {
+    match failure.code() == Exit::CannotCreate.code() && connection.engine.is_some() {
+        true => failure.advise("see lockkeeper local status, and make room"),
+        false => failure,
+    }
+}
+
+async fn at_once(lock: &Lock) -> Result<WaitOutcome, AcquireError> {
+    Ok(lock.try_acquire().await?.map_or(WaitOutcome::Conflict, held))
+}
+
+fn held(guard: Held) -> WaitOutcome {
+    WaitOutcome::Held(Box::new(guard))
+}
+
+async fn within(
+    lock: &Lock,
+    limit: Option<Duration>,
+    connection: &Connection,
+    checks: impl Future<Output = Result<(), Failure>>,
+    watchdog: &mut Watchdog,
+) -> Result<WaitOutcome, Failure> {
+    let acquired = async {
+        checks.await?;
+        in_line(lock, limit, connection, watchdog).await.map_err(|error| lock.failure(error))
+    };
+    tokio::select! {
+        guard = acquired => Ok(held(guard?)),
+        () = waiting::over(limit) => Ok(WaitOutcome::Conflict),
+    }
+}
+
+/// Queues again when the place is lost with the session, as when the machine was suspended; and after an
+/// outage, if there is a limit that ends the wait.
+async fn in_line(
+    lock: &Lock,
+    limit: Option<Duration>,
+    connection: &Connection,
+    watchdog: &mut Watchdog,
+) -> Result<Held, AcquireError> {
+    let client = &connection.client;
+    let path = lock.paths()[0];
+    loop {
+        match lock.acquire().await {
+            Err(error) if is_lost_with_session(&error) => {
+                tell(&format!(
+                    "the place in line for {} was lost with its session: again",
+                    lock.name()
+                ));
+                // This waits for the next session, over lost connections. If it fails for good, so does what
+                // follows.
+                while let Err(error) = client.exists(path).await
+                    && waiting::is_passing(&error)
+                {
+                    sleep(waiting::LOOK_AGAIN).await;
+                }
+            }
+            Err(error) if limit.is_some() && is_outage(&error) => {
+                client.reachable().await;
+                sleep(waiting::LOOK_AGAIN).await;
+            }
+            result => return result,
+        }
+        watchdog.follow(connection);
+    }
+}
+
+/// Whether nothing but servers that were away, or lost the connection each time, was in the way.
+fn is_outage(error: &AcquireError) -> bool {
+    match error {
+        AcquireError::Unreachable { .. } | AcquireError::GaveUp { .. } => true,
+        AcquireError::Servers { .. } => error.is_retryable(),
+        _ => false,
+    }
+}
+
+/// Whether the place was lost with its session: while it waited, or as it was at the front already.
+fn is_lost_with_session(error: &AcquireError) -> bool {
+    use LossReason::{DeadlinePassed, SessionExpired};
+    match error {
+        AcquireError::SessionExpired { .. } => true,
+        AcquireError::Lost { reason, .. } => matches!(reason, SessionExpired | DeadlinePassed),
+        _ => false,
+    }
+}
+
+/// ", held by ..."; `None` if that cannot be seen now. Of several locks the first one that another program
+/// holds: "; /a is not free, held by ...".
+async fn holder(client: &Client, lock: &Lock) -> Option<String> {
+    let paths = lock.paths();
+    if let [path] = paths[..] {
+        return holder_of(client, lock, path).await;
+    }
+    for path in paths {
+        let mut queue = waiting::queue(client, path).await?;
+        if queue.holders().any(|entry| entry.session == client.session_id()) {
+            // What may be left is a lock delay.
+            queue.entries.clear();
+        }
+        if !view::is_free(&queue) {
+            return Some(format!("; {path} is not free{}", view::held_by(&queue)));
+        }
+    }
+    None
+}
+
+async fn holder_of(client: &Client, lock: &Lock, path: &ZnodePath) -> Option<String> {
+    let queue = waiting::queue(client, path).await?;
+    let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
+    if is_our_turn {
+        let what = ", which no program holds: waiting for a proof that this session lives, or that its servers \
+                    are one service";
+        return Some(what.to_owned());
+    }
+    match (&queue.delay, lock.delay_left()) {
+        (Some(delay), Some(left)) => {
+            let (vanished, delay) = (view::vanished(delay), view::lock_delay(delay));
+            let left = view::duration(left);
+            Some(format!(": {vanished}, and {left} of its {delay} are left"))
+        }
+        _ => Some(view::held_by(&queue)),
+    }
+}

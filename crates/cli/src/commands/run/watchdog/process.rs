@@ -1,0 +1,234 @@
+//! The watchdog's own process.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockkeeper::{Clock, Instant};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::stdio::stdin;
+
+use super::message::{Inbox, Message, Session};
+use crate::commands::run::pause;
+use crate::commands::run::processes::{Processes, RunName};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::output::tell;
+use crate::shared::program::close_inherited;
+use crate::shared::runtime::block_on;
+
+/// A timer does not count the time in which the machine is suspended, so the clock is looked at
+/// again and again.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// What this process was told.
+#[derive(Debug)]
+struct Watched {
+    session: Session,
+    run: RunName,
+    group: Option<Pid>,
+    /// Until when the command may run.
+    limit: Option<Instant>,
+    /// For how long it is stopped before it is killed.
+    grace: Duration,
+    /// Whether this process has stopped it.
+    is_stopped: bool,
+    /// Whether it is to be continued, as soon as it may run.
+    is_to_go_on: bool,
+    has_ended: bool,
+}
+
+/// Watches until the command has ended, or must.
+pub(crate) fn run() -> ExitCode {
+    // Whoever ends a whole service begins with TERM, and lockkeeper has a command to end first.
+    if let Err(error) = SigSet::all().thread_block() {
+        tracing::debug!("signals cannot be blocked: {error}");
+    }
+    close_inherited();
+    let mut inbox = Inbox::default();
+    let Some(Message::Session(session)) = inbox.next() else { return ExitCode::SUCCESS };
+    let Some(Message::Run(run)) = inbox.next() else { return ExitCode::SUCCESS };
+    let mut watched = Watched::of(*session, run);
+
+    match watched.watch(&mut inbox) {
+        Verdict::Late(group) => {
+            watched.end(group);
+            tell("lockkeeper was stopped until the lease had nearly run out: killed the command");
+        }
+        Verdict::Orphaned(group) => {
+            // Others get the lock with the end of the session, so the command must be gone.
+            if watched.end(group) {
+                close(watched.session);
+            }
+        }
+        Verdict::Unreleased => close(watched.session),
+    }
+    ExitCode::SUCCESS
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verdict {
+    /// The last time that was told has come, for a command in this group.
+    Late(Pid),
+    /// lockkeeper was killed while the command ran in this group.
+    Orphaned(Pid),
+    /// lockkeeper was killed before there was a command, or after it had ended and before it was
+    /// certain that the lock is released.
+    Unreleased,
+}
+
+impl Watched {
+    fn of(session: Session, run: RunName) -> Self {
+        let (group, limit, grace) = (None, None, Duration::ZERO);
+        let (is_stopped, is_to_go_on, has_ended) = (false, false, false);
+        Self { session, run, group, limit, grace, is_stopped, is_to_go_on, has_ended }
+    }
+
+    fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
+        loop {
+            let running = self.group.filter(|_| !self.has_ended);
+            let limited = running.zip(self.limit);
+            let now = Clock.now();
+            let due = limited.filter(|(_, limit)| *limit <= now);
+
+            // What was told while this process could not run comes first: it may be more time.
+            let left = limited.map_or(SLICE, |(_, limit)| limit.since(now).min(SLICE));
+            // Somebody else may keep it stopped when it may run again.
+            let is_due_again = self.is_stopped && due.is_some();
+            let wait = if is_due_again { pause::STOP_AGAIN } else { left };
+            if !inbox.has_message() && !is_readable(wait) {
+                match due {
+                    Some((group, limit)) if limit + self.grace <= now => {
+                        return Verdict::Late(group);
+                    }
+                    Some((group, _)) => self.stop(group),
+                    None => {}
+                }
+                continue;
+            }
+
+            match inbox.next() {
+                Some(message) => self.note(message),
+                None => return running.map_or(Verdict::Unreleased, Verdict::Orphaned),
+            }
+        }
+    }
+
+    /// Stops the command, again and again: anybody may have continued it.
+    fn stop(&mut self, group: Pid) {
+        self.is_stopped = true;
+        signal(group, Signal::STOP);
+    }
+
+    fn note(&mut self, message: Message) {
+        match message {
+            Message::Session(session) => self.session = *session,
+            Message::Run(run) => self.run = run,
+            Message::Group(group) => self.group = Pid::from_raw(group),
+            Message::Until(since_start) => self.limit = Some(Instant::from_start(since_start)),
+            Message::Grace(ms) => self.grace = Duration::from_millis(ms),
+            Message::GoOn => self.is_to_go_on = true,
+            Message::Ended => self.has_ended = true,
+        }
+
+        // This process may have stood still since, until the command must not run again.
+        if self.is_to_go_on && self.limit.is_none_or(|limit| limit > Clock.now()) {
+            self.go_on();
+        }
+    }
+
+    /// Kills the command and what it has started. Returns whether nothing of it runs any more.
+    fn end(&self, group: Pid) -> bool {
+        let processes = Processes { group, run: self.run.clone() };
+        processes.end_within(self.session.identity().timeout)
+    }
+
+    fn go_on(&mut self) {
+        if let (true, Some(group)) = (self.is_stopped, self.group) {
+            signal(group, Signal::CONT);
+        }
+        self.is_stopped = false;
+        self.is_to_go_on = false;
+    }
+}
+
+fn is_readable(within: Duration) -> bool {
+    let mut input = [PollFd::new(stdin(), PollFlags::POLLIN)];
+    // Rounded up: a time of nothing would be a loop without a pause.
+    let ms = u16::try_from(within.as_millis() + 1).unwrap_or(u16::MAX);
+    poll(&mut input, PollTimeout::from(ms)).is_ok_and(|ready| ready > 0)
+}
+
+fn signal(group: Pid, signal: Signal) {
+    // Fails if all of it has ended.
+    let _ = kill_process_group(group, signal);
+}
+
+/// Ends the session, so that the next contender need not wait until it expires.
+fn close(session: Session) {
+    let identity = session.identity();
+    let closing = async {
+        let builder = session.access.builder()?.connect_timeout(identity.timeout);
+        builder.close_session(&session.servers, &identity).await?;
+        Ok(Exit::Ok.code())
+    };
+    if let Err(failure) = block_on(closing) {
+        let failure: Failure = failure;
+        tell(&format!(
+            "lockkeeper was killed, and the lock may not be free before its session expires: \
+             {failure}"
+        ));
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+    use crate::commands::run::group;
+
+    fn watched() -> Watched {
+        let session = super::super::message::tests::session();
+        let run = RunName::new(session.id);
+        Watched::of(session, run)
+    }
+
+    /// Longer than anything takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Symptom: the watchdog heard a time in whole milliseconds, and stopped the command up to one of them
+    /// before lockkeeper took it to be late; the command then stood still for good.
+    #[test]
+    fn a_time_is_heard_as_it_was_told() {
+        let until = Instant::from_start(Duration::new(7, 123_456_789));
+        let mut line = Vec::new();
+        Message::until(until).send(&mut line).unwrap();
+        let mut watched = watched();
+        watched.note(serde_json::from_slice(&line).unwrap());
+        assert_eq!(watched.limit, Some(until));
+    }
+
+    /// Symptom: a watchdog that stood still after it was told to let the command go on did so when the
+    /// time for that had passed.
+    #[test]
+    fn nothing_goes_on_after_its_time() {
+        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let group = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        let mut watched = watched();
+        watched.note(Message::group(group));
+        watched.stop(group);
+        assert!(group::stops_within(group, LONG));
+
+        watched.note(Message::until(Clock.now()));
+        watched.note(Message::GoOn);
+        assert!(watched.is_stopped, "it is still to be continued");
+        assert!(group::stops_within(group, Duration::ZERO), "it was continued");
+
+        watched.note(Message::until(Clock.now() + LONG));
+        assert!(!watched.is_stopped, "it may run");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,357 @@
+//! `lockkeeper serve`: the engine in the foreground.
+
+mod certificates;
+mod limits;
+mod notify;
+mod with;
+mod zoo_cfg;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper_engine::{
+    Builder, ClientCertificates, Durability, Engine, EngineError, Spin, StartError,
+};
+use rustix::termios::isatty;
+
+use self::certificates::TlsFiles;
+use self::limits::Limits;
+use self::notify::Notifier;
+use self::with::With;
+use self::zoo_cfg::ZooCfg;
+use crate::local;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::server_signals::{ServerSignals, SignalRequest};
+use crate::shared::{allocator, names};
+
+const DEFAULT_PORT: u16 = 2181;
+
+/// ZooKeeper has none of its own for TLS; this is the one that its documents use.
+const DEFAULT_TLS_PORT: u16 = 2281;
+
+/// Run a server that any ZooKeeper client can use
+///
+/// It stops on TERM and INT, and then every lock is still there at the next start, for as long as
+/// its session lasts. On HUP it reads its certificates again. Command-line options override the
+/// configuration file.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// ZooKeeper's configuration file; keys that have no effect here are named in the log
+    #[arg(long, value_name = "ZOO.CFG")]
+    config: Option<PathBuf>,
+
+    /// Where to listen [default: 127.0.0.1:2181]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    listen: Vec<SocketAddr>,
+
+    /// Where to keep the data [default: a directory `serve` in LOCKKEEPER_HOME]; with durability
+    /// memory, the file DIR.floor beside it is all that is kept
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// What an acknowledged write survives: sync (a power cut), os (kill -9) or memory (nothing)
+    #[arg(long, value_name = "sync|os|memory", default_value = "sync")]
+    durability: Durability,
+
+    /// Whether threads poll for more requests before they sleep: faster answers on machines where
+    /// waking a thread is slow, for more processor time while busy
+    #[arg(long, value_name = "off|adaptive", default_value_t)]
+    spin: Spin,
+
+    /// The unit of session expiry; sessions last 2 to 20 of these [default: 2s]
+    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    tick: Option<Duration>,
+
+    /// How long no session begins after a restore, or a restart in memory, because clients of the
+    /// last engine may still hold locks; 0s if none can [default: the longest session timeout]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration)]
+    quiet_time: Option<Duration>,
+
+    /// Allow an address that other machines can reach, without encryption
+    #[arg(long)]
+    allow_plaintext: bool,
+
+    /// Serve metrics for Prometheus, at http://ADDRESS:PORT/metrics, and beside them /healthz and
+    /// /readyz
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    metrics: Option<SocketAddr>,
+
+    /// Answer monitors that ask for http://NAME too. On a loopback address, only localhost and IP
+    /// addresses are answered without this, so that no web page can read the metrics. Repeatable
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    allow_host: Vec<String>,
+
+    /// Answer these of ZooKeeper's four-letter words too, such as mntr,stat, or * for all of them
+    /// [default: srvr, ruok and isro]
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    four_letter_words: Vec<String>,
+
+    /// The super user, who may do everything, in ZooKeeper's format: user:base64(sha1(user:password))
+    #[arg(long, value_name = "USER:HASH", env = "LOCKKEEPER_SUPER_DIGEST", hide_env_values = true)]
+    super_digest: Option<SuperDigest>,
+
+    /// Let clients create nodes with a time to live
+    #[arg(long)]
+    ttl_nodes: bool,
+
+    /// Refuse changes that exceed a hard quota, instead of only counting
+    #[arg(long)]
+    enforce_quotas: bool,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    tls: TlsOptions,
+}
+
+/// Encryption.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS")]
+struct TlsOptions {
+    /// Where to listen with TLS [default: 127.0.0.1:2281]; without --listen, nowhere else
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "cert", value_parser = address)]
+    tls_listen: Vec<SocketAddr>,
+
+    /// The server's certificate, with the chain up to its root: a PEM file
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// The certificate's private key: a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+
+    /// The root certificates for the certificates of clients: a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Refuse clients that show no certificate
+    #[arg(long, requires = "client_ca")]
+    require_client_cert: bool,
+}
+
+/// A user and the hash of a password; never printed.
+#[derive(Clone)]
+struct SuperDigest(String);
+
+impl From<String> for SuperDigest {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl std::fmt::Debug for SuperDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SuperDigest(..)")
+    }
+}
+
+/// Serves until a signal or an error ends it.
+pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
+    let (builder, tls_files) = builder(options)?;
+    let mut signals = ServerSignals::register()?;
+    // Large data takes its time. What was acknowledged is on the disk, so nothing is lost if the
+    // process ends meanwhile.
+    let started = tokio::select! {
+        started = builder.start() => started,
+        _ = signals.stop() => return Ok(Exit::Ok.code()),
+    };
+    let engine = started.map_err(|error| match error {
+        StartError::Plaintext { .. } => Failure::from(error).advise("see --allow-plaintext"),
+        error => Failure::from(error),
+    })?;
+    let connect = engine.connect_string();
+    let trust = if connect.starts_with("tls://") { " --tls-ca CA.pem" } else { "" };
+    let when = match quiet(&engine) {
+        None => "ready; try".to_owned(),
+        Some(quiet) => format!("ready; {quiet}; after that, try"),
+    };
+    tracing::info!("{when}: lockkeeper --connect {connect}{trust} run demo/hello -- echo hi");
+
+    let notifier = Notifier::from_environment();
+    notifier.ready(&status(&engine));
+    let serving = Serving { engine: &engine, tls_files, notifier: &notifier };
+    serving.until_the_end(&mut signals).await?;
+    notifier.stopping();
+    engine.stop().await?;
+    Ok(Exit::Ok.code())
+}
+
+/// A line for whoever asks the service manager.
+fn status(engine: &Engine) -> String {
+    let serving = format!("serving {}", engine.connect_string());
+    match quiet(engine) {
+        None => serving,
+        Some(quiet) => format!("{serving}; {quiet}"),
+    }
+}
+
+/// What to say of a quiet time.
+fn quiet(engine: &Engine) -> Option<String> {
+    let left = engine.quiet_time_left()?.as_secs_f64().ceil();
+    Some(format!("no session begins for another {left} s, the quiet time"))
+}
+
+/// An engine that runs.
+struct Serving<'a> {
+    engine: &'a Engine,
+    tls_files: Option<TlsFiles>,
+    notifier: &'a Notifier,
+}
+
+impl Serving<'_> {
+    /// Does what signals ask for, until one asks for the end.
+    async fn until_the_end(&self, signals: &mut ServerSignals) -> Result<(), EngineError> {
+        let in_terminal = isatty(std::io::stderr());
+        loop {
+            tokio::select! {
+                ended = self.engine.stopped() => return ended,
+                () = end_of_quiet(self.engine) => self.notifier.status(&status(self.engine)),
+                asked = signals.next() => match asked {
+                    SignalRequest::Stop(name) => {
+                        tracing::info!("{name}: stopping");
+                        return Ok(());
+                    }
+                    // Whoever closes a terminal does not mean what is left of it to go on.
+                    SignalRequest::Reload if in_terminal && !isatty(std::io::stderr()) => return Ok(()),
+                    SignalRequest::Reload => self.reload(),
+                },
+            }
+        }
+    }
+
+    /// Reads the certificates again. If that fails, those of before stay in use.
+    fn reload(&self) {
+        self.notifier.reloading();
+        match self.tls_files.as_ref().map(TlsFiles::read) {
+            None => tracing::info!("HUP: there are no certificates to read again"),
+            Some(Ok(tls)) => {
+                self.engine.set_tls(tls);
+                tracing::info!("HUP: new connections get the certificates that were read now");
+            }
+            Some(Err(failure)) => {
+                tracing::error!("HUP: the certificates of before stay in use: {failure}");
+            }
+        }
+        self.notifier.ready(&status(self.engine));
+    }
+}
+
+/// Waits for the end of the quiet time, for ever if there is none.
+async fn end_of_quiet(engine: &Engine) {
+    let Some(mut left) = engine.quiet_time_left() else {
+        return std::future::pending().await;
+    };
+    loop {
+        // The timer stands still while the machine sleeps, and the quiet time does not.
+        tokio::time::sleep(left.min(Duration::from_secs(1))).await;
+        match engine.quiet_time_left() {
+            Some(more) => left = more,
+            None => return,
+        }
+    }
+}
+
+/// The settings: the command line, then the file, then the defaults.
+fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
+    let file = match &options.config {
+        Some(path) => ZooCfg::read(path)?,
+        None => ZooCfg::default(),
+    };
+    file.check_security(options.tls.cert.is_some())?;
+    file.warn();
+
+    let tls = options.tls.settings(&file);
+    let mut listen = options.listen;
+    if listen.is_empty() {
+        let default = SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT));
+        listen.extend(file.address().or(tls.is_none().then_some(default)));
+    }
+
+    // What the file says comes first, so that the command line has the last word.
+    let engine = Engine::builder().at_rest(allocator::give_back);
+    let mut builder = file.apply(engine.durability(options.durability).spin(options.spin));
+    builder = options.limits.apply(builder);
+    builder = listen.into_iter().fold(builder, Builder::listen);
+
+    let mut tls_files = None;
+    if let Some((addresses, files)) = tls {
+        let tls = files.read()?;
+        tls_files = Some(files);
+        let with_tls = |builder: Builder, address| builder.listen_tls(address, tls.clone());
+        builder = addresses.into_iter().fold(builder, with_tls);
+    }
+
+    let given = options.data_dir.or(file.data_dir.clone());
+    builder = builder
+        .with(data_dir(given, options.durability)?, Builder::data_dir)
+        .with(options.quiet_time, Builder::quiet_time)
+        .with_if(options.allow_plaintext, Builder::allow_plaintext)
+        .with(options.tick.or(file.tick), Builder::tick)
+        .with(options.metrics, Builder::metrics_address)
+        .with_if(options.ttl_nodes, Builder::allow_ttl_nodes)
+        .with_if(options.enforce_quotas, Builder::enforce_quotas);
+    if let Some(SuperDigest(digest)) = options.super_digest.filter(|digest| !digest.0.is_empty()) {
+        builder = builder.super_digest(digest);
+    }
+
+    builder = options.allow_host.into_iter().fold(builder, Builder::allow_host);
+    let words = options.four_letter_words.into_iter();
+    Ok((words.fold(builder, Builder::four_letter_word), tls_files))
+}
+
+/// The name of a host, as a request has it without the port.
+fn host_name(text: &str) -> Result<String, &'static str> {
+    let is_in_names = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    match !text.is_empty() && text.chars().all(is_in_names) {
+        true => Ok(text.to_owned()),
+        false => Err("write the name alone, such as metrics.example.org, without a port"),
+    }
+}
+
+/// Where the data is to be; `None` for an engine in memory that keeps nothing at all.
+fn data_dir(given: Option<PathBuf>, durability: Durability) -> Result<Option<PathBuf>, Failure> {
+    match given.map_or_else(local::served_data, Ok) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(failure) if durability == Durability::Memory => {
+            tracing::warn!(
+                "the next engine will know nothing of this one: it gives smaller tokens if the clock is \
+                 set back, and has no quiet time unless it is told one ({failure})"
+            );
+            Ok(None)
+        }
+        Err(failure) => Err(failure.advise("or give --data-dir")),
+    }
+}
+
+impl TlsOptions {
+    /// Where to listen with TLS, and with which files, if at all.
+    fn settings(&self, file: &ZooCfg) -> Option<(Vec<SocketAddr>, TlsFiles)> {
+        if let (Some(certificate), Some(key)) = (self.cert.clone(), self.key.clone()) {
+            let mut addresses = self.tls_listen.clone();
+            if addresses.is_empty() {
+                addresses.push(SocketAddr::from(([127, 0, 0, 1], DEFAULT_TLS_PORT)));
+            }
+            let clients = match self.require_client_cert {
+                true => ClientCertificates::Required,
+                false => ClientCertificates::Optional,
+            };
+            let client_roots = self.client_ca.clone().map(|roots| (roots, clients));
+            return Some((addresses, TlsFiles { certificate, key, client_roots }));
+        }
+        // ZooKeeper's PEM key stores have both in one file.
+        let (address, both) = file.secure()?;
+        let client_roots = file.client_roots().map(|(roots, clients)| (roots.into(), clients));
+        let (certificate, key) = (both.to_owned(), both.to_owned());
+        Some((vec![address], TlsFiles { certificate, key, client_roots }))
+    }
+}
+
+/// Reads `127.0.0.1:2181` or `localhost:2181`.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let explain = |why: &str| format!("{why}; write it like 127.0.0.1:2181");
+    let mut found = text.to_socket_addrs().map_err(|error| explain(&error.to_string()))?;
+    found.next().ok_or_else(|| explain("the name has no address"))
+}

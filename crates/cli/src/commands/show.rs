@@ -1,0 +1,157 @@
+//! `lockkeeper show`: who holds a lock, and who waits for it.
+
+use clap::Args;
+use lockkeeper::inspect::LockQueue;
+use lockkeeper::{Client, ZnodePath};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::session::connect::Connection;
+use crate::session::follow::{Picture, follow};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::view::{self, Contender, Observed};
+use crate::shared::{names, output};
+
+const NOTES: &str = "\
+SINCE says how long a holder holds, if it has noted that, and otherwise how long it is in line: the \
+servers do not record when a lock is granted. A command under `lockkeeper run` notes it if it waited for \
+longer than a second, and `lockkeeper hold` always does. With --watch, `observed` counts from when this \
+command saw the change. The times are by the clock of the server, of the holder (held), and of this \
+machine (observed).
+
+WAITS FOR has the positions of those ahead that a waiter must wait for.
+
+Exit codes with --exit-code: 0, the lock is free; 1, it is held, others wait for it, or a lock delay \
+is due.";
+
+/// Show who holds a lock, who waits for it and for whom, and a lock delay that is due
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct Options {
+    /// The lock
+    #[arg(value_parser = names::lock)]
+    lock: ZnodePath,
+
+    /// Show it again each time that it changes, until Ctrl-C; with --json, one object on each line
+    #[arg(long)]
+    watch: bool,
+
+    /// End with 0 if the lock is free, and with 1 if it is not
+    #[arg(long, conflicts_with = "watch")]
+    exit_code: bool,
+}
+
+/// The queue of a lock as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownQueue<'a> {
+    lock: &'a str,
+    /// Whether there is a node at all; a lock without one is free.
+    exists: bool,
+    /// Of a semaphore whose number is known.
+    permits: Option<u32>,
+    /// How many of them no holder has.
+    permits_free: Option<u32>,
+    /// A lock delay that is due.
+    delay: Option<view::Delay<'a>>,
+    contenders: Vec<Contender<'a>>,
+    /// Children that are no contenders.
+    foreign: &'a [String],
+}
+
+/// The queue of a lock at one time.
+struct SeenQueue<'a> {
+    lock: &'a ZnodePath,
+    queue: Option<LockQueue>,
+}
+
+/// Shows the queue of a lock.
+pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
+    let lock = &options.lock;
+    let look =
+        async |client: &Client| Ok(SeenQueue { lock, queue: LockQueue::inspect(client, lock).await? });
+    if options.watch {
+        return follow(global, lock, look).await;
+    }
+
+    let seen = Connection::during(global, async |connection| Ok(look(&connection.client).await?));
+    let (seen, observed) = (seen.await?, Observed::new());
+    output::show(global, &seen.shown(&observed), || seen.text(&observed))?;
+    let is_free = seen.queue.as_ref().is_none_or(view::is_free);
+    Ok(if options.exit_code && !is_free { Exit::No } else { Exit::Ok }.code())
+}
+
+impl SeenQueue<'_> {
+    fn shown(&self, observed: &Observed) -> ShownQueue<'_> {
+        let queue = self.queue.as_ref();
+        ShownQueue {
+            lock: self.lock.as_str(),
+            exists: queue.is_some(),
+            permits: queue.and_then(|queue| queue.permits),
+            permits_free: queue.and_then(LockQueue::free_permits),
+            delay: queue.and_then(view::delay),
+            contenders: queue.map(|queue| view::contenders(queue, observed)).unwrap_or_default(),
+            foreign: queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Picture for SeenQueue<'_> {
+    fn queues(&self) -> &[LockQueue] {
+        self.queue.as_slice()
+    }
+
+    fn json(&self, observed: &Observed) -> Result<Value, Failure> {
+        output::json(&self.shown(observed))
+    }
+
+    fn text(&self, observed: &Observed) -> String {
+        describe(self.lock.as_str(), self.queue.as_ref(), observed)
+    }
+}
+
+fn describe(path: &str, queue: Option<&LockQueue>, observed: &Observed) -> String {
+    let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
+    let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
+    let summary = queue.map_or("free".to_owned(), view::summary);
+    let mut text = format!("{path}: {summary}\n");
+
+    if let Some(queue) = queue.filter(|_| !entries.is_empty()) {
+        let heading = ["", "STATE", "KIND", "WHO", "SINCE", "WAITS FOR", "TOKEN", "SESSION"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend((0..entries.len()).map(|index| row(queue, index, observed)));
+        text.push_str(&view::table(&rows));
+    }
+
+    if let Some(delay) = queue.and_then(|queue| queue.delay.as_ref()) {
+        let left = match (entries, delay.length) {
+            ([], _) => "the next holder waits for it, from when it asks for the lock".to_owned(),
+            (_, Some(length)) => format!("at most {} are left of it", view::duration(length)),
+            (_, None) => "how much of it is left is unknown".to_owned(),
+        };
+        let (vanished, delay) = (view::vanished(delay), view::lock_delay(delay));
+        text.push_str(&format!("{vanished}, and its {delay} is not over: {left}\n"));
+    }
+
+    if !foreign.is_empty() {
+        let names = view::listed(foreign);
+        text.push_str(&format!(
+            "children that are not contenders, so `run` refuses this path: {names}\n"
+        ));
+    }
+    text
+}
+
+fn row(queue: &LockQueue, index: usize, observed: &Observed) -> Vec<String> {
+    let entry = &queue.entries[index];
+    vec![
+        (index + 1).to_string(),
+        if entry.holds { "holds" } else { "waits" }.to_owned(),
+        view::wish(entry),
+        view::who(entry),
+        view::how_long(entry, observed),
+        view::waits_for(queue, index),
+        entry.token.to_string(),
+        entry.session.to_string(),
+    ]
+}
