@@ -71,7 +71,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     /// Measure, and write the results.
-    Run(Run),
+    Run(RunOptions),
     /// The slowest cycles: the engine and Redis in turns, and what the engine's syncs met.
     Tail(tail::Options),
     /// Write the page of the documentation again, with an earlier run if its folder is given.
@@ -102,7 +102,7 @@ enum Task {
 }
 
 #[derive(Args)]
-struct Run {
+struct RunOptions {
     /// A run of under three minutes, whose figures are good for a look and no more.
     #[arg(long)]
     quick: bool,
@@ -143,7 +143,7 @@ fn main() -> ExitCode {
 async fn perform(task: Task) -> Result<()> {
     match task {
         Task::Run(run) => {
-            let Run { only, keep_awake, .. } = run;
+            let RunOptions { only, keep_awake, .. } = run;
             let settings = Settings { only, keep_awake, ..Settings::of(run.quick) };
             run::run(settings, (&run.output, &run.docs), &run.scenarios).await
         }

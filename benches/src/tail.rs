@@ -47,7 +47,7 @@ pub(crate) struct Options {
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// A server with its clients' connection.
-struct Side {
+struct TailSide {
     name: String,
     server: Server,
     /// Where the engine tells its metrics.
@@ -99,14 +99,15 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
 }
 
 /// Redis, and an engine for each build and way to spin.
-async fn sides(options: &Options, folder: &Path) -> Result<Vec<Side>> {
+async fn sides(options: &Options, folder: &Path) -> Result<Vec<TailSide>> {
     let fsync = match options.durability {
         Durability::Sync => Fsync::Always,
         Durability::Os => Fsync::Everysec,
         Durability::Memory => Fsync::Never,
     };
     let redis = peers::redis(folder, fsync).await?;
-    let mut sides = vec![Side { name: format!("redis, {fsync:?}"), server: redis, metrics: None }];
+    let mut sides =
+        vec![TailSide { name: format!("redis, {fsync:?}"), server: redis, metrics: None }];
 
     let beside = std::env::current_exe()?.with_file_name("lockkeeper");
     let programs = match &options.program[..] {
@@ -138,7 +139,7 @@ async fn engine(
     folder: &Path,
     (program, spin): (&Path, Option<Spin>),
     name: String,
-) -> Result<Side> {
+) -> Result<TailSide> {
     let (port, metrics) = (free_port()?, format!("127.0.0.1:{}", free_port()?));
     let file = name.replace(", ", "-").replace(' ', "-");
     let data = folder.join(&file);
@@ -148,7 +149,7 @@ async fn engine(
         command.arg(format!("--spin={spin}"));
     }
     let server = peers::serving(&file, &command, folder, port).await?;
-    Ok(Side { name, server, metrics: Some(metrics) })
+    Ok(TailSide { name, server, metrics: Some(metrics) })
 }
 
 impl Sum {
@@ -159,7 +160,7 @@ impl Sum {
 
     async fn take_turn(
         &mut self,
-        side: &Side,
+        side: &TailSide,
         tasks: usize,
         turn: u64,
         seconds: u64,

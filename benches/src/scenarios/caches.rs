@@ -42,7 +42,7 @@ const DATA: &[u8] = &[0x55; 100];
 
 /// How a tree is read.
 #[derive(Clone, Copy)]
-enum How {
+enum ReadBy {
     /// By a cache.
     Cache,
     /// By a request for each node.
@@ -51,7 +51,7 @@ enum How {
     Together,
 }
 
-impl How {
+impl ReadBy {
     fn note(self) -> &'static str {
         match self {
             Self::Cache | Self::OneByOne => "",
@@ -60,7 +60,7 @@ impl How {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for ReadBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cache => "a cache",
@@ -102,11 +102,11 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 async fn open_all(bench: &mut Bench, nodes: usize) {
     let bare = System::BareRequests(SecondLook::Never);
     let turns = [
-        (System::OnZooKeeper, How::Cache),
-        (System::Curator, How::Cache),
-        (bare, How::OneByOne),
-        (bare, How::Together),
-        (System::Engine(Durability::Sync), How::Cache),
+        (System::OnZooKeeper, ReadBy::Cache),
+        (System::Curator, ReadBy::Cache),
+        (bare, ReadBy::OneByOne),
+        (bare, ReadBy::Together),
+        (System::Engine(Durability::Sync), ReadBy::Cache),
     ];
     let rounds = bench.settings.rounds;
     bench
@@ -200,7 +200,7 @@ async fn remove(servers: &str, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-async fn open(bench: &mut Bench, system: System, how: How, nodes: usize) -> Result<Duration> {
+async fn open(bench: &mut Bench, system: System, how: ReadBy, nodes: usize) -> Result<Duration> {
     let servers = bench.peers.server_of(system).await?;
     make(&servers, nodes).await?;
     if system == System::Curator {
@@ -210,9 +210,9 @@ async fn open(bench: &mut Bench, system: System, how: How, nodes: usize) -> Resu
 
     let client = Client::connect(&servers).await?;
     let took = match how {
-        How::OneByOne => read_all(&client, nodes).await?,
-        How::Together => read_together(&client, nodes).await?,
-        How::Cache => {
+        ReadBy::OneByOne => read_all(&client, nodes).await?,
+        ReadBy::Together => read_together(&client, nodes).await?,
+        ReadBy::Cache => {
             let start = Instant::now();
             let cache = TreeCache::open(&client, top(nodes)?.as_str()).await?;
             let took = start.elapsed();

@@ -39,13 +39,13 @@ const DATA: &str = "10.0.0.7:8080";
 
 /// How the group is looked at.
 #[derive(Clone, Copy)]
-enum How {
+enum SeenBy {
     View,
     Reads,
     Listings,
 }
 
-impl How {
+impl SeenBy {
     fn note(self) -> &'static str {
         match self {
             Self::View | Self::Reads => "",
@@ -54,13 +54,13 @@ impl How {
     }
 }
 
-struct Turn {
+struct GroupTurn {
     system: System,
-    how: How,
+    how: SeenBy,
     members: usize,
 }
 
-impl crate::bench::Turn for Turn {
+impl crate::bench::Turn for GroupTurn {
     fn describe(&self) -> String {
         let Self { system, how, members } = self;
         format!("{system}{}, {members} members", how.note())
@@ -70,21 +70,21 @@ impl crate::bench::Turn for Turn {
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let bare = System::BareRequests(SecondLook::Never);
     let kinds = [
-        (System::OnZooKeeper, How::View),
-        (System::Engine(Durability::Sync), How::View),
-        (System::Curator, How::View),
-        (bare, How::Reads),
-        (bare, How::Listings),
+        (System::OnZooKeeper, SeenBy::View),
+        (System::Engine(Durability::Sync), SeenBy::View),
+        (System::Curator, SeenBy::View),
+        (bare, SeenBy::Reads),
+        (bare, SeenBy::Listings),
     ];
-    let of_each = |members| kinds.map(|(system, how)| Turn { system, how, members });
+    let of_each = |members| kinds.map(|(system, how)| GroupTurn { system, how, members });
     let turns: Vec<_> = MEMBERS.into_iter().flat_map(of_each).collect();
     // One round: those who join are the repetitions, and bytes are no matter of chance.
     bench.interleave(1, &turns, measure).await;
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, turn: &Turn) -> Result<()> {
-    let Turn { system, how, members } = *turn;
+async fn measure(bench: &mut Bench, turn: &GroupTurn) -> Result<()> {
+    let GroupTurn { system, how, members } = *turn;
     let servers = bench.peers.server_of(system).await?;
     let client = Client::connect(&servers).await?;
     let path = ZnodePath::new(&format!("/bench-group-{members}"))?;
@@ -137,16 +137,16 @@ enum Watching {
 }
 
 impl Watching {
-    async fn ours(tap: &Tap, path: &ZnodePath, how: How) -> Result<Self> {
+    async fn ours(tap: &Tap, path: &ZnodePath, how: SeenBy) -> Result<Self> {
         let (clients, mut looking) = (sessions(&tap.address(), WATCHERS).await?, JoinSet::new());
         let (ready, mut are_ready) = mpsc::unbounded_channel();
         for client in &clients {
             let (client, path, ready) = (client.clone(), path.clone(), ready.clone());
             looking.spawn(async move {
                 match how {
-                    How::View => view(&client, &path, &ready).await,
-                    How::Reads => read(&client, &path, &ready).await,
-                    How::Listings => list(&client, &path, &ready).await,
+                    SeenBy::View => view(&client, &path, &ready).await,
+                    SeenBy::Reads => read(&client, &path, &ready).await,
+                    SeenBy::Listings => list(&client, &path, &ready).await,
                 }
             });
         }

@@ -20,12 +20,12 @@ use crate::system::System;
 use crate::tap::Tap;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LockKind {
     Fair,
     Naive,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for LockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fair => "fair",
@@ -41,14 +41,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let systems = [System::Engine(Durability::Os), System::OnZooKeeper];
     let turns: Vec<_> = systems
         .into_iter()
-        .flat_map(|system| [(system, Kind::Fair), (system, Kind::Naive)])
+        .flat_map(|system| [(system, LockKind::Fair), (system, LockKind::Naive)])
         .collect();
     // One round: its releases are the repetitions.
     bench.interleave(1, &turns, measure).await;
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<()> {
+async fn measure(bench: &mut Bench, &(system, kind): &(System, LockKind)) -> Result<()> {
     let servers = bench.peers.server_of(system).await?;
     let waiters = bench.settings.herd;
     let path = ZnodePath::new(&format!("/locks/herd-{kind}"))?;
@@ -62,8 +62,8 @@ async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<
         let (client, path, grants) = (client.clone(), path.clone(), grants.clone());
         waiting.spawn(async move {
             let held = match kind {
-                Kind::Fair => Held::fair(&client, &path).await,
-                Kind::Naive => Held::naive(&client, &path).await,
+                LockKind::Fair => Held::fair(&client, &path).await,
+                LockKind::Naive => Held::naive(&client, &path).await,
             };
             // The one who listens goes away when enough was seen.
             let _ = grants.send(held);

@@ -15,7 +15,7 @@ use crate::system::System;
 const COHORT_TASKS: usize = 8;
 
 #[derive(Clone, Copy)]
-enum How {
+enum Reuse {
     /// One task; the node lingers.
     Linger,
     /// Several tasks; the node is given back after each.
@@ -24,7 +24,7 @@ enum How {
     Cohort,
 }
 
-impl fmt::Display for How {
+impl fmt::Display for Reuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Linger => "linger",
@@ -38,15 +38,15 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.settings.rounds;
     let mut turns = Vec::new();
     for system in [System::Engine(Durability::Os), System::OnZooKeeper] {
-        turns.extend([How::Linger, How::Strict, How::Cohort].map(|how| (system, how)));
+        turns.extend([Reuse::Linger, Reuse::Strict, Reuse::Cohort].map(|how| (system, how)));
     }
     // For P8, in the same rounds.
-    let curator = [(System::Curator, How::Strict)];
+    let curator = [(System::Curator, Reuse::Strict)];
     bench.interleave(rounds, &[&turns[..], &curator].concat(), measure).await;
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, &(system, how): &(System, How)) -> Result<()> {
+async fn measure(bench: &mut Bench, &(system, how): &(System, Reuse)) -> Result<()> {
     let plan = bench.settings.plan;
     if system == System::Curator {
         let measured = bench.peers.curator().await?.measure("cycles", 1, plan).await?;
@@ -61,15 +61,15 @@ async fn measure(bench: &mut Bench, &(system, how): &(System, How)) -> Result<()
     let who = (system.name(), config.as_str());
 
     match how {
-        How::Linger => {
+        Reuse::Linger => {
             let lock = builder.linger(Duration::from_secs(60)).build()?;
             let measured = cycles(vec![lock], plan, Release::Awaited).await?;
             bench.note_as(who, 1, "cycles_per_s", measured.per_second);
             bench.note_latency(who, 1, "cycle", measured.latency);
         }
-        How::Strict | How::Cohort => {
+        Reuse::Strict | Reuse::Cohort => {
             let lock = match how {
-                How::Cohort => builder.cohort(100, Duration::from_secs(1)).build()?,
+                Reuse::Cohort => builder.cohort(100, Duration::from_secs(1)).build()?,
                 _ => builder.build()?,
             };
             let measured = hand_offs(vec![lock; COHORT_TASKS], plan, Release::Awaited).await?;

@@ -15,24 +15,24 @@ use crate::system::System;
 const CLIENTS: usize = 16;
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Recipe {
     /// So many in a hundred are reads.
     RwLock { reads: u8 },
     /// So many may hold at the same time.
     Semaphore { permits: u32 },
 }
 
-const KINDS: [Kind; 7] = [
-    Kind::RwLock { reads: 0 },
-    Kind::RwLock { reads: 10 },
-    Kind::RwLock { reads: 50 },
-    Kind::RwLock { reads: 100 },
-    Kind::Semaphore { permits: 1 },
-    Kind::Semaphore { permits: 4 },
-    Kind::Semaphore { permits: 16 },
+const KINDS: [Recipe; 7] = [
+    Recipe::RwLock { reads: 0 },
+    Recipe::RwLock { reads: 10 },
+    Recipe::RwLock { reads: 50 },
+    Recipe::RwLock { reads: 100 },
+    Recipe::Semaphore { permits: 1 },
+    Recipe::Semaphore { permits: 4 },
+    Recipe::Semaphore { permits: 16 },
 ];
 
-impl fmt::Display for Kind {
+impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RwLock { reads } => write!(f, "read-write, {reads} % reads"),
@@ -50,17 +50,18 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<()> {
+async fn measure(bench: &mut Bench, &(system, kind): &(System, Recipe)) -> Result<()> {
     let servers = bench.peers.server_of(system).await?;
     let plan = bench.settings.plan;
     let clients = sessions(&servers, CLIENTS).await?;
     let measured = match kind {
-        Kind::RwLock { reads } => {
-            let lock = |client| Ok(Shared { lock: RwLock::new(client, "/locks/shared")?, reads });
+        Recipe::RwLock { reads } => {
+            let lock =
+                |client| Ok(MixedRwLock { lock: RwLock::new(client, "/locks/shared")?, reads });
             let locks = clients.iter().map(lock).collect::<Result<Vec<_>>>()?;
             cycles(locks, plan, Release::Awaited).await?
         }
-        Kind::Semaphore { permits } => {
+        Recipe::Semaphore { permits } => {
             // The number of permits is kept at the path.
             let path = format!("/locks/permits-{permits}");
             let lock = |client| Ok(Semaphore::new(client, &path, permits)?);
@@ -78,31 +79,31 @@ async fn measure(bench: &mut Bench, &(system, kind): &(System, Kind)) -> Result<
 }
 
 /// A read-write lock, and how often it is wanted for reading.
-struct Shared {
+struct MixedRwLock {
     lock: RwLock,
     reads: u8,
 }
 
-enum SharedGuard {
+enum MixedGuard {
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
 }
 
-impl Lock for Shared {
-    type Guard = Box<SharedGuard>;
+impl Lock for MixedRwLock {
+    type Guard = Box<MixedGuard>;
 
     async fn acquire(&mut self) -> Result<Self::Guard> {
         let reads = fastrand::u8(..100) < self.reads;
         Ok(Box::new(match reads {
-            true => SharedGuard::Read(self.lock.read().await?),
-            false => SharedGuard::Write(self.lock.write().await?),
+            true => MixedGuard::Read(self.lock.read().await?),
+            false => MixedGuard::Write(self.lock.write().await?),
         }))
     }
 
     async fn release(&mut self, guard: Self::Guard) -> Result<()> {
         match *guard {
-            SharedGuard::Read(guard) => guard.release().await?,
-            SharedGuard::Write(guard) => guard.release().await?,
+            MixedGuard::Read(guard) => guard.release().await?,
+            MixedGuard::Write(guard) => guard.release().await?,
         }
         Ok(())
     }

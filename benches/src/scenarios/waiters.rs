@@ -47,7 +47,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.settings.rounds.min(3);
     let system = System::Engine(Durability::Os);
     for count in bench.settings.waiters.clone() {
-        let turns = [Where::OneProcess, Where::Many].map(|place| Kind { system, place, count });
+        let turns = [Where::OneProcess, Where::Many].map(|place| Waiters { system, place, count });
         bench
             .interleave(rounds, &turns, async |bench, kind| {
                 let servers = bench.peers.server_of(system).await?;
@@ -64,13 +64,13 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-struct Kind {
+struct Waiters {
     system: System,
     place: Where,
     count: usize,
 }
 
-impl crate::bench::Turn for Kind {
+impl crate::bench::Turn for Waiters {
     fn describe(&self) -> String {
         format!("{}, {} waiters in {}", self.system, self.count, self.place)
     }
