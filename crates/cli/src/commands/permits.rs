@@ -8,8 +8,7 @@ use serde::Serialize;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
-use crate::shared::output;
-use crate::shared::{names, view};
+use crate::shared::{names, output, view};
 
 const SHOW_NOTES: &str = "\
 The number is stored in the lock's znode by the first run with --permits, or by lockkeeper permits set. \

@@ -288,11 +288,11 @@ fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
     builder = builder
         .with(data_dir(given, options.durability)?, Builder::data_dir)
         .with(options.quiet_time, Builder::quiet_time)
-        .with_if(options.allow_plaintext, Builder::allow_plaintext)
+        .set_flag(options.allow_plaintext, Builder::allow_plaintext)
         .with(options.tick.or(file.tick), Builder::tick)
         .with(options.metrics, Builder::metrics_address)
-        .with_if(options.ttl_nodes, Builder::allow_ttl_nodes)
-        .with_if(options.enforce_quotas, Builder::enforce_quotas);
+        .set_flag(options.ttl_nodes, Builder::allow_ttl_nodes)
+        .set_flag(options.enforce_quotas, Builder::enforce_quotas);
     if let Some(SuperDigest(digest)) = options.super_digest.filter(|digest| !digest.0.is_empty()) {
         builder = builder.super_digest(digest);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Options {
     lock: ZnodePath,
 
     /// List no more than the newest N
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = names::some_number)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = names::nonzero)]
     last: usize,
 
     /// Delete the record of a key, so that the command runs again for it

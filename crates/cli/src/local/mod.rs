@@ -25,8 +25,7 @@ use serde_json::json;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{print, print_json, tell};
-use crate::shared::trust;
-use crate::shared::view;
+use crate::shared::{trust, view};
 
 use control::{Question, Status};
 use home::{Home, Scope};

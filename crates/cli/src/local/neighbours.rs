@@ -13,8 +13,7 @@ use lockkeeper_engine::files::read_kernel_file;
 use serde::Serialize;
 
 use super::home::{ADMIN_SOCKET, Home, SOCKET, START_LOCK};
-use crate::shared::trust;
-use crate::shared::view;
+use crate::shared::{trust, view};
 
 const TABLE: &str = "/proc/net/unix";
 

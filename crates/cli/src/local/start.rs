@@ -23,10 +23,9 @@ use super::home::{Home, Scope};
 use super::system::WAY_OUT;
 use super::{daemon, neighbours, system};
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::names;
 use crate::shared::output::tell;
 use crate::shared::program::helper_process;
-use crate::shared::trust;
+use crate::shared::{names, trust};
 
 /// The variable that says what an engine promises, for whoever starts it.
 pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";

@@ -56,8 +56,8 @@ pub(crate) fn remark(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads how many there may be: with none at all, nobody could do anything.
-pub(crate) fn some_number(text: &str) -> Result<usize, String> {
+/// Reads a number of at least 1.
+pub(crate) fn nonzero(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("it must be greater than zero".to_owned()),
         Ok(some) => Ok(some),
@@ -70,7 +70,7 @@ const FEW_BYTES: usize = 1024;
 
 /// Reads how many bytes there may be.
 pub(crate) fn some_bytes(text: &str) -> Result<usize, String> {
-    match some_number(text)? {
+    match nonzero(text)? {
         few if few < FEW_BYTES => Err(format!("it must be at least {FEW_BYTES} bytes")),
         enough => Ok(enough),
     }
@@ -97,11 +97,11 @@ mod tests {
     /// Symptom: `serve --max-sessions 0`, or a frame of one byte, started and said that it was ready.
     #[test]
     fn limits_leave_something() {
-        assert_eq!((some_number("1"), some_bytes("1024")), (Ok(1), Ok(1024)));
+        assert_eq!((nonzero("1"), some_bytes("1024")), (Ok(1), Ok(1024)));
         for few in ["0", "1", "1023"] {
             assert!(some_bytes(few).is_err(), "{few}");
         }
-        assert!(some_number("0").unwrap_err().contains("greater than zero"));
+        assert!(nonzero("0").unwrap_err().contains("greater than zero"));
         assert!(some_bytes("1G").unwrap_err().contains("without a unit"));
     }
 

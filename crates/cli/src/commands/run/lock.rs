@@ -12,9 +12,7 @@ use lockkeeper::{
 };
 
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::names;
-use crate::shared::person;
-use crate::shared::view;
+use crate::shared::{names, person, view};
 
 /// Which of the locks, and how it is used.
 #[derive(Clone, Debug, Args)]

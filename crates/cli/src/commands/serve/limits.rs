@@ -13,11 +13,11 @@ use crate::shared::names;
 #[command(next_help_heading = "Limits")]
 pub(super) struct Limits {
     /// Connections in all; the last tenth is for clients that come back with a session [default: 10000]
-    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
+    #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_connections: Option<usize>,
 
     /// Connections from one address [default: three quarters of all]
-    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
+    #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_connections_per_address: Option<usize>,
 
     /// New connections a second; more have to wait [default: 5000]
@@ -29,15 +29,15 @@ pub(super) struct Limits {
     handshake_time: Option<Duration>,
 
     /// Sessions, connected or not [default: 1000000]
-    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
+    #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_sessions: Option<usize>,
 
     /// Paths that one connection may watch [default: 1000000]
-    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
+    #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_watches: Option<usize>,
 
     /// Operations in one multi [default: 100000]
-    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
+    #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_multi: Option<usize>,
 
     /// Bytes of a request, and of a reply [default: 1048575, as jute.maxbuffer]
@@ -68,7 +68,7 @@ pub(super) struct Limits {
     disk_reserve: Option<u64>,
 
     /// Ephemeral znodes of one session [default: 20000]
-    #[arg(long, value_name = "COUNT", value_parser = names::some_number)]
+    #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_ephemerals: Option<usize>,
 }
 

@@ -12,9 +12,9 @@ pub(crate) trait With: Sized {
         }
     }
 
-    /// The same, with what somebody wishes.
-    fn with_if(self, wished: bool, set: impl FnOnce(Self) -> Self) -> Self {
-        if wished { set(self) } else { self }
+    /// The same, with this flag if it is set.
+    fn set_flag(self, is_set: bool, set: impl FnOnce(Self) -> Self) -> Self {
+        if is_set { set(self) } else { self }
     }
 }
 

@@ -321,8 +321,8 @@ impl ZooCfg {
             .with(self.super_digest.as_deref(), Builder::super_digest)
             .with(self.digest_algorithm, Builder::digest_algorithm)
             .with(self.metrics.address(), Builder::metrics_address)
-            .with_if(self.ttl_nodes, Builder::allow_ttl_nodes)
-            .with_if(self.enforce_quotas, Builder::enforce_quotas)
+            .set_flag(self.ttl_nodes, Builder::allow_ttl_nodes)
+            .set_flag(self.enforce_quotas, Builder::enforce_quotas)
             .with(self.max_frame, Builder::max_frame)
             .with(self.words.as_deref(), Builder::four_letter_whitelist)
     }

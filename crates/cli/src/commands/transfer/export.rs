@@ -17,9 +17,8 @@ use super::walk::{Found, Walk};
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
-use crate::shared::names;
 use crate::shared::output::tell;
-use crate::shared::view;
+use crate::shared::{names, view};
 
 const NOTES: &str = "\
 The output has one line of JSON for each znode, between a header and a footer line. It contains data and \
