@@ -8,34 +8,18 @@ use cargo_metadata::camino::Utf8PathBuf;
 use crate::cargo::{self, succeeds, workspace};
 use crate::setup;
 
-/// Builds the command and the harness with optimisations, and runs the harness. What it writes where
-/// is said there: `results.json` and a page into `target/bench`, and after a full run of all scenarios
-/// the page into `docs` too.
+/// Builds the command and the harness with optimisations, and runs the harness with its own options. What it
+/// writes where is said there: `results.json` and a page into `target/bench`, and after a full run of all
+/// scenarios the page into `docs` too.
 ///
 /// # Errors
 ///
 /// It does not build, or it fails.
-pub(crate) fn run(
-    quick: bool,
-    only: Option<&str>,
-    keep_awake: bool,
-    scenarios: &[String],
-) -> Result<()> {
+pub(crate) fn run(options: &[String]) -> Result<()> {
     setup::say_what_benches_miss();
     let Built { mut command, output, root } = build()?;
-    command.arg("run").arg("--output").arg(&output);
-    command.arg("--docs").arg(root.join("docs"));
-    if quick {
-        command.arg("--quick");
-    }
-    if keep_awake {
-        command.arg("--keep-awake");
-    }
-    if let Some(only) = only {
-        command.args(["--only", only]);
-    }
-
-    perform(command.args(scenarios))
+    command.arg("run").arg("--output").arg(&output).arg("--docs").arg(root.join("docs"));
+    perform(command.args(options))
 }
 
 /// Builds the same, and measures the slowest cycles of the engine beside Redis, with the harness's own

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -62,45 +62,33 @@ pub(crate) fn run(mode: Mode) -> Result<()> {
     let program = metadata.target_directory.join("release/lockkeeper-hot-paths");
     let program = program.as_std_path();
     let file = metadata.workspace_root.join(BASELINE).into_std_path_buf();
-    let paths = output(Command::new(program))?;
-    let paths = paths.lines();
-    match mode {
-        Mode::Bless => {
-            let counts =
-                paths.map(|path| Ok((path.to_owned(), middle(program, path, Vec::new())?)));
-            bless(
-                &file,
-                &Baseline { compiler: compiler()?, counts: counts.collect::<Result<_>>()? },
-            )
-        }
-        Mode::Compare => {
-            let baseline = read(&file)?;
-            let counts =
-                paths.map(|path| Ok((path.to_owned(), settled(program, path, &baseline)?)));
-            let counts = counts.collect::<Result<_>>()?;
-            compare(&baseline, &Baseline { compiler: compiler()?, counts })
-        }
+    let baseline = match mode {
+        Mode::Compare => Some(read(&file)?),
+        Mode::Bless => None,
+    };
+    let mut counts = BTreeMap::new();
+    for path in output(Command::new(program))?.lines() {
+        let before = baseline.as_ref().and_then(|baseline| baseline.counts.get(path)).copied();
+        counts.insert(path.to_owned(), settled(program, path, before)?);
+    }
+
+    let now = Baseline { compiler: compiler()?, counts };
+    match baseline {
+        Some(baseline) => compare(&baseline, &now),
+        None => bless(&file, &now),
     }
 }
 
-/// One count, if it agrees with the baseline, and the middle one of several otherwise.
-fn settled(program: &Path, path: &str, baseline: &Baseline) -> Result<u64> {
-    let first = iteration(program, path)?;
-    match baseline.counts.get(path) {
-        Some(&before) if change(before, first).abs() > TOLERANCE => {
-            middle(program, path, vec![first])
+/// One count, if it agrees with the one before, and the middle one of several otherwise.
+fn settled(program: &Path, path: &str, before: Option<u64>) -> Result<u64> {
+    let mut counts = vec![iteration(program, path)?];
+    if before.is_none_or(|before| change(before, counts[0]).abs() > TOLERANCE) {
+        while counts.len() < SAMPLES {
+            counts.push(iteration(program, path)?);
         }
-        _ => Ok(first),
+        counts.sort_unstable();
     }
-}
-
-/// The middle one of [`SAMPLES`] counts, of which some may be there already.
-fn middle(program: &Path, path: &str, mut counts: Vec<u64>) -> Result<u64> {
-    while counts.len() < SAMPLES {
-        counts.push(iteration(program, path)?);
-    }
-    counts.sort_unstable();
-    Ok(counts[SAMPLES / 2])
+    Ok(counts[counts.len() / 2])
 }
 
 /// The instructions of one iteration.
@@ -139,7 +127,7 @@ fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn read(file: &PathBuf) -> Result<Baseline> {
+fn read(file: &Path) -> Result<Baseline> {
     let text = fs::read_to_string(file).with_context(|| {
         format!("cannot read {}; `cargo xtask instructions --bless` writes it", file.display())
     })?;

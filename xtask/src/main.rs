@@ -112,18 +112,9 @@ enum Task {
     },
     /// Measure Lockkeeper beside its peers, in one run.
     Bench {
-        /// A run of under three minutes, whose figures are good for a look and no more.
-        #[arg(long)]
-        quick: bool,
-        /// Only turns whose progress line has this in it, such as `(engine, os), 256 tasks`.
-        #[arg(long)]
-        only: Option<String>,
-        /// Keep the processors from sleeping while it runs, as on a machine on which waking a thread is fast.
-        /// Needs root.
-        #[arg(long)]
-        keep_awake: bool,
-        /// Only these scenarios; an unknown name lists them.
-        scenarios: Vec<String>,
+        /// Options of the harness, such as `--quick`, and scenarios; an unknown name lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
     /// Measure the slowest cycles of the engine and Redis in turns, and what the engine's syncs met.
     Tail {
@@ -179,9 +170,7 @@ fn main() -> ExitCode {
             setup::run(peers.policy(), needs).map(|_| ())
         }
         Task::Test { peers, filter } => test::run(peers.policy(), filter.as_deref()),
-        Task::Bench { quick, only, keep_awake, scenarios } => {
-            bench::run(quick, only.as_deref(), keep_awake, &scenarios)
-        }
+        Task::Bench { options } => bench::run(&options),
         Task::Tail { options } => bench::tail(&options),
         Task::Instructions { bless } => {
             let mode = if bless { instructions::Mode::Bless } else { instructions::Mode::Compare };

@@ -9,67 +9,40 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use self::Probe::{File, Program, PythonModule};
 use crate::steps::Verdict;
 
-/// Something that a suite uses, and the Debian package that brings it.
-struct Need {
-    what: &'static str,
-    package: &'static str,
-    probe: Probe,
-}
-
-const fn need(what: &'static str, package: &'static str, probe: Probe) -> Need {
-    Need { what, package, probe }
-}
-
-enum Probe {
-    File(&'static str),
-    Program(&'static str),
-    /// A module of the system's Python: packages of the distribution are invisible to any other
-    /// Python that may come first in `PATH`.
-    PythonModule(&'static str),
-}
+/// Something that a suite uses, the Debian package that brings it, and what shows that it is there: a file, a
+/// program, or the import of a module by the system's Python. Packages of the distribution are invisible to any
+/// other Python that may come first in `PATH`.
+type Need = (&'static str, &'static str, &'static str);
 
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 const NEEDS: &[Need] = &[
-    need("Apache ZooKeeper", "zookeeper", File("/usr/share/java/zookeeper.jar")),
-    need("java", "default-jre-headless", Program("java")),
-    need("javac", "default-jdk-headless", Program("javac")),
-    need(
-        "Curator's recipes",
-        "libcurator-recipes-java",
-        File("/usr/share/java/curator-recipes.jar"),
-    ),
-    need(
-        "Curator's discovery",
-        "libcurator-discovery-java",
-        File("/usr/share/java/curator-x-discovery.jar"),
-    ),
-    need("Curator's client", "libcurator-client-java", File("/usr/share/java/curator-client.jar")),
-    need(
-        "Curator's framework",
-        "libcurator-framework-java",
-        File("/usr/share/java/curator-framework.jar"),
-    ),
-    need("kazoo", "python3-kazoo", PythonModule("kazoo")),
-    need("ZooKeeper's C client", "libzookeeper-mt-dev", File("/usr/include/zookeeper/zookeeper.h")),
-    need("gcc", "gcc", Program("gcc")),
-    need("libc's headers", "libc6-dev", File("/usr/include/stdlib.h")),
-    need("setpriv", "util-linux", Program("setpriv")),
-    need("ip and ss", "iproute2", Program("ss")),
-    need("openssl", "openssl", Program("openssl")),
-    need("ps", "procps", Program("ps")),
-    need("strace", "strace", Program("strace")),
-    need("valgrind", "valgrind", Program("valgrind")),
+    ("Apache ZooKeeper", "zookeeper", "/usr/share/java/zookeeper.jar"),
+    ("java", "default-jre-headless", "java"),
+    ("javac", "default-jdk-headless", "javac"),
+    ("Curator's recipes", "libcurator-recipes-java", "/usr/share/java/curator-recipes.jar"),
+    ("Curator's discovery", "libcurator-discovery-java", "/usr/share/java/curator-x-discovery.jar"),
+    ("Curator's client", "libcurator-client-java", "/usr/share/java/curator-client.jar"),
+    ("Curator's framework", "libcurator-framework-java", "/usr/share/java/curator-framework.jar"),
+    ("kazoo", "python3-kazoo", "import kazoo"),
+    ("ZooKeeper's C client", "libzookeeper-mt-dev", "/usr/include/zookeeper/zookeeper.h"),
+    ("gcc", "gcc", "gcc"),
+    ("libc's headers", "libc6-dev", "/usr/include/stdlib.h"),
+    ("setpriv", "util-linux", "setpriv"),
+    ("ip and ss", "iproute2", "ss"),
+    ("openssl", "openssl", "openssl"),
+    ("ps", "procps", "ps"),
+    ("strace", "strace", "strace"),
+    ("valgrind", "valgrind", "valgrind"),
 ];
 
 /// What only the benchmarks use.
 const BENCH_NEEDS: &[Need] = &[
-    need("Redis", "redis-server", Program("redis-server")),
-    need("etcd", "etcd-server", Program("etcd")),
-    need("PostgreSQL", "postgresql", File("/usr/lib/postgresql")),
+    ("Redis", "redis-server", "redis-server"),
+    ("etcd", "etcd-server", "etcd"),
+    ("PostgreSQL", "postgresql", "/usr/lib/postgresql"),
 ];
 
 /// What to do about a peer that is not on this machine.
@@ -91,20 +64,16 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    fn all(self) -> Vec<&'static Need> {
-        let more = if self == Self::OfBenches { BENCH_NEEDS } else { &[] };
-        NEEDS.iter().chain(more).collect()
-    }
-
     fn missing(self) -> Vec<&'static Need> {
-        self.all().into_iter().filter(|need| !need.probe.is_there()).collect()
+        let more = if self == Self::OfBenches { BENCH_NEEDS } else { &[] };
+        NEEDS.iter().chain(more).filter(|(_, _, probe)| !is_there(probe)).collect()
     }
 }
 
 /// Says which peers of a benchmark are not here; their rows are skipped.
 pub(crate) fn say_what_benches_miss() {
-    for need in Needs::OfBenches.missing() {
-        println!("missing: {}; `cargo xtask setup --bench` installs it", need.what);
+    for (what, ..) in Needs::OfBenches.missing() {
+        println!("missing: {what}; `cargo xtask setup --bench` installs it");
     }
 }
 
@@ -127,22 +96,18 @@ pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Verdict> {
         return Ok(Verdict::Passed);
     }
 
-    for need in &missing {
-        println!("missing: {} (Debian package {})", need.what, need.package);
+    for (what, package, _) in &missing {
+        println!("missing: {what} (Debian package {package})");
     }
     println!("as root: apt-get install --no-install-recommends {}", packages(&missing).join(" "));
     match policy {
         MissingPeers::Skip => Ok(Verdict::Skipped),
-        MissingPeers::Fail => bail!("{} missing, see above", count(missing.len())),
+        MissingPeers::Fail => bail!("{} missing, see above", missing.len()),
     }
 }
 
-fn count(things: usize) -> String {
-    if things == 1 { "one thing is".to_owned() } else { format!("{things} things are") }
-}
-
 fn packages(needs: &[&Need]) -> Vec<&'static str> {
-    needs.iter().map(|need| need.package).collect()
+    needs.iter().map(|(_, package, _)| *package).collect()
 }
 
 /// Root, with Debian's package manager.
@@ -178,19 +143,12 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-impl Probe {
-    fn is_there(&self) -> bool {
-        match self {
-            File(path) => Path::new(path).exists(),
-            Program(name) => in_path(name).is_some(),
-            PythonModule(module) => Command::new(SYSTEM_PYTHON)
-                .args(["-c", &format!("import {module}")])
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .status()
-                .is_ok_and(|status| status.success()),
-        }
+fn is_there(probe: &str) -> bool {
+    if probe.starts_with("import ") {
+        let python = Command::new(SYSTEM_PYTHON).args(["-c", probe]).stderr(Stdio::null()).status();
+        return python.is_ok_and(|status| status.success());
     }
+    Path::new(probe).is_absolute() && Path::new(probe).exists() || in_path(probe).is_some()
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {
@@ -204,19 +162,9 @@ mod tests {
 
     #[test]
     fn probes_tell_present_from_missing() {
-        assert!(Program("cargo").is_there());
-        assert!(!Program("no-such-program-anywhere").is_there());
-        assert!(File("/").is_there());
-        assert!(!File("/no/such/file").is_there());
-        assert!(!PythonModule("no_such_module_anywhere").is_there());
-    }
-
-    #[test]
-    fn every_need_names_its_package_once() {
-        let needs = Needs::OfBenches.all();
-        let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
-        packages.sort_unstable();
-        packages.dedup();
-        assert_eq!(packages.len(), needs.len());
+        assert!(is_there("cargo") && is_there("/"));
+        for missing in ["no-such-program", "/no/such/file", "import no_such_module_anywhere"] {
+            assert!(!is_there(missing), "{missing}");
+        }
     }
 }
