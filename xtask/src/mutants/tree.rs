@@ -30,10 +30,10 @@ impl Tree {
             fs::remove_dir_all(&folder)?;
             let init = ["init", "--quiet"].map(OsStr::new);
             git(root, init.into_iter().chain([folder.as_os_str()]))?;
-            let objects = root.join(git(root, ["rev-parse", "--git-path", "objects"])?);
-            let objects = objects.canonicalize()?.into_os_string().into_encoded_bytes();
-            fs::write(folder.join(".git/objects/info/alternates"), objects)?;
         }
+        let objects = root.join(git(root, ["rev-parse", "--git-path", "objects"])?);
+        let objects = objects.canonicalize()?.into_os_string().into_encoded_bytes();
+        fs::write(folder.join(".git/objects/info/alternates"), objects)?;
 
         // A commit of the tracked files as they are; nothing if they are as they were committed.
         let author = ["-c", "user.name=mutants", "-c", "user.email=mutants"];
@@ -62,9 +62,14 @@ impl Tree {
     }
 }
 
-/// Runs git in a folder; gives what it says.
+/// Runs git in the repository of a folder, and in no other: not in one around it, nor in that of a hook that runs
+/// this. Gives what it says.
 fn git(folder: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String> {
     let mut git = Command::new("git");
+    git.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder));
+    for variable in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"] {
+        git.env_remove(variable);
+    }
     let output = git.args(arguments).current_dir(folder).output().context("cannot start git")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{git:?}: {errors}");
