@@ -1,0 +1,145 @@
+//! Cases side by side.
+//!
+//! Nearly all of a case is waiting, so many run at a time; but only so many, and so long after each
+//! other, that no heartbeat comes late for our own load. Still, on a machine that others use, a
+//! server can stand still for a part of a lease. So what fails runs once more, alone, before it
+//! counts; and again while its server does not answer as a healthy one does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::keeping::held::LEASES;
+use crate::keeping::kinds::How;
+use crate::keeping::kinds::command;
+use crate::keeping::plan::{Case, Form};
+use crate::keeping::scene::Scene;
+use crate::keeping::servers::Servers;
+
+/// How many clients may be at work at a time, for each second of a session timeout: what they all
+/// cost is heartbeats, which come the more often the shorter a timeout is.
+const LOAD_PER_SECOND: u64 = 75;
+
+/// Up to so many failures run again one by one. More are no accident, and take long.
+const ONE_BY_ONE: usize = 8;
+
+/// How often a case is begun at most.
+const ATTEMPTS: usize = 4;
+
+/// A server that takes longer than this part of the session timeout to answer is not healthy. A
+/// client that is silent for a 24th of it longer than it means to trusts no write for a while.
+const SLOW: u32 = 40;
+
+/// What no case comes near unless it hangs, beside its leases.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How one case ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) case: Case,
+    pub(crate) end: End,
+    /// The longest time that an answer of the server took meanwhile.
+    pub(crate) slowest: Duration,
+    /// The attempt before, which failed.
+    pub(crate) before: Option<Box<Outcome>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// Held all the time. The shortest remainder, in leases, where it can be seen.
+    Kept(Option<f64>),
+    Lost(String),
+    /// The lock was not even had, or there is something else wrong.
+    Failed(String),
+}
+
+impl Outcome {
+    pub(crate) fn has_failed(&self) -> bool {
+        !matches!(self.end, End::Kept(_))
+    }
+
+    /// Whether it says nothing yet: the first failure, and each one with a server that was slow.
+    fn is_open(&self, form: Form) -> bool {
+        self.has_failed() && (self.before.is_none() || self.slowest > form.timeout / SLOW)
+    }
+}
+
+/// Runs all of these cases.
+pub(crate) async fn all(cases: &[Case], servers: &Arc<Servers>, form: Form) -> Vec<Outcome> {
+    let load = u64::try_from(form.timeout.as_millis()).unwrap_or(u64::MAX) * LOAD_PER_SECOND / 1000;
+    let load = u32::try_from(load).unwrap_or(u32::MAX);
+    let mut outcomes = side_by_side(cases, servers, form, load).await;
+    for _ in 1..ATTEMPTS {
+        let (open, done): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().partition(|outcome| outcome.is_open(form));
+        outcomes = done;
+        if open.is_empty() {
+            break;
+        }
+        let load = if open.len() <= ONE_BY_ONE { 1 } else { load / 8 };
+        println!("{} of {} cases failed and run again", open.len(), cases.len());
+        let again: Vec<Case> = open.iter().map(|outcome| outcome.case).collect();
+        let again = side_by_side(&again, servers, form, load).await;
+        let both = open.into_iter().zip(again);
+        outcomes.extend(both.map(|(before, it)| Outcome { before: Some(Box::new(before)), ..it }));
+    }
+    outcomes
+}
+
+/// Runs cases within a bound of load; the outcomes are in the order of the cases.
+async fn side_by_side(
+    cases: &[Case],
+    servers: &Arc<Servers>,
+    form: Form,
+    load: u32,
+) -> Vec<Outcome> {
+    let room = Arc::new(Semaphore::new(load as usize));
+    let mut running = JoinSet::new();
+    for (index, &case) in cases.iter().enumerate() {
+        let load_of_case = case.kind.load().min(load);
+        let place = Arc::clone(&room).acquire_many_owned(load_of_case).await;
+        let servers = Arc::clone(servers);
+        running.spawn(async move {
+            let outcome = run(case, servers).await;
+            drop(place);
+            (index, outcome)
+        });
+        // Not all at once: to begin is most of a case's work.
+        tokio::time::sleep(form.timeout * LEASES * load_of_case / load / 2).await;
+    }
+    let mut outcomes = running.join_all().await;
+    outcomes.sort_by_key(|(index, _)| *index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+async fn run(case: Case, servers: Arc<Servers>) -> Outcome {
+    let start = Instant::now();
+    let limit = LIMIT + servers.form().timeout * (LEASES + 2);
+    let ended = tokio::time::timeout(limit, play(case, Arc::clone(&servers))).await;
+    let end = match ended.context("it hangs").flatten() {
+        Ok(end) => end,
+        Err(error) => End::Failed(format!("{error:#}")),
+    };
+    let slowest = servers.slowest_since(case.server, start);
+    Outcome { case, end, slowest, before: None }
+}
+
+async fn play(case: Case, servers: Arc<Servers>) -> Result<End> {
+    let scene = Scene::open(case, servers).await?;
+    let end = match &case.kind.how {
+        How::Library(take) => {
+            let held = take(&scene).await?;
+            let kept = held.keep(scene.lease).await;
+            // A guard without async waits when it is dropped.
+            tokio::task::spawn_blocking(move || drop(held)).await?;
+            kept.lost.map_or(End::Kept(Some(kept.least)), End::Lost)
+        }
+        How::Command(run) => command::run(&scene, run).await?,
+    };
+    scene.close().await;
+    Ok(end)
+}

@@ -1,0 +1,56 @@
+//! The longest outage that is promised to end nothing.
+
+use std::time::Duration;
+
+use lockkeeper::{LeaseMode, Timing};
+
+use crate::outage::forms::Place;
+use crate::outage::holders::Kind;
+use crate::outage::servers::TICK;
+
+/// How much sooner `lockkeeper run` acts, so that it can end its command in time, by its session
+/// timeout, in milliseconds: `--kill-after` and the reserve, for a tick of 2 s.
+const LEAD_OF_RUN: [(u64, u64); 5] =
+    [(4_000, 662), (6_000, 1_018), (10_000, 1_584), (15_000, 2_250), (20_000, 2_250)];
+
+/// How soon after an outage a session is heard of again. Who rides it out has all of the rest of the
+/// session timeout.
+const COMING_BACK: Duration = Duration::from_millis(500);
+
+/// What `lockkeeper run` must survive with the default session timeout, whatever that is.
+pub(crate) const RUN_AT_DEFAULTS: Duration = Duration::from_secs(5);
+
+/// The longest outage that a holder with this session timeout is promised to survive, as the code
+/// that computes leases says it.
+pub(crate) fn promised(place: Place, timeout: Duration, kind: Kind) -> Duration {
+    let mode = match place {
+        Place::Local => LeaseMode::Direct,
+        Place::Engine | Place::Ensemble => LeaseMode::Quorum,
+    };
+    let timing = Timing::new(mode, timeout, TICK);
+    let guard = timing.outage();
+    match kind {
+        Kind::Jeopardy | Kind::Pause => {
+            let unheard = timing.renewal_interval() + timing.relay() + COMING_BACK;
+            timeout.saturating_sub(unheard)
+        }
+        Kind::Guard => guard,
+        Kind::Run => guard.saturating_sub(interpolate(&LEAD_OF_RUN, timeout)),
+    }
+}
+
+/// The value for `timeout` on the line through the two neighbours in the table; the nearest one
+/// outside of it.
+fn interpolate(table: &[(u64, u64)], timeout: Duration) -> Duration {
+    let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let above = table.iter().position(|(known, _)| *known >= timeout);
+    let ms = match above {
+        None => table[table.len() - 1].1,
+        Some(0) => table[0].1,
+        Some(above) => {
+            let ((left, low), (right, high)) = (table[above - 1], table[above]);
+            low + (high - low) * (timeout - left) / (right - left)
+        }
+    };
+    Duration::from_millis(ms)
+}
