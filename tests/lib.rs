@@ -2,7 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use clap::ValueEnum;
+
+/// Where the pages go that suites write.
+pub const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");
 
 /// Whether to run the one test of a suite without libtest, by what `cargo test` asks of it. Prints
 /// the name where only that is wanted.
@@ -26,36 +30,19 @@ pub fn exit_code(result: Result<()>) -> ExitCode {
     }
 }
 
-/// Reads options of such a suite, each of which has a value.
-///
-/// # Errors
-///
-/// A value is missing, or `read` refuses an option or its value.
-pub fn read_options(
-    arguments: &[String],
-    mut read: impl FnMut(&str, &str) -> Result<()>,
-) -> Result<()> {
-    for pair in arguments.chunks(2) {
-        let [option, value] = pair else { bail!("{} needs a value", pair[0]) };
-        read(option, value).with_context(|| option.clone())?;
-    }
-    Ok(())
+/// All values of a choice on a command line.
+pub fn all<T: ValueEnum>() -> Vec<T> {
+    T::value_variants().to_vec()
 }
 
-/// Some of `all`, by their names with commas between them.
-///
-/// # Errors
-///
-/// There is no such name.
-pub fn choose<T: Copy>(
-    value: &str,
-    all: &[T],
-    name: impl Fn(&T) -> &'static str,
-) -> Result<Vec<T>> {
-    let find = |wanted: &str| {
-        let known: Vec<_> = all.iter().map(&name).collect();
-        let found = all.iter().find(|one| name(one) == wanted).copied();
-        found.with_context(|| format!("{wanted} is none of {}", known.join(", ")))
-    };
-    value.split(',').map(find).collect()
+/// One of them as on the command line.
+pub fn name<T: ValueEnum>(value: T) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The middle one of some values; 0 of none.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }

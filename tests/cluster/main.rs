@@ -17,128 +17,116 @@ mod hammer;
 mod keeping;
 mod outage;
 mod partition;
+mod programs;
+mod servers;
 
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, bail, ensure};
+use clap::Parser;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::scratch;
 use lockkeeper_tests::{exit_code, is_wanted};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// What `cargo test` runs.
-struct Scenario {
-    name: &'static str,
-    /// How much of [`ROOM`] it takes.
-    load: u32,
-    short: fn() -> Pin<Box<dyn Future<Output = Result<()>>>>,
-}
-
-/// How much load runs side by side: more of it, and servers answer late.
+/// How much runs side by side: with more of it, servers answer late.
 const ROOM: usize = 6;
 
 /// Longer than any short form takes.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The longest ones first.
-const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "ensemble::everything_goes_wrong_and_no_promise_is_broken",
-        load: 2,
-        short: || Box::pin(ensemble::short()),
-    },
-    Scenario {
-        name: "keeping::no_healthy_holder_loses_its_lock",
-        load: 2,
-        short: || Box::pin(keeping::short()),
-    },
-    Scenario {
-        name: "partition::no_overlap_in_any_form",
-        load: 1,
-        short: || Box::pin(partition::short()),
-    },
-    Scenario {
-        name: "outage::one_writes_at_a_time_through_outages_of_every_length",
-        load: 1,
-        short: || Box::pin(outage::short_rivals()),
-    },
-    Scenario {
-        name: "outage::servers_killed_one_at_a_time_end_nothing",
-        load: 1,
-        short: || Box::pin(outage::short_kills()),
-    },
-    Scenario {
-        name: "outage::an_outage_shorter_than_promised_ends_nothing",
-        load: 2,
-        short: || Box::pin(outage::short_probe()),
-    },
-    Scenario {
-        name: "hammer::fifty_processes_on_the_machine_local_engine",
-        load: 3,
-        short: || Box::pin(hammer::on_the_machine_local_engine()),
-    },
-    Scenario {
-        name: "hammer::fifty_processes_on_an_ensemble",
-        load: 3,
-        short: || Box::pin(hammer::on_an_ensemble()),
-    },
-    Scenario {
-        name: "hammer::the_command_takes_turns_with_curator_and_kazoo",
-        load: 1,
-        short: || Box::pin(hammer::languages()),
-    },
-];
+/// What `cargo test` runs, the longest ones first: its name, how much of [`ROOM`] it takes, and what it is.
+macro_rules! scenarios {
+    ($($name:literal, $load:literal, $short:expr;)*) => {
+        const SCENARIOS: &[(&str, u32)] = &[$(($name, $load)),*];
+
+        async fn short(name: &str) -> Result<()> {
+            match name {
+                $($name => $short.await,)*
+                _ => bail!("there is no scenario {name}"),
+            }
+        }
+    };
+}
+
+scenarios! {
+    "ensemble::everything_goes_wrong_and_no_promise_is_broken", 2, ensemble::short();
+    "keeping::no_healthy_holder_loses_its_lock", 2, keeping::short();
+    "partition::no_overlap_in_any_form", 1, partition::short();
+    "outage::one_writes_at_a_time_through_outages_of_every_length", 1, outage::rivals::short();
+    "outage::servers_killed_one_at_a_time_end_nothing", 1, outage::kills::short();
+    "outage::an_outage_shorter_than_promised_ends_nothing", 4, outage::probe::short();
+    "hammer::fifty_processes_on_the_machine_local_engine", 3, hammer::fifty_processes_on_the_machine_local_engine();
+    "hammer::fifty_processes_on_an_ensemble", 3, hammer::fifty_processes_on_an_ensemble();
+    "hammer::the_command_takes_turns_with_curator_and_kazoo", 1, hammer::three_languages();
+}
+
+/// What this program is.
+#[derive(Parser)]
+enum Role {
+    Partition(partition::Options),
+    Outage(outage::Options),
+    Keeping(keeping::Options),
+    Ensemble(ensemble::Options),
+    Short { name: String },
+    Hold(programs::Hold),
+    Work,
+    First(outage::rivals::Rival),
+    Second(outage::rivals::Rival),
+    Write { ledger: PathBuf },
+    Prepare { connect: String },
+    Contender(ensemble::contender::Contender),
+    Look { connect: String, folder: PathBuf },
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    exit_code(match arguments.first().map(String::as_str) {
+    // Any other word is a filter.
+    let is_role = arguments.first().is_some_and(|word| word == "run");
+    exit_code(match is_role.then(|| Role::parse_from(&arguments)) {
         // What runs under `lockkeeper run` needs no runtime.
-        Some("work") => outage::programs::work(),
-        Some("write") => outage::rivals::write(&arguments[1..]),
-        _ => start(&arguments),
+        Some(Role::Work) => programs::work(),
+        Some(Role::Write { ledger }) => outage::rivals::write(&ledger),
+        Some(role) => role.run(),
+        None => as_tests(&arguments),
     })
 }
 
-#[tokio::main]
-async fn start(arguments: &[String]) -> Result<()> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let rest = arguments.get(1..).unwrap_or_default();
-    match words[..] {
-        ["holder", ..] => partition::holder::hold(rest).await,
-        ["leader", ..] => partition::holder::lead(rest).await,
-        ["guard", ..] => outage::guard::run(rest).await,
-        ["first", ..] => outage::rivals::first(rest).await,
-        ["second", ..] => outage::rivals::second(rest).await,
-        ["contender", ..] => ensemble::contender::run(rest).await,
-        ["prepare", ..] => ensemble::contender::prepare(rest).await,
-        ["look", ..] => ensemble::sharing::look(rest).await,
-        ["run", "partition", ..] => partition::run(&rest[1..]).await,
-        ["run", "outage", ..] => outage::run(&rest[1..]).await,
-        ["run", "keeping", ..] => keeping::run(&rest[1..]).await,
-        ["run", "ensemble", ..] => ensemble::run(&rest[1..]).await,
-        ["short", name] => {
-            let known = SCENARIOS.iter().find(|scenario| scenario.name == name);
-            (known.context("there is no such scenario")?.short)().await
+impl Role {
+    #[tokio::main]
+    async fn run(self) -> Result<()> {
+        match self {
+            Self::Partition(options) => options.run().await,
+            Self::Outage(options) => options.run().await,
+            Self::Keeping(options) => options.run().await,
+            Self::Ensemble(options) => options.run().await,
+            Self::Short { name } => short(&name).await,
+            Self::Hold(hold) => hold.run().await,
+            Self::First(rival) => rival.hold_first().await,
+            Self::Second(rival) => rival.wait().await,
+            Self::Prepare { connect } => ensemble::contender::prepare(&connect).await,
+            Self::Contender(contender) => contender.run().await,
+            Self::Look { connect, folder } => ensemble::sharing::look(&connect, &folder).await,
+            Self::Work | Self::Write { .. } => unreachable!("they run without a runtime"),
         }
-        _ => as_tests(arguments).await,
     }
 }
 
 /// What `cargo test` starts.
+#[tokio::main]
 async fn as_tests(arguments: &[String]) -> Result<()> {
     let folder = scratch::folder()?;
     let room = Arc::new(Semaphore::new(ROOM));
     let mut running = JoinSet::new();
-    for scenario in SCENARIOS.iter().filter(|scenario| is_wanted(scenario.name, arguments)) {
-        let place = Arc::clone(&room).acquire_many_owned(scenario.load).await?;
+    for &(name, load) in SCENARIOS.iter().filter(|(name, _)| is_wanted(name, arguments)) {
+        let place = Arc::clone(&room).acquire_many_owned(load).await?;
         let folder = folder.path().to_owned();
         running.spawn(async move {
-            let ended = in_a_process(scenario, folder).await;
+            let ended = in_a_process(name, folder).await;
             drop(place);
             ended
         });
@@ -151,22 +139,15 @@ async fn as_tests(arguments: &[String]) -> Result<()> {
 }
 
 /// Runs a scenario, and shows at its end what it has printed; whether it passed.
-async fn in_a_process(scenario: &Scenario, folder: PathBuf) -> Result<bool> {
-    let name = scenario.name;
+async fn in_a_process(name: &str, folder: PathBuf) -> Result<bool> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["short", name]);
+    command.args(["run", "short", name]);
     let start = Instant::now();
     let mut process = Process::spawn(&name.replace("::", "-"), &command, &folder)?;
-    let ended = process.end(LIMIT).await;
-    let passed = ended.as_ref().is_ok_and(|status| status.success());
+    let passed = process.end(LIMIT).await.is_ok_and(|status| status.success());
 
-    print!("\n=== {name}\n{}{}", process.stdout(), process.stderr());
+    let (out, err, took) = (process.stdout(), process.stderr(), start.elapsed().as_secs_f64());
     let verdict = if passed { "ok" } else { "FAILED" };
-    println!("{:.0} s\ntest {name} ... {verdict}", start.elapsed().as_secs_f64());
+    println!("\n=== {name}\n{out}{err}{took:.0} s\ntest {name} ... {verdict}");
     Ok(passed)
-}
-
-/// Where the programs are that use other libraries.
-fn interop() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/interop"))
 }

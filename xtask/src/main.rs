@@ -70,10 +70,10 @@ enum Task {
     },
     /// Run real servers and programs in three languages while everything goes wrong, and check what
     /// they were told.
-    Ensemble(proof::Ensemble),
+    Ensemble(Passed),
     /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
     /// see that none is lost.
-    Keeping(proof::Keeping),
+    Keeping(Passed),
     /// Run sessions against ensembles in virtual time, by seeds: no lease lasts too long, and none ends too soon.
     Leases(proof::Leases),
     /// Check that the crates, and the modules of each, depend on each other in one direction only.
@@ -99,10 +99,10 @@ enum Task {
     /// Plant deliberate bugs, one after the other, and see that the checks catch each.
     Mutants(mutants::Mutants),
     /// Take servers away from lock holders for a while, and measure how long an outage they survive.
-    Outage(proof::Outage),
+    Outage(Passed),
     /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
     /// how long two believe to hold: Curator, kazoo and ours.
-    Partition(proof::Partition),
+    Partition(Passed),
     /// Run every check, every test and every example.
     Test {
         #[command(flatten)]
@@ -130,6 +130,14 @@ enum Task {
     },
 }
 
+/// What a suite reads.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+struct Passed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    options: Vec<String>,
+}
+
 #[derive(Args, Clone, Copy)]
 struct Peers {
     /// Fail when a real peer (Apache ZooKeeper, Curator, kazoo) is missing, instead of skipping.
@@ -153,8 +161,8 @@ fn main() -> ExitCode {
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Histories { minutes } => proof::histories(minutes),
-        Task::Ensemble(options) => proof::ensemble(&options),
-        Task::Keeping(options) => proof::keeping(&options),
+        Task::Ensemble(passed) => proof::cluster("ensemble", &passed.options),
+        Task::Keeping(passed) => proof::cluster("keeping", &passed.options),
         Task::Layers => layers::run(),
         Task::Sections => sections::run(),
         Task::Promises => promises::run(),
@@ -163,8 +171,8 @@ fn main() -> ExitCode {
         Task::Simulate(options) => proof::simulate(&options),
         Task::Model(options) => proof::model(&options),
         Task::Mutants(options) => mutants::run(&options),
-        Task::Outage(options) => proof::outage(&options),
-        Task::Partition(options) => proof::partition(&options),
+        Task::Outage(passed) => proof::cluster("outage", &passed.options),
+        Task::Partition(passed) => proof::cluster("partition", &passed.options),
         Task::Setup { peers, bench } => {
             let needs = if bench { setup::Needs::OfBenches } else { setup::Needs::OfSuites };
             setup::run(peers.policy(), needs).map(|_| ())

@@ -132,9 +132,9 @@ mod tests {
         for worse in [
             vec![CONTRACT, on_peer, on_engine],
             vec![CONTRACT, on_peer, on_peer, on_peer, on_peer],
-            vec!["     Running hammer/main.rs (target/debug/deps/hammer-1)", on_peer],
+            vec!["     Running cluster/main.rs (target/debug/deps/cluster-1)", on_peer],
             vec![CONTRACT, on_peer, "error: could not compile"],
-            vec![CONTRACT, on_peer, "error: test failed, to rerun pass `-p x --test hammer`"],
+            vec![CONTRACT, on_peer, "error: test failed, to rerun pass `-p x --test cluster`"],
             vec![CONTRACT, on_peer, RERUN, "", "Caused by:"],
             vec![],
         ] {

@@ -32,6 +32,7 @@ pub(crate) fn run() -> Result<()> {
         Name::Quoted(text) => sources.contains(&format!("\"{text}\"")),
         Name::Code(name) => {
             suites.contains(name)
+                || sources.contains(&format!("\"{name}::"))
                 || sources.contains(&format!("fn {name}("))
                 || sources.contains(&format!("fn {name}<"))
                 || is_path(root, name)
@@ -76,7 +77,7 @@ fn read_sources(folder: &Path, into: &mut String) -> Result<()> {
 /// How a page names a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Name<'a> {
-    /// A suite, a function, or a file.
+    /// A suite, a folder of scenarios, a function, or a file.
     Code(&'a str),
     /// What a suite calls one of its checks.
     Quoted(&'a str),

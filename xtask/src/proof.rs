@@ -9,106 +9,16 @@ use crate::cargo::{command, succeeds, workspace};
 /// Where the pages go that are written by commands.
 pub(crate) const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");
 
-/// `cargo xtask partition`
-#[derive(clap::Args)]
-pub(crate) struct Partition {
-    /// How often each form runs; about 17 seconds each.
-    #[arg(long, default_value_t = 20)]
-    runs: u64,
-    /// The seed of the first run; the following ones count up from it.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Only these forms, with commas between them: follower, leader, paused, client-paused,
-    /// leader-paused, link, returned.
-    #[arg(long)]
-    form: Option<String>,
-    /// Only these libraries, with commas between them: curator, kazoo, lockkeeper.
-    #[arg(long)]
-    peers: Option<String>,
-}
-
-/// Runs the experiment; the whole of it also writes its page.
+/// The long form of a scenario with real servers, whose options the suite knows: `cargo xtask partition --help`
+/// prints them. Of some, the whole of it also writes a page.
 ///
 /// # Errors
 ///
-/// Two of ours held at once, or a run did not work.
-pub(crate) fn partition(options: &Partition) -> Result<()> {
-    let Partition { runs, seed, form, peers } = options;
-    let mut suite = suite("partition");
-    suite.args(["--runs", &runs.to_string(), "--seed", &seed.to_string()]);
-    suite.args(given("--form", form)).args(given("--peers", peers));
-    if form.is_none() && peers.is_none() {
-        suite.args(["--docs", DOCS]);
-    }
-    run(&mut suite, "partition")
-}
-
-/// `cargo xtask outage`
-#[derive(clap::Args)]
-pub(crate) struct Outage {
-    /// How often each length is tried, with eight holders each time; about an hour a round. With 0,
-    /// only servers are killed.
-    #[arg(long, default_value_t = 1)]
-    rounds: u32,
-    /// How many leaders of an ensemble are killed, and as many followers; about 12 seconds a pair.
-    #[arg(long, default_value_t = 20)]
-    kills: u32,
-    /// Only these places, with commas between them: engine, local, ensemble.
-    #[arg(long)]
-    place: Option<String>,
-    /// Only these forms, with commas between them: stopped, restarted, link, leader.
-    #[arg(long)]
-    form: Option<String>,
-    /// Only these session timeouts in seconds, with commas between them, such as 4,20,default.
-    #[arg(long)]
-    timeout: Option<String>,
-    /// Whether two contend for each lock through outages of every length; a minute and a half.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    rivals: bool,
-}
-
-/// Measures the outages that holders survive; the whole of it also writes its page.
-///
-/// # Errors
-///
-/// An outage that is shorter than promised ended something, or a run did not work.
-pub(crate) fn outage(options: &Outage) -> Result<()> {
-    let Outage { rounds, kills, place, form, timeout, rivals } = options;
-    let mut suite = suite("outage");
-    suite.args(["--rounds", &rounds.to_string(), "--kills", &kills.to_string()]);
-    suite.args(["--rivals", &rivals.to_string()]);
-    let only = [given("--place", place), given("--form", form), given("--timeout", timeout)];
-    let only = only.concat();
-    if only.is_empty() && *rounds > 0 && *kills > 0 && *rivals {
-        suite.args(["--docs", DOCS]);
-    }
-    run(suite.args(only), "outage")
-}
-
-/// `cargo xtask keeping`
-#[derive(clap::Args)]
-pub(crate) struct Keeping {
-    /// Only these session timeouts and server ticks, in seconds, with commas between them:
-    /// `10/2,4/0.4`.
-    #[arg(long)]
-    form: Option<String>,
-    /// Only these shares of a lease, in percent, with commas between them.
-    #[arg(long)]
-    share: Option<String>,
-    /// Only the kinds of locks that have this in their name in the table.
-    #[arg(long)]
-    only: Option<String>,
-}
-
-/// Holds locks of every kind on healthy servers, each granted after some share of a lease.
-///
-/// # Errors
-///
-/// One was lost; which has been printed.
-pub(crate) fn keeping(options: &Keeping) -> Result<()> {
-    let Keeping { form, share, only } = options;
-    let options = [given("--form", form), given("--share", share), given("--only", only)];
-    run(suite("keeping").args(options.concat()), "keeping")
+/// A promise was broken, which has been printed with the way to repeat it; or a peer is missing.
+pub(crate) fn cluster(scenario: &str, options: &[String]) -> Result<()> {
+    let mut suite = test(&[], "cluster");
+    suite.args(["run", scenario]).args(options).env(REQUIRE_PEERS, "1");
+    run(&mut suite, scenario)
 }
 
 /// `cargo xtask cost`
@@ -165,31 +75,6 @@ pub(crate) fn differential(options: &Differential) -> Result<()> {
         succeeds(&mut test)?,
         "the engine and ZooKeeper differ, or were not compared: see above"
     );
-    Ok(())
-}
-
-/// `cargo xtask ensemble`
-#[derive(clap::Args)]
-pub(crate) struct Ensemble {
-    /// For how long things go wrong. Every ten minutes everything is healed and checked, and then
-    /// begins anew with the next seed.
-    #[arg(long, default_value_t = 60)]
-    minutes: u64,
-    /// Repeats the script of faults of the run that has printed this seed; its minutes belong to it.
-    #[arg(long)]
-    seed: Option<u64>,
-}
-
-/// Runs real servers and programs in three languages, and everything that can go wrong with them.
-///
-/// # Errors
-///
-/// A promise was broken, which has been printed with the way to repeat it; or a peer is missing.
-pub(crate) fn ensemble(options: &Ensemble) -> Result<()> {
-    let mut suite = suite("ensemble");
-    suite.args(["--minutes", &options.minutes.to_string()]).args(given("--seed", &options.seed));
-    let succeeded = succeeds(suite.env(REQUIRE_PEERS, "1"))?;
-    ensure!(succeeded, "a promise was broken, or nothing was run: see above");
     Ok(())
 }
 
@@ -336,13 +221,6 @@ fn repeatable(name: &str) -> Result<Command> {
     let mut command = test(&["--profile", PROFILE, "--target-dir", target.as_str()], name);
     command.arg("run").env("RUSTFLAGS", "--cfg tokio_unstable");
     Ok(command)
-}
-
-/// The long form of a suite.
-fn suite(name: &str) -> Command {
-    let mut command = test(&[], name);
-    command.arg("run");
-    command
 }
 
 /// `cargo test` of a suite, before its own arguments.

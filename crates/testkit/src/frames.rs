@@ -6,7 +6,11 @@ use lockkeeper_wire::{MAX_FRAME, split_frame, write_frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Sends one frame.
-pub(crate) async fn send(
+///
+/// # Errors
+///
+/// The connection is broken.
+pub async fn send(
     to: &mut (impl AsyncWrite + Unpin),
     encode: impl FnOnce(&mut BytesMut),
 ) -> Result<()> {
@@ -16,10 +20,11 @@ pub(crate) async fn send(
 }
 
 /// The next frame; `input` is what has come of the ones after it.
-pub(crate) async fn next(
-    from: &mut (impl AsyncRead + Unpin),
-    input: &mut BytesMut,
-) -> Result<Bytes> {
+///
+/// # Errors
+///
+/// The connection is broken, or the other side has closed it.
+pub async fn next(from: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) -> Result<Bytes> {
     loop {
         if let Some(frame) = split_frame(input, 4 * MAX_FRAME)? {
             return Ok(frame);

@@ -25,7 +25,7 @@ pub mod beliefs;
 pub mod checker;
 pub mod clock;
 pub mod command;
-mod frames;
+pub mod frames;
 pub mod history;
 pub mod java;
 mod jeopardy;

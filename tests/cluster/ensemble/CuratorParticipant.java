@@ -25,7 +25,7 @@ import org.apache.zookeeper.data.Stat;
 
 /**
  * Takes Apache Curator's locks again and again, as a careful program would, and says all that it
- * is told to the recorder; see {@code tests/ensemble/README.md}.
+ * is told to the recorder; see {@code tests/cluster/ensemble/README.md}.
  *
  * <p>Arguments: {@code CONNECT FOLDER SESSION_MS NAME SEED}.
  */

@@ -2,92 +2,91 @@
 //! writes under them, gives them back in every way, and says all that it is told.
 
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use clap::Args;
 use lockkeeper::{
     AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, FencingToken, Guard,
-    Instant, Leadership, MultiGuard, MultiLock, Mutex, MutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, SessionId, State, ZnodePath,
+    Instant, Leadership, SessionId, State, ZnodePath,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::Share;
+use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees;
 use tokio::time::sleep;
 
-use crate::ensemble::locks::{Kind, PERMITS, register, share_word};
-use crate::ensemble::recorder::Pen;
-use crate::ensemble::sharing;
+use super::programs::{Kind, PERMITS};
+use super::recorder::{Pen, share_word};
+use super::sharing;
 
 /// The file whose existence ends all turns.
-pub(crate) const STOP: &str = "stop";
+pub(super) const STOP: &str = "stop";
 
 /// The file that is there while something is wrong.
-pub(crate) const TROUBLE: &str = "trouble";
+pub(super) const TROUBLE: &str = "trouble";
 
 /// The file whose existence ends the program.
-pub(crate) const END: &str = "end";
+pub(super) const END: &str = "end";
 
 /// How often a holder looks at its deadline.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Arguments: `CONNECT FOLDER SESSION_MS TICK_MS NAME SEED`.
-pub(crate) async fn run(arguments: &[String]) -> Result<()> {
-    let [servers, folder, session_ms, tick_ms, name, seed] = arguments else {
-        anyhow::bail!("arguments: CONNECT FOLDER SESSION_MS TICK_MS NAME SEED");
-    };
-    let milliseconds = |text: &str| text.parse().map(Duration::from_millis).context("a number");
-    let builder = Client::builder()
-        .session_timeout(milliseconds(session_ms)?)
-        .server_tick(milliseconds(tick_ms)?);
-    let mut random = fastrand::Rng::with_seed(seed.parse().context("SEED")?);
-    let folder = PathBuf::from(folder);
-    let clocks = LeaseClock::compare();
-    // One session for all locks, which always has something to say; or one for each, in which a
-    // holder is silent but for its heartbeats.
-    let shares = random.u8(0..4) == 0;
-    let (mut workers, mut observers, mut clients) = (Vec::new(), Vec::new(), Vec::new());
-    for kind in Kind::ALL {
-        let client = match clients.first() {
-            Some(first) if shares => Client::clone(first),
-            _ => connect(&builder, servers).await,
-        };
-        clients.push(client.clone());
-        if kind == Kind::Election {
-            observers.push(tokio::spawn(observe(
-                Election::new(&client, kind.paths()[0])?,
-                folder.clone(),
-            )));
+#[derive(Args)]
+pub(crate) struct Contender {
+    connect: String,
+    folder: PathBuf,
+    session_ms: u64,
+    tick_ms: u64,
+    name: String,
+    seed: u64,
+}
+
+impl Contender {
+    pub(crate) async fn run(self) -> Result<()> {
+        let Self { connect: servers, folder, session_ms, tick_ms, name, seed } = self;
+        let builder = Client::builder()
+            .session_timeout(Duration::from_millis(session_ms))
+            .server_tick(Duration::from_millis(tick_ms));
+        let mut random = fastrand::Rng::with_seed(seed);
+        let clocks = LeaseClock::compare();
+        // One session for all locks, which always has something to say; or one for each, in which a
+        // holder is silent but for its heartbeats.
+        let shares = random.u8(0..4) == 0;
+        let (mut tasks, mut clients) = (Vec::new(), Vec::new());
+        for kind in Kind::ALL {
+            let client = match clients.first() {
+                Some(first) if shares => Client::clone(first),
+                _ => connect(&builder, &servers).await,
+            };
+            clients.push(client.clone());
+            let lock = Lock::new(&client, kind)?;
+            if let Lock::Election(election) = &lock {
+                tasks.push(tokio::spawn(observe(election.clone(), folder.clone())));
+            }
+            let pen = Pen::new(&folder, &kind.worker(&name))?;
+            tokio::spawn(tell_sessions(client.clone(), pen.clone()));
+            let (folder, random) = (folder.clone(), random.fork());
+            let worker = Worker { pen, kind, lock, folder, random, clocks };
+            tasks.push(tokio::spawn(worker.work()));
         }
-        let pen = Pen::new(&folder, &format!("{name}/{}", kind.name()))?;
-        tokio::spawn(tell_sessions(client.clone(), pen.clone()));
-        let worker = Worker {
-            pen,
-            lock: Lock::new(&client, kind)?,
-            folder: folder.clone(),
-            random: random.fork(),
-            clocks,
-        };
-        workers.push(tokio::spawn(worker.work()));
+        // Of its own, so that holders are as silent as they were.
+        let sharer = connect(&builder, &servers).await;
+        tasks.extend(sharing::start(&name, &sharer, &folder, &mut random)?);
+        clients.push(sharer);
+        for task in tasks {
+            task.await?;
+        }
+        // Still connected, so that only what was given back is gone.
+        while !folder.join(END).exists() {
+            sleep(Duration::from_millis(50)).await;
+        }
+        for client in clients {
+            client.close().await;
+        }
+        Ok(())
     }
-    // Of its own, so that holders are as silent as they were.
-    let sharer = connect(&builder, servers).await;
-    workers.extend(sharing::start(name, &sharer, &folder, &mut random)?);
-    clients.push(sharer);
-    for worker in workers {
-        worker.await?;
-    }
-    for observer in observers {
-        observer.await?;
-    }
-    // Still connected, so that only what was given back is gone.
-    while !folder.join(END).exists() {
-        sleep(Duration::from_millis(50)).await;
-    }
-    for client in clients {
-        client.close().await;
-    }
-    Ok(())
 }
 
 /// Follows who leads, through whatever happens, until all turns are over.
@@ -146,113 +145,65 @@ async fn tell_sessions(client: Client, pen: Pen) {
     }
 }
 
+/// A lock of the test kit's, or an election.
 enum Lock {
-    Mutex(Mutex),
-    ReadWrite(RwLock),
-    Semaphore(Semaphore),
-    Multi(MultiLock),
+    Kit(locks::Lock),
     Election(Election),
 }
 
 enum Held {
-    Mutex(MutexGuard),
-    Read(RwLockReadGuard),
-    Write(RwLockWriteGuard),
-    Permits(SemaphoreGuard),
-    Multi(MultiGuard),
-    Leadership(Leadership),
+    Kit(locks::Held),
+    Leads(Leadership),
 }
 
 impl Lock {
     fn new(client: &Client, kind: Kind) -> Result<Self> {
-        let path = kind.paths()[0];
-        let semaphore = |layout| {
-            let semaphore = Semaphore::builder(client, path, PERMITS).profile(layout).build()?;
-            anyhow::Ok(Self::Semaphore(semaphore))
-        };
-        Ok(match kind {
-            Kind::Mutex => Self::Mutex(Mutex::new(client, path)?),
-            Kind::ReadWrite => Self::ReadWrite(RwLock::new(client, path)?),
-            Kind::CuratorSemaphore => semaphore(SemaphoreProfile::Curator)?,
-            Kind::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo)?,
-            Kind::Semaphore => semaphore(SemaphoreProfile::Native)?,
-            Kind::Multi => Self::Multi(MultiLock::new(client, kind.paths().iter().copied())?),
-            Kind::Election => Self::Election(Election::new(client, path)?),
+        let path = kind.path();
+        Ok(match kind.of_the_kit() {
+            Some(kind) => Self::Kit(Design { path, kind }.open(client, Sharing::Never)),
+            None => Self::Election(Election::new(client, path)?),
         })
     }
 
-    async fn acquire(&self, random: &mut fastrand::Rng) -> Result<Option<Held>, AcquireError> {
-        let patience = Duration::from_millis(random.u64(1..5_000));
-        let way = random.u8(0..5);
-        let one = |held| Ok(Some(held));
-        match self {
-            Self::Mutex(lock) => match way {
-                0 => Ok(lock.try_acquire().await?.map(Held::Mutex)),
-                1 => one(Held::Mutex(lock.acquire_timeout(patience).await?)),
-                _ => one(Held::Mutex(lock.acquire().await?)),
-            },
-            Self::ReadWrite(lock) => match way {
-                0 => Ok(lock.try_write().await?.map(Held::Write)),
-                1 => one(Held::Write(lock.write_timeout(patience).await?)),
-                2 => one(Held::Write(lock.write().await?)),
-                _ => one(Held::Read(lock.read().await?)),
-            },
-            Self::Semaphore(lock) => match way {
-                0 => Ok(lock.try_acquire().await?.map(Held::Permits)),
-                1 => one(Held::Permits(lock.acquire_timeout(patience).await?)),
-                2 => one(Held::Permits(lock.acquire_many(PERMITS).await?)),
-                _ => one(Held::Permits(lock.acquire().await?)),
-            },
-            Self::Multi(lock) => match way {
-                0 => Ok(lock.try_acquire().await?.map(Held::Multi)),
-                1 => one(Held::Multi(lock.acquire_timeout(patience).await?)),
-                _ => one(Held::Multi(lock.acquire().await?)),
-            },
-            Self::Election(election) => match way {
-                0 => Ok(election.try_campaign().await?.map(Held::Leadership)),
-                1 => one(Held::Leadership(election.campaign_timeout(patience).await?)),
-                _ => one(Held::Leadership(election.campaign().await?)),
-            },
+    async fn acquire(
+        &self,
+        share: Share,
+        patience: Patience,
+    ) -> Result<Option<Held>, AcquireError> {
+        let election = match self {
+            Self::Kit(lock) => return Ok(lock.acquire(share, patience).await?.map(Held::Kit)),
+            Self::Election(election) => election,
+        };
+        Ok(match patience {
+            Patience::None => election.try_campaign().await?,
+            Patience::Until(limit) => Some(election.campaign_timeout(limit).await?),
+            Patience::Endless => Some(election.campaign().await?),
         }
+        .map(Held::Leads))
     }
 }
 
 impl Held {
-    fn guards(&self) -> Vec<&Guard> {
+    fn guards(&self) -> &[Guard] {
         match self {
-            Self::Mutex(guard) => vec![guard],
-            Self::Read(guard) => vec![guard],
-            Self::Write(guard) => vec![guard],
-            Self::Permits(guard) => vec![guard],
-            Self::Multi(guard) => guard.guards().iter().collect(),
-            Self::Leadership(leadership) => vec![leadership],
-        }
-    }
-
-    fn share(&self) -> Share {
-        match self {
-            Self::Mutex(_) | Self::Write(_) | Self::Multi(_) | Self::Leadership(_) => Share::Alone,
-            Self::Read(_) => Share::Reader,
-            Self::Permits(guard) => Share::Permits { taken: guard.permits(), of: PERMITS },
+            Self::Kit(held) => held.guards(),
+            Self::Leads(leadership) => slice::from_ref(leadership),
         }
     }
 
     async fn release(self) {
         // What becomes of the lock is seen by others.
-        let _ = match self {
-            Self::Mutex(guard) => guard.release().await,
-            Self::Read(guard) => guard.release().await,
-            Self::Write(guard) => guard.release().await,
-            Self::Permits(guard) => guard.release().await,
-            Self::Multi(guard) => guard.release().await,
-            Self::Leadership(leadership) => leadership.resign().await,
-        };
+        match self {
+            Self::Kit(held) => drop(held.release().await),
+            Self::Leads(leadership) => drop(leadership.resign().await),
+        }
     }
 }
 
 /// What contends for one of the locks.
 struct Worker {
     pen: Pen,
+    kind: Kind,
     lock: Lock,
     folder: PathBuf,
     random: fastrand::Rng,
@@ -263,7 +214,7 @@ impl Worker {
     async fn work(mut self) {
         while !self.folder.join(STOP).exists() {
             match self.acquire().await {
-                Ok(Some(held)) => self.hold(held).await,
+                Ok(Some((held, share))) => self.hold(held, share).await,
                 Ok(None) | Err(AcquireError::Timeout { .. }) => {}
                 Err(error) => self.say(clock::now(), &format!("note does not get it: {error}")),
             }
@@ -271,19 +222,35 @@ impl Worker {
         }
     }
 
-    /// Now and then it changes its mind, wherever it is then.
-    async fn acquire(&mut self) -> Result<Option<Held>, AcquireError> {
-        if self.random.u8(0..6) > 0 {
-            return self.lock.acquire(&mut self.random).await;
-        }
+    /// In any way. Now and then it changes its mind, wherever it is then.
+    async fn acquire(&mut self) -> Result<Option<(Held, Share)>, AcquireError> {
+        let changes_its_mind = self.random.u8(0..6) == 0;
         let limit = Duration::from_millis(self.random.u64(0..2_000));
-        let acquire = self.lock.acquire(&mut self.random);
-        tokio::time::timeout(limit, acquire).await.unwrap_or(Ok(None))
+        let patience = Duration::from_millis(self.random.u64(1..5_000));
+        let way = self.random.u8(0..5);
+        let patience = match way {
+            0 => Patience::None,
+            1 => Patience::Until(patience),
+            _ => Patience::Endless,
+        };
+        let share = match self.kind {
+            Kind::ReadWrite if way > 2 => Share::Reader,
+            Kind::CuratorSemaphore | Kind::KazooSemaphore | Kind::Semaphore => {
+                Share::Permits { taken: if way == 2 { PERMITS } else { 1 }, of: PERMITS }
+            }
+            _ => Share::Alone,
+        };
+
+        let acquire = self.lock.acquire(share, patience);
+        let held = match changes_its_mind {
+            true => tokio::time::timeout(limit, acquire).await.unwrap_or(Ok(None)),
+            false => acquire.await,
+        };
+        Ok(held?.map(|held| (held, share)))
     }
 
-    async fn hold(&mut self, held: Held) {
+    async fn hold(&mut self, held: Held, share: Share) {
         let granted = clock::now();
-        let share = held.share();
         let names: Vec<(String, FencingToken)> =
             held.guards().iter().map(|guard| (guard.path().to_string(), guard.token())).collect();
         for (lock, token) in &names {
@@ -327,11 +294,9 @@ impl Worker {
     ) -> bool {
         let mut lost = false;
         for ((guard, (lock, token)), told) in held.guards().iter().zip(names).zip(told) {
-            let deadline = guard.deadline();
-            if deadline.is_some() && deadline != *told {
-                *told = deadline;
-                let until = deadline.map(|deadline| self.clocks.shared(deadline).as_nanos());
-                let until = until.unwrap_or_default();
+            if let Some(deadline) = guard.deadline().filter(|deadline| Some(*deadline) != *told) {
+                *told = Some(deadline);
+                let until = self.clocks.shared(deadline).as_nanos();
                 self.say(clock::now(), &format!("claimed {lock} {token} {until}"));
             }
             if let State::Lost(reason) = guard.state() {
@@ -345,7 +310,7 @@ impl Worker {
     /// Writes to the resource at once or late, or to a znode, together with a check.
     async fn write(&mut self, held: &Held) {
         let guards = held.guards();
-        let guard = guards[self.random.usize(0..guards.len())];
+        let guard = &guards[self.random.usize(0..guards.len())];
         let (lock, token) = (guard.path().to_string(), guard.token());
         if self.random.bool() {
             let register = ZnodePath::new(&register(&lock)).expect("a path");
@@ -370,12 +335,16 @@ impl Worker {
     }
 }
 
-/// Makes the znodes that are written to under the locks. Arguments: `CONNECT`.
-pub(crate) async fn prepare(arguments: &[String]) -> Result<()> {
-    let [servers] = arguments else { anyhow::bail!("arguments: CONNECT") };
+/// What is written together with a check of the own node.
+fn register(lock: &str) -> String {
+    lock.replacen("/locks", "/registers", 1)
+}
+
+/// Makes the znodes that are written to under the locks.
+pub(crate) async fn prepare(servers: &str) -> Result<()> {
     let client = connect(&Client::builder(), servers).await;
-    let registers = Kind::ALL.iter().flat_map(|kind| kind.paths()).map(|lock| register(lock));
-    let others = ["/registers", trees::TREE].map(str::to_owned);
+    let registers = Kind::ALL.map(|kind| register(kind.path()));
+    let others = ["/registers", trees::TREE, "/registers/multi-beside"].map(str::to_owned);
     for path in others.into_iter().chain(registers) {
         let path = ZnodePath::new(&path)?;
         while let Err(error) = client.create(&path, "", CreateMode::Persistent).await {

@@ -8,31 +8,32 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::network::Network;
+use lockkeeper_testkit::network::{Host, Network};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::scratch;
-use lockkeeper_testkit::zookeeper::{Config, Mode, ZooKeeperEnsemble};
+use lockkeeper_testkit::zookeeper::{Config, ZooKeeperEnsemble};
 use tempfile::TempDir;
 
-use crate::ensemble::contender::{END, STOP, TROUBLE};
-use crate::ensemble::diagnosis::{self, Diagnosis, Disagreements, ROOT};
-use crate::ensemble::programs::{PARTICIPANTS, Programs};
-use crate::ensemble::recorder::Recorder;
-use crate::ensemble::script::{Fault, Way};
+use super::contender::{END, STOP, TROUBLE};
+use super::diagnosis::{self, Disagreements, ROOT};
+use super::programs::{PARTICIPANTS, Programs};
+use super::recorder::Recorder;
+use super::script::{Fault, Harm, Seat, Way};
+use crate::servers::{contenders, others};
 
 /// How many servers there are; they are the first hosts of the network.
-pub(crate) const SERVERS: usize = 3;
+pub(super) const SERVERS: usize = 3;
 
 /// How many hosts there are for programs.
-pub(crate) const SITES: usize = 3;
+pub(super) const SITES: usize = 3;
 
 const HOSTS: u8 = 6;
 
 /// Shorter than ZooKeeper's own, so that more happens in the same time. A server that is cut off
 /// serves its clients on for longer than a session lasts, so that it matters what they believe.
-pub(crate) const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK: Duration = Duration::from_secs(1);
 const SYNC_LIMIT: &str = "10";
-pub(crate) const SESSION: Duration = Duration::from_secs(6);
+pub(super) const SESSION: Duration = Duration::from_secs(6);
 
 /// Longer than anything takes that works, also on a machine that has other things to do.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -41,20 +42,20 @@ const LIMIT: Duration = Duration::from_secs(180);
 const THEIR_LIMIT: Duration = Duration::from_secs(60);
 
 /// All that runs.
-pub(crate) struct Field {
+pub(super) struct Field {
     // Before the network that they are on, and the folder that they write into.
     programs: Programs,
     servers: ZooKeeperEnsemble,
     network: Network,
-    pub(crate) recorder: Recorder,
+    pub(super) recorder: Recorder,
     /// Once somebody was stuck, or something was left.
-    pub(crate) diagnosis: Option<Diagnosis>,
-    pub(crate) disagreements: Disagreements,
+    pub(super) diagnosis: Option<String>,
+    pub(super) disagreements: Disagreements,
     folder: TempDir,
 }
 
 impl Field {
-    pub(crate) async fn start(seed: u64) -> Result<Self> {
+    pub(super) async fn start(seed: u64) -> Result<Self> {
         let network = Network::start(HOSTS)?.with_wall_clocks()?;
         let hosts: Vec<_> = (0..SERVERS + SITES).map(|host| network.host(host).clone()).collect();
         let (hosts, sites) = hosts.split_at(SERVERS);
@@ -64,13 +65,8 @@ impl Field {
         let folder = scratch::folder()?;
         let recorder = Recorder::start(folder.path())?;
 
-        let mut prepare = Command::new(std::env::current_exe()?);
-        prepare.arg("prepare").arg(servers.connect_string());
-        let prepare = sites[0].command(&prepare);
-        let mut prepare = Process::spawn("prepare", &prepare, folder.path())?;
-        ensure!(prepare.end(LIMIT).await?.success(), "cannot prepare: {}", prepare.tail());
-
         let connect = servers.connect_string();
+        run_to_its_end(&sites[0], "prepare", &[&connect], folder.path()).await?;
         let programs =
             Programs::start(seed, sites.to_vec(), connect, folder.path(), recorder.clone())?;
         let (diagnosis, disagreements) = (None, Disagreements::default());
@@ -78,33 +74,34 @@ impl Field {
     }
 
     /// Does what is wrong, and returns at once, or when the part of it is over that ends by itself.
-    pub(crate) async fn strike(&mut self, fault: Fault) -> Result<()> {
+    pub(super) async fn strike(&mut self, fault: Fault) -> Result<()> {
         self.leave(TROUBLE)?;
         match fault {
-            Fault::KillLeader => self.servers.kill(self.leader().await?),
-            Fault::KillFollower => self.servers.kill(self.follower().await?),
+            Fault::Server(seat, harm) => {
+                let server = self.one_at(seat).await?;
+                self.harm(server, harm)?;
+                if (seat, harm) == (Seat::Leader, Harm::Isolate) {
+                    let mut others = others(server).into_iter();
+                    others.try_for_each(|other| self.network.reset(other, server))?;
+                }
+            }
             Fault::KillMajority => {
-                let (leader, follower) = (self.leader().await?, self.follower().await?);
-                self.servers.kill(leader);
-                self.servers.kill(follower);
+                let both = [self.one_at(Seat::Leader).await?, self.one_at(Seat::Follower).await?];
+                both.into_iter().try_for_each(|server| self.harm(server, Harm::Kill))?;
             }
-            Fault::RollingRestart => self.rolling_restart().await?,
-            Fault::IsolateLeader => {
-                let leader = self.leader().await?;
-                self.isolate(leader)?;
-                others(leader).try_for_each(|other| self.network.reset(other, leader))?;
+            Fault::RollingRestart => {
+                let leader = self.one_at(Seat::Leader).await?;
+                for server in others(leader).into_iter().chain([leader]) {
+                    self.servers.server_mut(server).begin_restart()?;
+                    self.settles().await?;
+                }
             }
-            Fault::IsolateFollower => self.isolate(self.follower().await?)?,
-            Fault::MuteLeader => self.mute(self.leader().await?)?,
-            Fault::MuteFollower => self.mute(self.follower().await?)?,
-            Fault::PauseLeader => self.servers.pause(self.leader().await?)?,
-            Fault::PauseFollower => self.servers.pause(self.follower().await?)?,
-            Fault::PauseAndIsolateFollower { pause } => {
-                let follower = self.follower().await?;
-                self.servers.pause(follower)?;
+            Fault::PauseAndIsolateFollower(pause) => {
+                let follower = self.one_at(Seat::Follower).await?;
+                self.harm(follower, Harm::Pause)?;
                 tokio::time::sleep(pause).await;
                 self.servers.resume(follower)?;
-                self.isolate(follower)?;
+                self.harm(follower, Harm::Isolate)?;
             }
             Fault::PauseParticipant(index) => self.programs.pause(index)?,
             Fault::KillParticipant(index) => self.programs.kill(index),
@@ -112,7 +109,7 @@ impl Field {
             Fault::ExpireEverybody => {
                 (0..SITES).try_for_each(|site| self.cut_site(site, Way::Both))?;
             }
-            Fault::Jump { clocks } => {
+            Fault::Jump(clocks) => {
                 for (host, seconds) in clocks.into_iter().enumerate() {
                     self.network.host(host).jump_to(seconds)?;
                 }
@@ -122,7 +119,7 @@ impl Field {
     }
 
     /// Ends all that is wrong; only the wall clocks stay where they are.
-    pub(crate) fn heal(&mut self) -> Result<()> {
+    pub(super) fn heal(&mut self) -> Result<()> {
         fs::remove_file(self.folder.path().join(TROUBLE))?;
         self.network.heal()?;
         self.start_dead_servers()?;
@@ -153,12 +150,15 @@ impl Field {
         }
     }
 
-    fn isolate(&self, server: usize) -> Result<()> {
-        others(server).try_for_each(|other| self.network.cut(server, other))
-    }
-
-    fn mute(&self, server: usize) -> Result<()> {
-        others(server).try_for_each(|other| self.network.cut_one_way(server, other))
+    fn harm(&mut self, server: usize, harm: Harm) -> Result<()> {
+        let mut others = others(server).into_iter();
+        match harm {
+            Harm::Kill => self.servers.kill(server),
+            Harm::Isolate => self.network.isolate(server, others.as_slice())?,
+            Harm::Mute => others.try_for_each(|other| self.network.cut_one_way(server, other))?,
+            Harm::Pause => self.servers.pause(server)?,
+        }
+        Ok(())
     }
 
     fn cut_site(&self, site: usize, way: Way) -> Result<()> {
@@ -170,42 +170,25 @@ impl Field {
         })
     }
 
-    async fn rolling_restart(&mut self) -> Result<()> {
-        let leader = self.leader().await?;
-        for server in others(leader).chain([leader]) {
-            self.servers.server_mut(server).begin_restart()?;
-            self.settles().await?;
-        }
-        Ok(())
-    }
-
-    async fn leader(&self) -> Result<usize> {
-        self.one_that_is(Mode::Leader).await
-    }
-
-    async fn follower(&self) -> Result<usize> {
-        self.one_that_is(Mode::Follower).await
-    }
-
     /// They may still be choosing, after what went wrong before.
-    async fn one_that_is(&self, mode: Mode) -> Result<usize> {
+    async fn one_at(&self, seat: Seat) -> Result<usize> {
         let start = Instant::now();
         loop {
-            let found = match mode {
-                Mode::Leader => self.servers.leader().await,
-                _ => self.servers.follower().await,
+            let found = match seat {
+                Seat::Leader => self.servers.leader().await,
+                Seat::Follower => self.servers.follower().await,
             };
             match found {
-                Ok(server) => return Ok(server),
                 Err(error) if start.elapsed() > LIMIT => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                found => return found,
             }
         }
     }
 
     /// Waits until every worker has held once more than before. If that is not so, the history says
     /// who has not.
-    pub(crate) async fn everybody_goes_on(&mut self) -> Result<bool> {
+    pub(super) async fn everybody_goes_on(&mut self) -> Result<bool> {
         self.settles().await?;
         let before = self.recorder.turns();
         let start = Instant::now();
@@ -233,15 +216,15 @@ impl Field {
 
     /// Has everybody give back what he has, and looks for what is left. Ours stay connected until
     /// then. Before, servers that disagree are told by the nodes of those who wait.
-    pub(crate) async fn end(&mut self) -> Result<()> {
+    pub(super) async fn end(&mut self) -> Result<()> {
         let disagreements = diagnosis::compare(&self.servers).await;
-        self.servers_disagree(&disagreements);
         disagreements.found.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
+        self.servers_disagree(disagreements);
         self.leave(STOP)?;
         self.programs.theirs_end(THEIR_LIMIT).await;
         let start = Instant::now();
         loop {
-            let left = match self.contenders().await {
+            let left = match contenders(&self.servers, "/locks/").await {
                 Ok(left) if left.is_empty() => break,
                 Ok(left) => left.join(", "),
                 Err(error) => format!("nobody knows what: {error:#}"),
@@ -256,28 +239,21 @@ impl Field {
         self.leave(END)?;
         self.programs.ours_end(LIMIT).await;
         // Nobody writes any more.
-        let mut look = Command::new(std::env::current_exe()?);
-        look.arg("look").arg(self.servers.connect_string()).arg(self.folder.path());
-        self.run_on_a_site("look", &look).await
-    }
-
-    /// Runs a program of ours on the first site, to its end.
-    async fn run_on_a_site(&self, name: &str, command: &Command) -> Result<()> {
-        let command = self.network.host(SERVERS).command(command);
-        let mut process = Process::spawn(name, &command, self.folder.path())?;
-        ensure!(process.end(LIMIT).await?.success(), "cannot {name}: {}", process.tail());
-        Ok(())
+        let folder = self.folder.path();
+        let arguments = [&self.servers.connect_string(), &folder.display().to_string()];
+        run_to_its_end(self.network.host(SERVERS), "look", &arguments, folder).await
     }
 
     async fn diagnose(&mut self) {
-        let diagnosis = diagnosis::diagnose(&self.servers, &self.recorder.sessions()).await;
-        self.servers_disagree(&diagnosis.disagreements);
-        self.diagnosis = Some(diagnosis);
+        let sessions = self.recorder.sessions();
+        let (text, disagreements) = diagnosis::diagnose(&self.servers, &sessions).await;
+        self.servers_disagree(disagreements);
+        self.diagnosis = Some(text);
     }
 
     /// Whether servers with different trees are behind all that got stuck and all that was left. One that says
     /// so itself does not say what it lost.
-    pub(crate) fn is_explained(&self) -> bool {
+    pub(super) fn is_explained(&self) -> bool {
         let lost = &self.disagreements.lost;
         if lost.is_empty() {
             return !self.disagreements.found.is_empty();
@@ -293,27 +269,20 @@ impl Field {
         })
     }
 
-    fn servers_disagree(&mut self, disagreements: &Disagreements) {
-        self.disagreements.add(disagreements);
-        for disagreement in &disagreements.found {
-            self.recorder
-                .note("world", What::Note(format!("THE SERVERS DISAGREE: {disagreement}")));
+    fn servers_disagree(&mut self, Disagreements { found, lost }: Disagreements) {
+        for what in &found {
+            let what = What::Note(format!("THE SERVERS DISAGREE: {what}"));
+            self.recorder.note("world", what);
         }
+        self.disagreements.found.extend(found);
+        self.disagreements.lost.extend(lost);
     }
 
     /// Where servers and programs leave what they write, each with a name for it.
-    pub(crate) fn folders(&self) -> Vec<(String, &Path)> {
+    pub(super) fn folders(&self) -> Vec<(String, &Path)> {
         let servers = (0..SERVERS)
             .map(|server| (format!("server-{}", server + 1), self.servers.server(server).folder()));
         servers.chain([("programs".to_owned(), self.folder.path())]).collect()
-    }
-
-    /// The nodes of all that hold or wait, which are all ephemeral ones below the locks.
-    async fn contenders(&self) -> Result<Vec<String>> {
-        let leader = self.leader().await?;
-        let dump = self.servers.server(leader).four_letter("dump").await?;
-        let paths = dump.lines().map(str::trim).filter(|line| line.starts_with("/locks/"));
-        Ok(paths.map(str::to_owned).collect())
     }
 
     /// Leaves a word for all programs.
@@ -322,8 +291,18 @@ impl Field {
     }
 }
 
-fn others(one: usize) -> impl Iterator<Item = usize> {
-    (0..SERVERS).filter(move |other| *other != one)
+/// Runs this program on a host, in a role that ends by itself.
+async fn run_to_its_end(
+    host: &Host,
+    role: &str,
+    arguments: &[&String],
+    folder: &Path,
+) -> Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run", role]).args(arguments);
+    let mut process = Process::spawn(role, &host.command(&command), folder)?;
+    ensure!(process.end(LIMIT).await?.success(), "cannot {role}: {}", process.tail());
+    Ok(())
 }
 
 /// The workers that have not held since then.

@@ -1,5 +1,5 @@
 """Takes kazoo's locks again and again, as a careful program would, and says all that it is told to
-the recorder; see tests/ensemble/README.md.
+the recorder; see tests/cluster/ensemble/README.md.
 
 Arguments: CONNECT FOLDER SESSION_MS NAME SEED
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from kazoo.client import KazooClient, KazooState
 from kazoo.recipe.lock import Semaphore
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "interop"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "interop"))
 from kazoo_locks import CuratorNamedLock, CuratorNamedReadLock, CuratorNamedWriteLock  # noqa: E402
 
 PERMITS = 2

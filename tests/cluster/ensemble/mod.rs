@@ -12,27 +12,30 @@
 
 pub(crate) mod contender;
 mod diagnosis;
-mod evidence;
 mod field;
-mod locks;
 mod programs;
 mod recorder;
-mod report;
 mod script;
 pub(crate) mod sharing;
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fs, io};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use lockkeeper_testkit::beliefs::{Overlap, overlaps};
 use lockkeeper_testkit::checker;
-use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::history::{Entry, History, What};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::sharing::Done;
-use lockkeeper_tests::read_options;
 
-use crate::ensemble::diagnosis::Disagreements;
-use crate::ensemble::field::Field;
-use crate::ensemble::script::{Step, script};
+use self::diagnosis::Disagreements;
+use self::field::Field;
+use self::programs::{Language, PARTICIPANTS};
+use self::script::{Step, script};
 
 /// For how many minutes things go wrong in the short form; a third one goes by at the beginning and
 /// at the end.
@@ -42,43 +45,30 @@ const SHORT: u64 = 2;
 /// readable.
 const EPISODE: u64 = 10;
 
-/// What `cargo xtask ensemble` starts.
-pub(crate) async fn run(arguments: &[String]) -> Result<()> {
-    Plan::parse(arguments)?.run().await
+#[derive(Args)]
+pub(crate) struct Options {
+    /// For how long things go wrong. Every ten minutes everything is healed and checked, and then
+    /// begins anew with the next seed.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Repeats the script of faults of the run that has printed this seed; its minutes belong to it.
+    #[arg(long, default_value_t = fastrand::u64(0..1 << 32))]
+    seed: u64,
 }
 
 /// What `cargo test` starts.
 pub(crate) async fn short() -> Result<()> {
-    let seed = std::env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
-    Plan { seed: seed.unwrap_or(1), minutes: SHORT }.run().await
+    let seed = env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
+    Options { seed: seed.unwrap_or(1), minutes: SHORT }.run().await
 }
 
-/// What the command line asks for.
-struct Plan {
-    seed: u64,
-    minutes: u64,
-}
-
-impl Plan {
-    fn parse(arguments: &[String]) -> Result<Self> {
-        let mut plan = Self { seed: fastrand::u64(0..1 << 32), minutes: SHORT };
-        read_options(arguments, |option, value| {
-            match option {
-                "--seed" => plan.seed = value.parse()?,
-                "--minutes" => plan.minutes = value.parse()?,
-                _ => bail!("there is no such option"),
-            }
-            Ok(())
-        })?;
-        Ok(plan)
-    }
-
+impl Options {
     /// How many runs may be void, one in five: more of them would hide what is to be found.
     fn void_at_most(&self) -> u64 {
         (self.minutes / EPISODE / 5).max(1)
     }
 
-    async fn run(&self) -> Result<()> {
+    pub(crate) async fn run(&self) -> Result<()> {
         let needed = [Peer::ZooKeeper, Peer::Network, Peer::WallClock, Peer::Curator, Peer::Kazoo];
         if !peers::ready("ensemble", &needed) {
             return Ok(());
@@ -128,12 +118,11 @@ async fn episode(seed: u64, minutes: u64) -> Result<Outcome> {
         return Ok(Outcome::Kept);
     };
     let history = field.recorder.history();
-    let mut kept = vec![evidence::keep_text(seed, "timeline", &history.to_string())];
+    let mut kept = vec![keep_text(seed, "timeline", &history.to_string())];
     if let Some(diagnosis) = &field.diagnosis {
-        println!("{}", diagnosis.summary);
-        kept.push(evidence::keep_text(seed, "diagnosis", &diagnosis.whole));
+        kept.push(keep_text(seed, "diagnosis", diagnosis));
     }
-    kept.push(evidence::keep_folders(seed, &field.folders()));
+    kept.push(keep_folders(seed, &field.folders()));
     let (verdict, kept) = (verdict(&field.disagreements), kept.join("\n"));
     if broken.is::<Broken>() && checker::are_locks_safe(&history) && field.is_explained() {
         println!("{verdict}{broken:#}\n{kept}\nvoid: another run takes the place of this one");
@@ -161,7 +150,7 @@ async fn go_through(field: &mut Field, seed: u64, minutes: u64) -> Result<()> {
         field.end().await?;
     }
     let history = field.recorder.history();
-    println!("{}", report::table(&history));
+    println!("{}", table(&history));
     let done = Done::of(&history);
     println!("{done}");
     let is_enough = done.is_enough() && done.views > 0;
@@ -184,4 +173,118 @@ async fn go_wrong(field: &mut Field, script: Vec<Step>) -> Result<bool> {
         tokio::time::sleep(step.rest).await;
     }
     field.everybody_goes_on().await.context("after everything is healed")
+}
+
+// ----- who had how many turns, and who believed for too long ----------------------------------
+
+#[derive(Default)]
+struct Row {
+    turns: usize,
+    interrupted: usize,
+    admitted: usize,
+    refused: usize,
+    overlaps: usize,
+    longest: Duration,
+}
+
+/// A table with a row for each library and each of its locks, in Markdown.
+fn table(history: &History) -> String {
+    let mut rows: BTreeMap<(String, String), Row> = BTreeMap::new();
+    for Entry { who, what, .. } in history.entries() {
+        let Some(row) = key(who).map(|key| rows.entry(key).or_default()) else { continue };
+        match what {
+            What::Granted { .. } | What::Believes { .. } => row.turns += 1,
+            What::Lost { .. } | What::Warned => row.interrupted += 1,
+            What::Admitted { .. } => row.admitted += 1,
+            What::Refused { .. } => row.refused += 1,
+            _ => {}
+        }
+    }
+    for Overlap { who, lasted, .. } in overlaps(history) {
+        if let Some(row) = key(&who).and_then(|key| rows.get_mut(&key)) {
+            row.overlaps += 1;
+            row.longest = row.longest.max(lasted);
+        }
+    }
+    let mut text = String::from(
+        "| library | lock | turns | losses and warnings | writes: admitted | refused | believed for \
+         too long | longest |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for ((library, lock), row) in rows {
+        let Row { turns, interrupted, admitted, refused, overlaps, longest } = row;
+        let longest = longest.as_secs_f64();
+        let _ = writeln!(
+            text,
+            "| {library} | {lock} | {turns} | {interrupted} | {admitted} | {refused} | {overlaps} \
+             | {longest:.2} s |"
+        );
+    }
+    text
+}
+
+/// The library and the lock of a worker of a lock.
+fn key(who: &str) -> Option<(String, String)> {
+    let (name, lock) = who.split_once('/')?;
+    let participant = PARTICIPANTS.iter().find(|participant| participant.name == name)?;
+    participant.workers().find(|worker| worker == who)?;
+    let library = match participant.language {
+        Language::Rust => "Lockkeeper",
+        Language::Java => "Curator",
+        Language::Python => "kazoo",
+    };
+    Some((library.to_owned(), lock.to_owned()))
+}
+
+// ----- what is kept of a run that broke a promise ---------------------------------------------
+
+/// A file or folder of this seed, beside the test binary, so that `cargo clean` removes it.
+fn place(seed: u64, kind: &str) -> PathBuf {
+    let name = format!("ensemble-{seed}.{kind}");
+    env::current_exe().unwrap_or_default().with_file_name(name)
+}
+
+/// Says where the text is, or why it is not there.
+fn keep_text(seed: u64, kind: &str, text: &str) -> String {
+    let file = place(seed, kind);
+    match fs::write(&file, text) {
+        Ok(()) => format!("The {kind} is in {}", file.display()),
+        Err(error) => format!("The {kind} cannot be written: {error}"),
+    }
+}
+
+/// Copies folders, in place of what was kept of this seed before, and says where they are.
+fn keep_folders(seed: u64, folders: &[(String, &Path)]) -> String {
+    let target = place(seed, "kept");
+    let kept = || -> Result<()> {
+        if target.exists() {
+            fs::remove_dir_all(&target)?;
+        }
+        for (name, folder) in folders {
+            copy(folder, &target.join(name)).with_context(|| folder.display().to_string())?;
+        }
+        Ok(())
+    };
+    match kept() {
+        Ok(()) => format!("Logs, and the servers' data, are in {}", target.display()),
+        Err(error) => format!("Logs cannot be kept: {error:#}"),
+    }
+}
+
+/// Sockets are left out, and what a server removes meanwhile.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let to = to.join(entry.file_name());
+        if kind.is_dir() {
+            copy(&entry.path(), &to)?;
+        } else if kind.is_file() {
+            match fs::copy(entry.path(), &to) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                copied => drop(copied?),
+            }
+        }
+    }
+    Ok(())
 }

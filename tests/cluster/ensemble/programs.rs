@@ -5,19 +5,91 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use lockkeeper::SemaphoreProfile;
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::java::Program;
+use lockkeeper_testkit::locks;
 use lockkeeper_testkit::network::Host;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::python;
 
-use crate::ensemble::field::{SESSION, TICK};
-use crate::ensemble::locks::Kind;
-use crate::ensemble::recorder::Recorder;
+use super::field::{SESSION, TICK};
+use super::recorder::Recorder;
+
+/// A line of contenders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A mutex, in all languages.
+    Mutex,
+    /// A read-write lock, in all languages.
+    ReadWrite,
+    /// A semaphore as Curator's programs have it.
+    CuratorSemaphore,
+    /// A semaphore as kazoo's programs have it.
+    KazooSemaphore,
+    /// A semaphore of ours.
+    Semaphore,
+    /// Two mutexes at once, of ours.
+    Multi,
+    /// A leader election, of ours and by Curator's `LeaderLatch`.
+    Election,
+}
+
+/// How many permits the semaphores have.
+pub(super) const PERMITS: u32 = 2;
+
+impl Kind {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Mutex,
+        Self::ReadWrite,
+        Self::CuratorSemaphore,
+        Self::KazooSemaphore,
+        Self::Semaphore,
+        Self::Multi,
+        Self::Election,
+    ];
+
+    /// What a worker is called that contends for it, as the programs in other languages say.
+    fn name(self) -> &'static str {
+        &self.path()["/locks/".len()..]
+    }
+
+    /// Where it is.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Mutex => "/locks/mutex",
+            Self::ReadWrite => "/locks/rw",
+            Self::CuratorSemaphore => "/locks/curator-semaphore",
+            Self::KazooSemaphore => "/locks/kazoo-semaphore",
+            Self::Semaphore => "/locks/semaphore",
+            Self::Multi => "/locks/multi",
+            Self::Election => "/locks/election",
+        }
+    }
+
+    /// As the test kit has it; there are no elections.
+    pub(super) fn of_the_kit(self) -> Option<locks::Kind> {
+        let semaphore = |layout| locks::Kind::Semaphore { permits: PERMITS, layout };
+        Some(match self {
+            Self::Mutex => locks::Kind::Mutex,
+            Self::ReadWrite => locks::Kind::RwLock,
+            Self::CuratorSemaphore => semaphore(SemaphoreProfile::Curator),
+            Self::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo),
+            Self::Semaphore => semaphore(SemaphoreProfile::Native),
+            Self::Multi => locks::Kind::Multi,
+            Self::Election => return None,
+        })
+    }
+
+    /// What one of the workers of a program is called.
+    pub(super) fn worker(self, program: &str) -> String {
+        format!("{program}/{}", self.name())
+    }
+}
 
 /// What a program is written in, and so which library it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Language {
+pub(super) enum Language {
     Rust,
     Java,
     Python,
@@ -37,7 +109,7 @@ impl Language {
         Ok(match self {
             Self::Rust => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.arg("contender");
+                command.args(["run", "contender"]);
                 command
             }
             Self::Java => Program::compile(&source.join("CuratorParticipant.java"))?.command(),
@@ -47,9 +119,9 @@ impl Language {
 }
 
 /// A program that takes part.
-pub(crate) struct Participant {
-    pub(crate) name: &'static str,
-    pub(crate) language: Language,
+pub(super) struct Participant {
+    pub(super) name: &'static str,
+    pub(super) language: Language,
     /// Where it runs, counted from 0.
     site: usize,
 }
@@ -60,17 +132,17 @@ impl Participant {
     }
 
     /// What its workers are called.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = String> {
-        self.language.kinds().iter().map(|kind| format!("{}/{}", self.name, kind.name()))
+    pub(super) fn workers(&self) -> impl Iterator<Item = String> {
+        self.language.kinds().iter().map(|kind| kind.worker(self.name))
     }
 
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         self.language == Language::Rust
     }
 }
 
 /// All of them.
-pub(crate) const PARTICIPANTS: [Participant; 7] = [
+pub(super) const PARTICIPANTS: [Participant; 7] = [
     Participant::new("rust-1", Language::Rust, 0),
     Participant::new("rust-2", Language::Rust, 1),
     Participant::new("rust-3", Language::Rust, 2),
@@ -81,7 +153,7 @@ pub(crate) const PARTICIPANTS: [Participant; 7] = [
 ];
 
 /// Those of [`PARTICIPANTS`] that run, each at its index.
-pub(crate) struct Programs {
+pub(super) struct Programs {
     processes: Vec<Option<Process>>,
     /// How many were started so far.
     starts: u64,
@@ -93,7 +165,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn start(
+    pub(super) fn start(
         seed: u64,
         sites: Vec<Host>,
         connect: String,
@@ -124,11 +196,11 @@ impl Programs {
         Ok(())
     }
 
-    pub(crate) fn pause(&self, index: usize) -> Result<()> {
+    pub(super) fn pause(&self, index: usize) -> Result<()> {
         self.processes[index].as_ref().context("it was killed")?.pause()
     }
 
-    pub(crate) fn kill(&mut self, index: usize) {
+    pub(super) fn kill(&mut self, index: usize) {
         self.processes[index] = None;
         for worker in PARTICIPANTS[index].workers() {
             self.recorder.note(&worker, What::Died);
@@ -136,7 +208,7 @@ impl Programs {
     }
 
     /// Starts those that were killed, and lets those go on that were paused.
-    pub(crate) fn go_on(&mut self) -> Result<()> {
+    pub(super) fn go_on(&mut self) -> Result<()> {
         for index in 0..PARTICIPANTS.len() {
             match &self.processes[index] {
                 Some(process) => process.resume()?,
@@ -148,7 +220,7 @@ impl Programs {
 
     /// Starts those of other libraries again that have one of these workers: some of their
     /// failures leave nodes behind that only the end of the session removes.
-    pub(crate) fn help(&mut self, stuck: &[String]) -> Result<()> {
+    pub(super) fn help(&mut self, stuck: &[String]) -> Result<()> {
         for (index, participant) in PARTICIPANTS.iter().enumerate() {
             if !participant.is_ours() && participant.workers().any(|who| stuck.contains(&who)) {
                 let what = What::Note("has to be started again, to go on".into());
@@ -162,7 +234,7 @@ impl Programs {
     /// # Errors
     ///
     /// One has ended by itself.
-    pub(crate) fn all_run(&mut self) -> Result<()> {
+    pub(super) fn all_run(&mut self) -> Result<()> {
         for process in self.processes.iter_mut().flatten() {
             if let Some(status) = process.status()? {
                 bail!("{status}\n{}", process.tail());
@@ -173,7 +245,7 @@ impl Programs {
 
     /// Waits for the end of those of other libraries, which have been told; whoever does not end is
     /// killed.
-    pub(crate) async fn theirs_end(&mut self, limit: Duration) {
+    pub(super) async fn theirs_end(&mut self, limit: Duration) {
         for (process, participant) in self.processes.iter_mut().zip(&PARTICIPANTS) {
             let Some(running) = process.as_mut().filter(|_| !participant.is_ours()) else {
                 continue;
@@ -187,7 +259,7 @@ impl Programs {
     }
 
     /// Waits for the end of ours, which have been told; it must come, and be a good one.
-    pub(crate) async fn ours_end(&mut self, limit: Duration) {
+    pub(super) async fn ours_end(&mut self, limit: Duration) {
         for (process, participant) in self.processes.iter_mut().zip(&PARTICIPANTS) {
             let Some(process) = process.as_mut().filter(|_| participant.is_ours()) else {
                 continue;

@@ -2,7 +2,7 @@
 //!
 //! A socket of the file system, so that no fault of the network touches it. Each line carries the
 //! time at which it was true, by the clock that all processes of a machine share; see
-//! `tests/ensemble/README.md`.
+//! `tests/cluster/ensemble/README.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write as _};
@@ -15,16 +15,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::{Fence, FencingToken};
 use lockkeeper_testkit::clock;
-use lockkeeper_testkit::history::{Entry, History, What};
-
-use crate::ensemble::locks::share_from;
+use lockkeeper_testkit::history::{Entry, History, Share, What};
 
 /// The socket's name in the folder that all share.
-pub(crate) const SOCKET: &str = "recorder";
+pub(super) const SOCKET: &str = "recorder";
 
 /// What has been said so far.
 #[derive(Clone)]
-pub(crate) struct Recorder {
+pub(super) struct Recorder {
     start: Duration,
     state: Arc<Mutex<State>>,
 }
@@ -41,7 +39,7 @@ struct State {
 
 impl Recorder {
     /// Listens in a folder, for as long as this process lives.
-    pub(crate) fn start(folder: &Path) -> Result<Self> {
+    pub(super) fn start(folder: &Path) -> Result<Self> {
         let recorder = Self { start: clock::now(), state: Arc::default() };
         let socket = folder.join(SOCKET);
         let listener = UnixListener::bind(&socket).with_context(|| format!("{socket:?}"))?;
@@ -78,33 +76,37 @@ impl Recorder {
         let (time, words) = words.split_first()?;
         let what = match words {
             ["granted", lock, token, share] => {
-                What::Granted { lock: path(lock), token: number(token)?, share: share_from(share)? }
+                let (lock, token) = of(lock, token)?;
+                What::Granted { lock, token, share: share_from(share)? }
             }
-            ["claimed", lock, token, until] => What::Claimed {
-                lock: path(lock),
-                token: number(token)?,
-                until: self.since_start(until)?,
-            },
-            ["back", lock, token] => What::GaveBack { lock: path(lock), token: number(token)? },
+            ["claimed", lock, token, until] => {
+                let (lock, token) = of(lock, token)?;
+                What::Claimed { lock, token, until: self.since_start(until)? }
+            }
+            ["back", lock, token] => {
+                let (lock, token) = of(lock, token)?;
+                What::GaveBack { lock, token }
+            }
             ["lost", lock, token, reason] => {
-                let (lock, token, reason) = (path(lock), number(token)?, path(reason));
-                What::Lost { lock, token, reason }
+                let (lock, token) = of(lock, token)?;
+                What::Lost { lock, token, reason: (*reason).to_owned() }
             }
-            ["believes", lock, token, share] => What::Believes {
-                lock: path(lock),
-                token: number(token)?,
-                share: share_from(share)?,
-            },
-            ["stops", lock, token] => What::Stops { lock: path(lock), token: number(token)? },
-            ["committed", lock, token, zxid] => What::Committed {
-                lock: path(lock),
-                token: number(token)?,
-                zxid: zxid.parse().ok()?,
-            },
+            ["believes", lock, token, share] => {
+                let (lock, token) = of(lock, token)?;
+                What::Believes { lock, token, share: share_from(share)? }
+            }
+            ["stops", lock, token] => {
+                let (lock, token) = of(lock, token)?;
+                What::Stops { lock, token }
+            }
+            ["committed", lock, token, zxid] => {
+                let (lock, token) = of(lock, token)?;
+                What::Committed { lock, token, zxid: zxid.parse().ok()? }
+            }
             ["warned"] => What::Warned,
             ["session", session] => {
                 let mut state = self.state();
-                state.sessions.entry(path(session)).or_default().insert(who.to_owned());
+                state.sessions.entry((*session).to_owned()).or_default().insert(who.to_owned());
                 What::Note(format!("has the session {session}"))
             }
             ["told", words @ ..] => What::Told(words.join(" ").parse().ok()?),
@@ -124,7 +126,7 @@ impl Recorder {
     /// The resource that a lock guards: it decides by the token alone.
     fn write(&self, who: &str, lock: &str, token: &str) -> Option<&'static str> {
         let fenced: FencingToken = token.parse().ok()?;
-        let (lock, token) = (path(lock), fenced.to_u128());
+        let (lock, token) = of(lock, token)?;
         let mut state = self.state();
         let admitted = state.fences.entry(lock.clone()).or_default().admit(fenced).is_ok();
         let at = clock::now().saturating_sub(self.start);
@@ -137,7 +139,7 @@ impl Recorder {
     }
 
     /// Adds a line of now.
-    pub(crate) fn note(&self, who: &str, what: What) {
+    pub(super) fn note(&self, who: &str, what: What) {
         self.push(clock::now().saturating_sub(self.start), who, what);
     }
 
@@ -150,17 +152,17 @@ impl Recorder {
     }
 
     /// How often each worker has held.
-    pub(crate) fn turns(&self) -> BTreeMap<String, usize> {
+    pub(super) fn turns(&self) -> BTreeMap<String, usize> {
         self.state().turns.clone()
     }
 
     /// Whose sessions are whose.
-    pub(crate) fn sessions(&self) -> BTreeMap<String, BTreeSet<String>> {
+    pub(super) fn sessions(&self) -> BTreeMap<String, BTreeSet<String>> {
         self.state().sessions.clone()
     }
 
     /// All of it, in the order of time.
-    pub(crate) fn history(&self) -> History {
+    pub(super) fn history(&self) -> History {
         let mut entries = self.state().entries.clone();
         entries.sort_by_key(|entry| entry.at);
         let mut history = History::default();
@@ -186,38 +188,55 @@ fn whole_line(stream: &mut impl BufRead) -> Option<String> {
     line.strip_suffix('\n').map(str::to_owned)
 }
 
-fn path(word: &str) -> String {
-    word.to_owned()
+/// A lock, and a token as the library prints it.
+fn of(lock: &str, token: &str) -> Option<(String, u128)> {
+    Some((lock.to_owned(), token.parse::<FencingToken>().ok()?.to_u128()))
 }
 
-/// A token, as the library prints it.
-fn number(word: &str) -> Option<u128> {
-    word.parse::<FencingToken>().ok().map(FencingToken::to_u128)
+/// As it is said: `alone`, `reading` or `permits:TAKEN:OF`.
+fn share_from(word: &str) -> Option<Share> {
+    match word.split(':').collect::<Vec<_>>()[..] {
+        ["alone"] => Some(Share::Alone),
+        ["reading"] => Some(Share::Reader),
+        ["permits", taken, of] => {
+            Some(Share::Permits { taken: taken.parse().ok()?, of: of.parse().ok()? })
+        }
+        _ => None,
+    }
+}
+
+/// The other way.
+pub(super) fn share_word(share: Share) -> String {
+    match share {
+        Share::Permits { taken, of } => format!("permits:{taken}:{of}"),
+        Share::Alone => "alone".to_owned(),
+        _ => "reading".to_owned(),
+    }
 }
 
 /// What a participant in this language says to the recorder.
 #[derive(Clone)]
-pub(crate) struct Pen {
+pub(super) struct Pen {
     socket: PathBuf,
     who: String,
     stream: Arc<Mutex<UnixStream>>,
 }
 
 impl Pen {
-    pub(crate) fn new(folder: &Path, who: &str) -> Result<Self> {
+    pub(super) fn new(folder: &Path, who: &str) -> Result<Self> {
         let socket = folder.join(SOCKET);
         let stream = Arc::new(Mutex::new(introduce(&socket, who)?));
         Ok(Self { socket, who: who.to_owned(), stream })
     }
 
-    pub(crate) fn say(&self, at: Duration, words: &str) {
+    pub(super) fn say(&self, at: Duration, words: &str) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         // The recorder ends last, or the test has failed anyway.
         let _ = send(&mut stream, &format!("{} {}", at.as_nanos(), words.replace('\n', " ")));
     }
 
     /// Sends a write to the resource, and waits for the answer.
-    pub(crate) fn write(&self, lock: &str, token: FencingToken) -> Result<String> {
+    pub(super) fn write(&self, lock: &str, token: FencingToken) -> Result<String> {
         let mut stream = introduce(&self.socket, &self.who)?;
         send(&mut stream, &format!("{} write {lock} {token}", clock::now().as_nanos()))?;
         let mut answer = String::new();

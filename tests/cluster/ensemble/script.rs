@@ -5,38 +5,20 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::ensemble::field::{SERVERS, SITES};
-use crate::ensemble::programs::PARTICIPANTS;
+use super::field::{SERVERS, SITES};
+use super::programs::PARTICIPANTS;
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The leader is killed, and started again at the end.
-    KillLeader,
-    /// A follower is killed, and started again at the end.
-    KillFollower,
+pub(super) enum Fault {
+    /// Something is wrong with the leader, or with a follower.
+    Server(Seat, Harm),
     /// The leader and a follower are killed: nobody can commit anything.
     KillMajority,
     /// Each server is killed and started again, the leader last.
     RollingRestart,
-    /// Nothing passes between the leader and the other servers, and these notice at once. It does not
-    /// know, and serves its clients on.
-    IsolateLeader,
-    /// Nothing passes between a follower and the other servers. It serves its clients on.
-    IsolateFollower,
-    /// What the leader sends to the other servers is lost.
-    MuteLeader,
-    /// What a follower sends to the other servers is lost.
-    MuteFollower,
-    /// The leader stops in the middle of whatever it does.
-    PauseLeader,
-    /// A follower stops in the middle of whatever it does.
-    PauseFollower,
-    /// A follower stops for some seconds, and is isolated as it goes on.
-    PauseAndIsolateFollower {
-        /// How long it stops.
-        pause: Duration,
-    },
+    /// A follower stops for this long, and is isolated as it goes on.
+    PauseAndIsolateFollower(Duration),
     /// A program stops in the middle of whatever it does.
     PauseParticipant(usize),
     /// A program is killed, and started again at the end.
@@ -46,16 +28,34 @@ pub(crate) enum Fault {
     /// The links between all sites and all servers are cut, for long enough that every session
     /// expires.
     ExpireEverybody,
-    /// The wall clocks of some hosts jump, and stay there.
-    Jump {
-        /// For each server and each site, by how many seconds it is then ahead.
-        clocks: [i64; SERVERS + SITES],
-    },
+    /// The wall clocks of some hosts jump, and stay there: for each server and each site, by how many
+    /// seconds it is then ahead.
+    Jump([i64; SERVERS + SITES]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seat {
+    Leader,
+    Follower,
+}
+
+/// What happens to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// It is killed, and started again at the end.
+    Kill,
+    /// Nothing passes between it and the other servers; of a leader, these notice at once. It does not
+    /// know, and serves its clients on.
+    Isolate,
+    /// What it sends to the other servers is lost.
+    Mute,
+    /// It stops in the middle of whatever it does.
+    Pause,
 }
 
 /// Which way of a link is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(super) enum Way {
     Both,
     Requests,
     Replies,
@@ -63,15 +63,15 @@ pub(crate) enum Way {
 
 /// A fault, how long it lasts, and how long everything is well afterwards.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
-    pub(crate) fault: Fault,
-    pub(crate) lasts: Duration,
-    pub(crate) rest: Duration,
+pub(super) struct Step {
+    pub(super) fault: Fault,
+    pub(super) lasts: Duration,
+    pub(super) rest: Duration,
 }
 
 /// The faults of a seed, until they take this long together. All kinds come before one comes
 /// again.
-pub(crate) fn script(seed: u64, length: Duration) -> Vec<Step> {
+pub(super) fn script(seed: u64, length: Duration) -> Vec<Step> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut steps, mut deck, mut total) = (Vec::new(), Vec::new(), Duration::ZERO);
     while total < length {
@@ -90,6 +90,9 @@ pub(crate) fn script(seed: u64, length: Duration) -> Vec<Step> {
 const KINDS: u8 = 16;
 
 fn step(kind: u8, random: &mut fastrand::Rng) -> Step {
+    use Harm::{Isolate, Kill, Mute, Pause};
+    use Seat::{Follower, Leader};
+
     let mut between = |from: u64, to: u64| Duration::from_millis(random.u64(from..to));
     let rest = between(500, 3_000);
     let pause = between(500, 4_000);
@@ -99,17 +102,17 @@ fn step(kind: u8, random: &mut fastrand::Rng) -> Step {
     // What does not end by itself ends after this.
     let moment = Duration::from_millis(100);
     let (fault, lasts) = match kind {
-        0 => (Fault::KillLeader, brief),
-        1 => (Fault::KillFollower, brief),
+        0 => (Fault::Server(Leader, Kill), brief),
+        1 => (Fault::Server(Follower, Kill), brief),
         2 => (Fault::KillMajority, brief),
         3 => (Fault::RollingRestart, moment),
-        4 => (Fault::IsolateLeader, long),
-        5 => (Fault::IsolateFollower, long),
-        6 => (Fault::MuteLeader, any),
-        7 => (Fault::MuteFollower, any),
-        8 => (Fault::PauseLeader, any),
-        9 => (Fault::PauseFollower, any),
-        10 => (Fault::PauseAndIsolateFollower { pause }, long),
+        4 => (Fault::Server(Leader, Isolate), long),
+        5 => (Fault::Server(Follower, Isolate), long),
+        6 => (Fault::Server(Leader, Mute), any),
+        7 => (Fault::Server(Follower, Mute), any),
+        8 => (Fault::Server(Leader, Pause), any),
+        9 => (Fault::Server(Follower, Pause), any),
+        10 => (Fault::PauseAndIsolateFollower(pause), long),
         11 => (Fault::PauseParticipant(random.usize(0..PARTICIPANTS.len())), any),
         12 => (Fault::KillParticipant(random.usize(0..PARTICIPANTS.len())), moment),
         13 => {
@@ -117,7 +120,7 @@ fn step(kind: u8, random: &mut fastrand::Rng) -> Step {
             (Fault::CutSite(random.usize(0..SITES), way), any)
         }
         14 => (Fault::ExpireEverybody, Duration::from_secs(10)),
-        _ => (Fault::Jump { clocks: [(); SERVERS + SITES].map(|()| jump(random)) }, moment),
+        _ => (Fault::Jump([(); SERVERS + SITES].map(|()| jump(random))), moment),
     };
     Step { fault, lasts, rest }
 }
@@ -139,17 +142,13 @@ impl fmt::Display for Step {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::KillLeader => write!(f, "the leader is dead"),
-            Self::KillFollower => write!(f, "a follower is dead"),
+            Self::Server(seat, harm) => {
+                let seat = if *seat == Seat::Leader { "the leader" } else { "a follower" };
+                write!(f, "{seat} is {harm}")
+            }
             Self::KillMajority => write!(f, "the leader and a follower are dead"),
             Self::RollingRestart => write!(f, "one server after the other is started again"),
-            Self::IsolateLeader => write!(f, "the leader is isolated, and replaced"),
-            Self::IsolateFollower => write!(f, "a follower is isolated"),
-            Self::MuteLeader => write!(f, "the leader is not heard by the others"),
-            Self::MuteFollower => write!(f, "a follower is not heard by the others"),
-            Self::PauseLeader => write!(f, "the leader is paused"),
-            Self::PauseFollower => write!(f, "a follower is paused"),
-            Self::PauseAndIsolateFollower { pause } => {
+            Self::PauseAndIsolateFollower(pause) => {
                 let pause = pause.as_secs_f64();
                 write!(f, "a follower is paused for {pause:.1} s, and then isolated")
             }
@@ -159,7 +158,18 @@ impl fmt::Display for Fault {
             Self::CutSite(site, Way::Requests) => write!(f, "site {site} is not heard"),
             Self::CutSite(site, Way::Replies) => write!(f, "site {site} hears nothing"),
             Self::ExpireEverybody => write!(f, "all sites are cut off"),
-            Self::Jump { clocks } => write!(f, "the wall clocks are off by {clocks:?} s"),
+            Self::Jump(clocks) => write!(f, "the wall clocks are off by {clocks:?} s"),
         }
+    }
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kill => "dead",
+            Self::Isolate => "isolated",
+            Self::Mute => "not heard by the others",
+            Self::Pause => "paused",
+        })
     }
 }

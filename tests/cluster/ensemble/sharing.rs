@@ -11,9 +11,9 @@ use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::{Scene, groups, publications, services, trees, values};
 use tokio::task::JoinHandle;
 
-use crate::ensemble::contender::STOP;
-use crate::ensemble::programs::PARTICIPANTS;
-use crate::ensemble::recorder::Pen;
+use super::contender::STOP;
+use super::programs::PARTICIPANTS;
+use super::recorder::Pen;
 
 /// The longest pauses: of those that write a little, and of those that publish long editions, which
 /// servers keep in their logs.
@@ -66,7 +66,7 @@ impl Scene for Stage {
 /// # Errors
 ///
 /// The recorder is not there.
-pub(crate) fn start(
+pub(super) fn start(
     name: &str,
     client: &Client,
     folder: &Path,
@@ -129,15 +129,14 @@ async fn until_seen(member: impl Future<Output = Option<groups::Stays>>) {
     }
 }
 
-/// Says what there is when all programs have ended. Arguments: `CONNECT FOLDER`.
+/// Says what there is when all programs have ended.
 ///
 /// # Errors
 ///
 /// There is no server.
-pub(crate) async fn look(arguments: &[String]) -> Result<()> {
-    let [servers, folder] = arguments else { anyhow::bail!("arguments: CONNECT FOLDER") };
+pub(crate) async fn look(servers: &str, folder: &Path) -> Result<()> {
     let client = Client::connect(servers).await.context("nobody can look")?;
-    let stage = Stage::scene(Path::new(folder), "world", PACE)?;
+    let stage = Stage::scene(folder, "world", PACE)?;
     values::look_at_the_end(&*stage, &client).await;
     publications::look_at_the_end(&*stage, &client).await;
     services::look_at_the_end(&*stage, &client).await;

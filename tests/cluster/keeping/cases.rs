@@ -5,6 +5,7 @@
 //! server can stand still for a part of a lease. So what fails runs once more, alone, before it
 //! counts; and again while its server does not answer as a healthy one does.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::keeping::held::LEASES;
-use crate::keeping::kinds::How;
-use crate::keeping::kinds::command;
-use crate::keeping::plan::{Case, Form};
-use crate::keeping::scene::Scene;
-use crate::keeping::servers::Servers;
+use super::kinds::{How, KINDS, Kind};
+use super::scene::{LEASES, Scene};
+use super::servers::Servers;
+use super::{Case, Form};
 
 /// How many clients may be at work at a time, for each second of a session timeout: what they all
 /// cost is heartbeats, which come the more often the shorter a timeout is.
@@ -34,22 +33,30 @@ const ATTEMPTS: usize = 4;
 /// client that is silent for a 24th of it longer than it means to trusts no write for a while.
 const SLOW: u32 = 40;
 
+/// What a case costs the machine, where one of the library's is 1: a command is processes.
+fn load_of(kind: &Kind) -> u32 {
+    match kind.how {
+        How::Library(_) => 1,
+        How::Command(_) => 6,
+    }
+}
+
 /// What no case comes near unless it hangs, beside its leases.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How one case ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) case: Case,
-    pub(crate) end: End,
+pub(super) struct Outcome {
+    pub(super) case: Case,
+    pub(super) end: End,
     /// The longest time that an answer of the server took meanwhile.
-    pub(crate) slowest: Duration,
+    pub(super) slowest: Duration,
     /// The attempt before, which failed.
-    pub(crate) before: Option<Box<Outcome>>,
+    pub(super) before: Option<Box<Outcome>>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum End {
+pub(super) enum End {
     /// Held all the time. The shortest remainder, in leases, where it can be seen.
     Kept(Option<f64>),
     Lost(String),
@@ -58,7 +65,7 @@ pub(crate) enum End {
 }
 
 impl Outcome {
-    pub(crate) fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         !matches!(self.end, End::Kept(_))
     }
 
@@ -69,7 +76,7 @@ impl Outcome {
 }
 
 /// Runs all of these cases.
-pub(crate) async fn all(cases: &[Case], servers: &Arc<Servers>, form: Form) -> Vec<Outcome> {
+pub(super) async fn all(cases: &[Case], servers: &Arc<Servers>, form: Form) -> Vec<Outcome> {
     let load = u64::try_from(form.timeout.as_millis()).unwrap_or(u64::MAX) * LOAD_PER_SECOND / 1000;
     let load = u32::try_from(load).unwrap_or(u32::MAX);
     let mut outcomes = side_by_side(cases, servers, form, load).await;
@@ -100,7 +107,7 @@ async fn side_by_side(
     let room = Arc::new(Semaphore::new(load as usize));
     let mut running = JoinSet::new();
     for (index, &case) in cases.iter().enumerate() {
-        let load_of_case = case.kind.load().min(load);
+        let load_of_case = load_of(case.kind).min(load);
         let place = Arc::clone(&room).acquire_many_owned(load_of_case).await;
         let servers = Arc::clone(servers);
         running.spawn(async move {
@@ -138,8 +145,71 @@ async fn play(case: Case, servers: Arc<Servers>) -> Result<End> {
             tokio::task::spawn_blocking(move || drop(held)).await?;
             kept.lost.map_or(End::Kept(Some(kept.least)), End::Lost)
         }
-        How::Command(run) => command::run(&scene, run).await?,
+        How::Command(run) => run.play(&scene).await?,
     };
     scene.close().await;
     Ok(end)
+}
+
+// ----- the table ------------------------------------------------------------------------------
+
+/// One standstill fails many cases at a time, and a few of them tell as much.
+const UNSTABLE_LINES: usize = 10;
+
+/// A row for each kind on each server; then what failed, and what failed only at first.
+pub(super) fn page(outcomes: &[Outcome], servers: &Servers) -> String {
+    let is_of = |outcome: &Outcome, kind: &Kind| outcome.case.kind.name == kind.name;
+    let is_there = |kind: &&Kind| outcomes.iter().any(|outcome| is_of(outcome, kind));
+    let kinds: Vec<_> = KINDS.iter().filter(is_there).collect();
+    let width = kinds.iter().map(|kind| kind.name.len()).max().unwrap_or_default();
+    let mut text = format!(
+        "{:width$}  {:9}  {:>5}  {:>5}  {:>6}  least lease left\n",
+        "kind", "server", "cases", "lost", "failed"
+    );
+    for kind in kinds {
+        for server in servers.names() {
+            let row = outcomes.iter().filter(|one| is_of(one, kind) && one.case.server == server);
+            let figures = figures(&row.map(|outcome| &outcome.end).collect::<Vec<_>>());
+            let _ = writeln!(text, "{:width$}  {server:9}  {figures}", kind.name);
+        }
+    }
+
+    let (failed, passed): (Vec<_>, Vec<_>) =
+        outcomes.iter().partition(|outcome| outcome.has_failed());
+    for outcome in failed {
+        let _ = writeln!(text, "{}", line(outcome));
+    }
+    let unstable: Vec<_> = passed.iter().filter_map(|outcome| outcome.before.as_deref()).collect();
+    for before in unstable.iter().take(UNSTABLE_LINES) {
+        let _ = writeln!(text, "UNSTABLE, passed at a later attempt: {}", line(before));
+    }
+    if unstable.len() > UNSTABLE_LINES {
+        let _ = writeln!(text, "UNSTABLE: {} cases in all", unstable.len());
+    }
+    text
+}
+
+/// The columns of a row.
+fn figures(ends: &[&End]) -> String {
+    let lost = ends.iter().filter(|end| matches!(end, End::Lost(_))).count();
+    let failed = ends.iter().filter(|end| matches!(end, End::Failed(_))).count();
+    let left = ends.iter().filter_map(|end| match end {
+        End::Kept(left) => *left,
+        End::Lost(_) => Some(0.0),
+        End::Failed(_) => None,
+    });
+    let least = left.min_by(f64::total_cmp);
+    let least = least.map_or("-".to_owned(), |least| format!("{:.0} %", least * 100.0));
+    format!("{:5}  {lost:5}  {failed:6}  {least:>5}", ends.len())
+}
+
+fn line(outcome: &Outcome) -> String {
+    let (how, why) = match &outcome.end {
+        End::Kept(_) => ("kept", ""),
+        End::Lost(why) => ("LOST", why.as_str()),
+        End::Failed(why) => ("FAILED", why.as_str()),
+    };
+    let Outcome { case, slowest, .. } = outcome;
+    let slowest = slowest.as_millis();
+    format!("{how}: {case}: {why}; the server's slowest answer meanwhile took {slowest} ms")
 }

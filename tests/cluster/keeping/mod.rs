@@ -8,62 +8,161 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `plan` | the rounds: which timeouts and ticks, which kinds, which shares of a lease |
+//! | `kinds` | the kinds of locks, in the library and in the command |
+//! | `scene` | what one case has to itself, how it waits, and how it holds |
 //! | `servers` | the engine and a ZooKeeper with the tick of a round, and how fast they answer |
-//! | `scene` | what one case has to itself, and how it waits |
-//! | `kinds/` | the kinds of locks, in the library and in the command |
-//! | `held` | holding, and looking at what is left of the lease |
-//! | `cases` | cases side by side; those that fail run again, alone |
-//! | `report` | the table |
+//! | `cases` | cases side by side; those that fail run again, alone; and the table |
 //!
 //! As a test, a few shares of short leases run. `cargo xtask keeping` runs all of them.
 
 mod cases;
-mod held;
 mod kinds;
-mod plan;
-mod report;
 mod scene;
 mod servers;
 
-use std::time::Instant;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
+use clap::Args;
+use lockkeeper::LeaseMode;
+use lockkeeper_testkit::command;
 
-use crate::keeping::plan::{Plan, Round};
-use crate::keeping::servers::Servers;
+use self::kinds::{How, KINDS, Kind};
+use self::servers::{Name, Servers};
 
-/// What `cargo xtask keeping` starts.
-pub(crate) async fn run(arguments: &[String]) -> Result<()> {
-    rounds(&Plan::parse(arguments)?).await
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Session timeouts and server ticks, in seconds.
+    #[arg(long, value_delimiter = ',', default_value = "4/0.4,4/2,6/2,10/2")]
+    form: Vec<Form>,
+    /// Shares of a lease, in percent. A grant is content with half a lease, so the oldest leases are those
+    /// just under 50 %.
+    #[arg(long, value_delimiter = ',', default_values_t = (0..=150).step_by(5).chain([48]))]
+    share: Vec<u32>,
+    /// Only the kinds of locks that have this in their name in the table.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
-/// What `cargo test` starts.
-pub(crate) async fn short() -> Result<()> {
-    rounds(&Plan::short()).await
+/// A session timeout, and the tick of the servers. A lease is the shorter a share of the timeout
+/// the longer the tick is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    timeout: Duration,
+    tick: Duration,
 }
 
-async fn rounds(plan: &Plan) -> Result<()> {
-    let mut failed = 0;
-    for round in &plan.rounds {
-        failed += play(round).await?;
+impl FromStr for Form {
+    type Err = Error;
+
+    /// Reads `10/2` or `4/0.4`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (timeout, tick) = text.split_once('/').context("write a form as TIMEOUT/TICK")?;
+        let seconds = |text: &str| anyhow::Ok(Duration::try_from_secs_f64(text.parse()?)?);
+        let form = Self { timeout: seconds(timeout)?, tick: seconds(tick)? };
+        ensure!(form.timeout >= form.tick * 2, "servers grant no session of less than two ticks");
+        Ok(form)
     }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "timeout {:?}, tick {:?}", self.timeout, self.tick)
+    }
+}
+
+/// Each of these kinds, in each mode, after each share of a lease.
+struct Part {
+    kinds: Vec<&'static Kind>,
+    modes: &'static [LeaseMode],
+    /// In percent of a lease.
+    shares: Vec<u32>,
+}
+
+/// One lock, taken after one share of a lease.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kind: &'static Kind,
+    server: Name,
+    mode: LeaseMode,
+    /// In percent of a lease.
+    share: u32,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, server, mode, share } = self;
+        write!(f, "{} on {server}, {mode:?}, after {share} % of a lease", kind.name)
+    }
+}
+
+const QUORUM: &[LeaseMode] = &[LeaseMode::Quorum];
+const DIRECT: &[LeaseMode] = &[LeaseMode::Direct];
+const BOTH: &[LeaseMode] = &[LeaseMode::Quorum, LeaseMode::Direct];
+
+/// What `cargo test` runs.
+///
+/// Two proportions of timeout and tick: the shortest session that servers grant, and that of
+/// the defaults. The tick makes no difference to a direct lease. The first is a longer session,
+/// as its lease is so small a share of it that a short standstill of a busy machine costs it.
+pub(crate) async fn short() -> Result<()> {
+    let part = |is_wanted: fn(&How) -> bool, modes, shares: &[u32]| Part {
+        kinds: KINDS.iter().filter(|kind| is_wanted(&kind.how)).collect(),
+        modes,
+        shares: shares.to_vec(),
+    };
+    let library = |how: &How| matches!(how, How::Library(_));
+    let command = |how: &How| matches!(how, How::Command(_));
+    let shortest = [part(library, QUORUM, &[20, 30, 40, 45, 50])];
+    let default = [
+        part(library, QUORUM, &[0, 20, 30, 40, 50, 100]),
+        part(library, DIRECT, &[20, 30, 40, 50]),
+        part(command, BOTH, &[20, 30, 40, 50]),
+    ];
+    let (shortest, default) =
+        tokio::try_join!(play("8/4".parse()?, &shortest), play("4/0.8".parse()?, &default))?;
+    judge(shortest + default)
+}
+
+impl Options {
+    pub(crate) async fn run(&self) -> Result<()> {
+        let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.name.contains(&self.only)).collect();
+        ensure!(!kinds.is_empty(), "no kind of lock has this in its name");
+        let parts = [Part { kinds, modes: BOTH, shares: self.share.clone() }];
+        let mut failed = 0;
+        for &form in &self.form {
+            failed += play(form, &parts).await?;
+        }
+        judge(failed)
+    }
+}
+
+fn judge(failed: usize) -> Result<()> {
     ensure!(failed == 0, "{failed} cases failed on healthy servers, see above");
     Ok(())
 }
 
-/// Runs one round and prints its table; returns how many cases failed.
-async fn play(round: &Round) -> Result<usize> {
-    if round.has_commands() {
-        // Built by now, and not in the middle of a case.
-        lockkeeper_testkit::command::lockkeeper()?;
+/// Runs what has the same servers, and prints its table; returns how many cases failed.
+async fn play(form: Form, parts: &[Part]) -> Result<usize> {
+    // Built by now, and not in the middle of a case.
+    command::lockkeeper()?;
+    let servers = Servers::start(form).await?;
+    let mut cases = Vec::new();
+    for Part { kinds, modes, shares } in parts {
+        for &share in shares {
+            for (&kind, &mode) in
+                kinds.iter().flat_map(|kind| modes.iter().map(move |it| (kind, it)))
+            {
+                let on = |server| Case { kind, server, mode, share };
+                cases.extend(servers.names().into_iter().map(on));
+            }
+        }
     }
-    let servers = Servers::start(round.form).await?;
-    let cases = round.cases(&servers.names());
-    println!("\n{}: {} cases", round.form, cases.len());
     let start = Instant::now();
-    let outcomes = cases::all(&cases, &servers, round.form).await;
-    print!("{}", report::page(&outcomes, &servers));
-    println!("{:.0} s", start.elapsed().as_secs_f64());
+    let outcomes = cases::all(&cases, &servers, form).await;
+    let took = start.elapsed().as_secs_f64();
+    println!("\n{form}: {} cases, {took:.0} s\n{}", cases.len(), cases::page(&outcomes, &servers));
     Ok(outcomes.iter().filter(|outcome| outcome.has_failed()).count())
 }

@@ -1,5 +1,6 @@
 //! The two servers of a round, and how fast they answer while it runs.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +11,12 @@ use lockkeeper::{Client, ClientBuilder, CreateMode, LeaseMode, ZnodePath};
 use lockkeeper_engine::Engine;
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::scratch;
-use lockkeeper_testkit::zookeeper::{Config, ZooKeeper};
+use lockkeeper_testkit::zookeeper::Config;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::keeping::plan::Form;
+use super::Form;
 
 /// How often a server is asked how fast it answers.
 const PULSE: Duration = Duration::from_millis(50);
@@ -25,7 +26,7 @@ const WARM_UP: u32 = 500;
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(super) enum Name {
     Engine,
     ZooKeeper,
 }
@@ -40,8 +41,7 @@ impl fmt::Display for Name {
 }
 
 /// The servers of a round.
-#[derive(Debug)]
-pub(crate) struct Servers {
+pub(super) struct Servers {
     form: Form,
     running: Vec<Server>,
     /// Of the programs that cases start.
@@ -49,25 +49,17 @@ pub(crate) struct Servers {
     next_path: AtomicUsize,
 }
 
-#[derive(Debug)]
 struct Server {
     name: Name,
     connect: String,
     // Before the server, which it talks to.
     pulse: Pulse,
-    _server: Kept,
-}
-
-/// What keeps a server running.
-#[derive(Debug)]
-enum Kept {
-    Engine { _engine: Engine },
-    ZooKeeper { _server: ZooKeeper },
+    _server: Box<dyn Any + Send + Sync>,
 }
 
 impl Servers {
     /// Starts the engine, and a ZooKeeper if this machine has one.
-    pub(crate) async fn start(form: Form) -> Result<Arc<Self>> {
+    pub(super) async fn start(form: Form) -> Result<Arc<Self>> {
         let mut running = vec![Server::engine(form).await?];
         if peers::ready("keeping on ZooKeeper", &[Peer::ZooKeeper]) {
             running.push(Server::zookeeper(form).await?);
@@ -76,34 +68,34 @@ impl Servers {
         Ok(Arc::new(Self { form, running, folder, next_path }))
     }
 
-    pub(crate) fn names(&self) -> Vec<Name> {
+    pub(super) fn names(&self) -> Vec<Name> {
         self.running.iter().map(|server| server.name).collect()
     }
 
-    pub(crate) fn form(&self) -> Form {
+    pub(super) fn form(&self) -> Form {
         self.form
     }
 
-    pub(crate) fn folder(&self) -> &TempDir {
+    pub(super) fn folder(&self) -> &TempDir {
         &self.folder
     }
 
     /// A path that no other case uses.
-    pub(crate) fn new_path(&self) -> String {
+    pub(super) fn new_path(&self) -> String {
         format!("/keeping/{}", self.next_path.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn connect_string(&self, name: Name) -> &str {
+    pub(super) fn connect_string(&self, name: Name) -> &str {
         &self.server(name).connect
     }
 
     /// How a client of this round connects.
-    pub(crate) fn client(&self, mode: LeaseMode) -> ClientBuilder {
+    pub(super) fn client(&self, mode: LeaseMode) -> ClientBuilder {
         self.form.client().lease(mode)
     }
 
     /// The longest time that an answer has taken since `start`; what is not late is not told apart.
-    pub(crate) fn slowest_since(&self, name: Name, start: Instant) -> Duration {
+    pub(super) fn slowest_since(&self, name: Name, start: Instant) -> Duration {
         self.server(name).pulse.slowest_since(start)
     }
 
@@ -116,21 +108,24 @@ impl Servers {
 impl Server {
     async fn engine(form: Form) -> Result<Self> {
         let engine = Engine::builder().tick(form.tick).start().await?;
-        let connect = engine.connect_string();
-        Self::of(form, Name::Engine, connect, Kept::Engine { _engine: engine }).await
+        Self::of(form, Name::Engine, engine.connect_string(), engine).await
     }
 
     async fn zookeeper(form: Form) -> Result<Self> {
         // A disk that stands still would be no fault of the server's nor of ours.
         let config = Config::new().tick(form.tick).jvm_argument("-Dzookeeper.forceSync=no");
         let server = config.standalone().await?;
-        let connect = server.connect_string();
-        Self::of(form, Name::ZooKeeper, connect, Kept::ZooKeeper { _server: server }).await
+        Self::of(form, Name::ZooKeeper, server.connect_string(), server).await
     }
 
-    async fn of(form: Form, name: Name, connect: String, server: Kept) -> Result<Self> {
+    async fn of(
+        form: Form,
+        name: Name,
+        connect: String,
+        server: impl Any + Send + Sync,
+    ) -> Result<Self> {
         let pulse = Pulse::start(form, &connect).await?;
-        Ok(Self { name, connect, pulse, _server: server })
+        Ok(Self { name, connect, pulse, _server: Box::new(server) })
     }
 }
 
@@ -142,7 +137,6 @@ impl Form {
 
 /// Writes again and again, and notes when an answer came late: a case that fails while the machine
 /// or the server stands still says nothing about locks.
-#[derive(Debug)]
 struct Pulse {
     late: Arc<Mutex<Vec<(Instant, Duration)>>>,
     beating: JoinHandle<()>,

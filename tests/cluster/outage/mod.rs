@@ -8,195 +8,125 @@
 //! must have ended nothing.
 //!
 //! In another part, two contend for each lock, and the first one rides out outages of every length:
-//! only one of them writes at a time, to a table that checks tokens.
+//! only one of them writes at a time, to a file that checks tokens.
 //!
 //! In a last part, the leader and the followers of an ensemble are killed one after the other,
 //! with a waiting contender for each lock: nothing may be lost, and no two may hold. Apache Curator
 //! holds a lock beside ours.
 //!
-//! As a test, timeouts of 4 and 6 s see one outage of each form, just shorter than promised, and
-//! three leaders and three followers are killed. `cargo xtask outage` runs all of it and writes
-//! `docs/guarantees/outage.md`.
+//! As tests, timeouts of 4 and 6 s see one outage of each form, just shorter than promised, and
+//! three leaders and three followers are killed. The long form writes `docs/guarantees/outage.md`.
 
-mod forms;
-pub(crate) mod guard;
 mod holders;
-mod kills;
-mod ledger;
-mod observer;
-mod probe;
-pub(crate) mod programs;
+pub(crate) mod kills;
+pub(crate) mod probe;
 mod promise;
 mod report;
 pub(crate) mod rivals;
-mod servers;
-mod stall;
 mod stand;
-mod timeout;
 
-use std::path::PathBuf;
-
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
 use lockkeeper_testkit::peers::{self, Peer};
-use lockkeeper_tests::{choose, read_options};
+use lockkeeper_tests::all;
 
-use crate::outage::forms::{Form, Place};
-use crate::outage::holders::Kind;
-use crate::outage::kills::{Kills, Program};
-use crate::outage::probe::{Depth, Findings, Probe};
-use crate::outage::promise::{RUN_AT_DEFAULTS, promised};
-use crate::outage::rivals::Outcome;
-use crate::outage::timeout::Timeout;
+use self::holders::Timeout;
+use self::probe::Probe;
+use crate::servers::Place;
 
-/// What `cargo xtask outage` starts.
-pub(crate) async fn run(arguments: &[String]) -> Result<()> {
-    Plan::parse(arguments)?.run().await
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How often each length is tried, with eight holders each time; about an hour a round. With 0,
+    /// only servers are killed.
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// How many leaders of an ensemble are killed, and as many followers; about 12 seconds a pair.
+    #[arg(long, default_value_t = 20)]
+    kills: u32,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<Place>())]
+    place: Vec<Place>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<Form>())]
+    form: Vec<Form>,
+    /// Session timeouts in seconds.
+    #[arg(long, value_delimiter = ',', default_values_t = Timeout::USUAL)]
+    timeout: Vec<Timeout>,
+    /// Whether two contend for each lock through outages of every length; a minute and a half.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    rivals: bool,
 }
 
-pub(crate) async fn short_probe() -> Result<()> {
-    let (places, forms) = (Place::ALL.to_vec(), Form::ALL.to_vec());
-    let timeouts = vec![Timeout::Seconds(4), Timeout::Seconds(6)];
-    let probe = Probe { places, forms, timeouts, depth: Depth::Short };
-    Plan { probe: Some(probe), ..Plan::default() }.run().await
+/// One kind of outage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Form {
+    /// All servers are stopped (SIGSTOP), and go on later.
+    Stopped,
+    /// All servers are killed, and started again later.
+    Restarted,
+    /// Packets between the holders and all servers are lost, both ways.
+    Link,
+    /// The leader is killed. The others elect another one.
+    Leader,
 }
 
-pub(crate) async fn short_rivals() -> Result<()> {
-    Plan { rivals: Place::ALL.to_vec(), ..Plan::default() }.run().await
-}
-
-pub(crate) async fn short_kills() -> Result<()> {
-    Plan { kills: Some(3), ..Plan::default() }.run().await
-}
-
-/// What the command line asks for.
-#[derive(Default)]
-struct Plan {
-    probe: Option<Probe>,
-    /// Where two contend for each lock through outages.
-    rivals: Vec<Place>,
-    /// How many leaders are killed, and how many followers.
-    kills: Option<u32>,
-    /// Where the page goes.
-    docs: Option<PathBuf>,
-}
-
-impl Plan {
-    fn parse(arguments: &[String]) -> Result<Self> {
-        let (mut rounds, mut kills, mut docs, mut rivals) = (1, 20, None, true);
-        let (mut places, mut forms) = (Place::ALL.to_vec(), Form::ALL.to_vec());
-        let mut timeouts = [4, 6, 10, 20].map(Timeout::Seconds).to_vec();
-        timeouts.push(Timeout::Default);
-        read_options(arguments, |option, value| {
-            match option {
-                "--rounds" => rounds = value.parse()?,
-                "--kills" => kills = value.parse()?,
-                "--rivals" => rivals = value.parse()?,
-                "--docs" => docs = Some(value.into()),
-                "--place" => places = choose(value, &Place::ALL, |place| place.name())?,
-                "--form" => forms = choose(value, &Form::ALL, |form| form.name())?,
-                "--timeout" => timeouts = value.split(',').map(timeout).collect::<Result<_>>()?,
-                _ => bail!("there is no such option"),
-            }
-            Ok(())
-        })?;
-        let depth = Depth::Long(rounds);
-        let rivals = if rivals { places.clone() } else { Vec::new() };
-        let probe = (rounds > 0).then_some(Probe { places, forms, timeouts, depth });
-        Ok(Self { probe, rivals, kills: (kills > 0).then_some(kills), docs })
+impl Form {
+    /// As in a table.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Stopped => "server stopped",
+            Self::Restarted => "server killed, started again",
+            Self::Link => "link cut",
+            Self::Leader => "leader killed",
+        }
     }
 
-    async fn run(&self) -> Result<()> {
-        let needed = match self.kills {
-            Some(_) => vec![Peer::ZooKeeper, Peer::Network, Peer::Curator],
-            None => vec![Peer::ZooKeeper, Peer::Network],
-        };
-        if !peers::ready("outage", &needed) {
+    /// What can happen to a place.
+    fn of(place: Place) -> &'static [Self] {
+        match place {
+            Place::Engine => &[Self::Stopped, Self::Restarted, Self::Link],
+            // There is no link, and a holder starts the engine again by itself.
+            Place::Local => &[Self::Stopped],
+            Place::Ensemble => &[Self::Stopped, Self::Restarted, Self::Link, Self::Leader],
+        }
+    }
+
+    /// Whether the length of such an outage can be chosen. An election takes as long as it takes,
+    /// and so does the start of a Java program.
+    fn has_chosen_length(self, place: Place) -> bool {
+        match self {
+            Self::Stopped | Self::Link => true,
+            Self::Restarted => place == Place::Engine,
+            Self::Leader => false,
+        }
+    }
+}
+
+/// Whether this machine has what the suite needs.
+fn is_ready(peers: &[Peer]) -> bool {
+    peers::ready("outage", &[&[Peer::ZooKeeper, Peer::Network], peers].concat())
+}
+
+impl Options {
+    pub(crate) async fn run(&self) -> Result<()> {
+        if !is_ready(if self.kills > 0 { &[Peer::Curator] } else { &[] }) {
             return Ok(());
         }
-        let findings = match &self.probe {
+        let probe = (self.rounds > 0).then(|| Probe::long(self));
+        let findings = match &probe {
             Some(probe) => probe.run().await?,
-            None => Findings::default(),
+            None => probe::Findings::default(),
         };
-        let rivals = rivals::run(&self.rivals).await?;
-        let kills = match self.kills {
-            Some(times) => Some(kills::run(times).await?),
-            None => None,
-        };
+        let rivals = if self.rivals { rivals::run(&self.place).await? } else { Vec::new() };
+        let kills = if self.kills > 0 { Some(kills::run(self.kills).await?) } else { None };
 
-        if self.probe.is_some() {
-            println!("\n{}", report::table(&findings.samples));
+        let is_all = (&self.place, &self.form) == (&all(), &all());
+        let is_all = is_all && self.timeout == Timeout::USUAL && self.rivals;
+        if let Some(kills) = kills.as_ref().filter(|_| is_all && probe.is_some()) {
+            report::write(&findings.samples, &rivals, kills)?;
         }
-        if let Some(kills) = &kills {
-            println!("\n{}", report::table_of_kills(kills));
+        if probe.is_some() {
+            findings.judge().await?;
         }
-        if let Some(docs) = &self.docs {
-            report::write(docs, &findings.samples, &rivals, kills.as_ref())?;
-        }
-        judge(&findings)?;
-        judge_rivals(&rivals)?;
-        if self.probe.is_some() {
-            judge_defaults().await?;
-        }
-        kills.as_ref().map_or(Ok(()), judge_kills)
-    }
-}
-
-/// Every outage that is shorter than promised has ended nothing, and there were such outages.
-fn judge(findings: &Findings) -> Result<()> {
-    let broken = findings.samples.iter().filter(|sample| sample.breaks_the_promise());
-    let broken = broken.map(report::line);
-    let problems: Vec<_> = broken
-        .chain(findings.failures.iter().cloned())
-        .chain(report::not_judged(&findings.samples))
-        .map(|problem| format!("\n  {problem}"))
-        .collect();
-    ensure!(problems.is_empty(), "{} problems:{}", problems.len(), problems.concat());
-    Ok(())
-}
-
-fn judge_rivals(outcomes: &[Outcome]) -> Result<()> {
-    let broken = outcomes.iter().filter(|outcome| outcome.problem.is_some());
-    let broken: Vec<_> = broken.map(|outcome| format!("\n  {}", rivals::line(outcome))).collect();
-    ensure!(broken.is_empty(), "{} pairs are wrong:{}", broken.len(), broken.concat());
-    Ok(())
-}
-
-/// Whoever chooses nothing gets enough for the usual outage.
-async fn judge_defaults() -> Result<()> {
-    let session = Timeout::Default.of(Kind::Run).await?;
-    for place in Place::ALL {
-        for form in place.forms() {
-            let promised = promised(place, session, Kind::Run);
-            ensure!(
-                promised >= RUN_AT_DEFAULTS,
-                "by default ({session:?}) `run` is promised to survive {promised:?} of {}, less \
-                 than {RUN_AT_DEFAULTS:?}",
-                form.title()
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Curator's figures are what they are; ours must be zero.
-fn judge_kills(kills: &Kills) -> Result<()> {
-    let ours = kills.records.iter().filter(|record| record.program != Program::Curator);
-    let broken: Vec<_> = ours
-        .filter(|record| record.is_lost || record.overlap > 0.0)
-        .map(|record| format!("\n  {record:?}"))
-        .collect();
-    ensure!(
-        broken.is_empty(),
-        "{} holders have lost their locks:{}",
-        broken.len(),
-        broken.concat()
-    );
-    Ok(())
-}
-
-fn timeout(value: &str) -> Result<Timeout> {
-    match value {
-        "default" => Ok(Timeout::Default),
-        seconds => Ok(Timeout::Seconds(seconds.parse()?)),
+        rivals::judge_all(&rivals)?;
+        kills.map_or(Ok(()), |kills| kills.judge())
     }
 }

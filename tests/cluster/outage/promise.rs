@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use lockkeeper::{LeaseMode, Timing};
 
-use crate::outage::forms::Place;
-use crate::outage::holders::Kind;
-use crate::outage::servers::TICK;
+use super::holders::Kind;
+use crate::servers::{Place, TICK};
 
 /// How much sooner `lockkeeper run` acts, so that it can end its command in time, by its session
 /// timeout, in milliseconds: `--kill-after` and the reserve, for a tick of 2 s.
@@ -18,11 +17,11 @@ const LEAD_OF_RUN: [(u64, u64); 5] =
 const COMING_BACK: Duration = Duration::from_millis(500);
 
 /// What `lockkeeper run` must survive with the default session timeout, whatever that is.
-pub(crate) const RUN_AT_DEFAULTS: Duration = Duration::from_secs(5);
+pub(super) const RUN_AT_DEFAULTS: Duration = Duration::from_secs(5);
 
 /// The longest outage that a holder with this session timeout is promised to survive, as the code
 /// that computes leases says it.
-pub(crate) fn promised(place: Place, timeout: Duration, kind: Kind) -> Duration {
+pub(super) fn promised(place: Place, timeout: Duration, kind: Kind) -> Duration {
     let mode = match place {
         Place::Local => LeaseMode::Direct,
         Place::Engine | Place::Ensemble => LeaseMode::Quorum,

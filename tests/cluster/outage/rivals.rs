@@ -2,33 +2,31 @@
 //!
 //! Where the session of the first one lived, it goes on with the same token, and the second one still
 //! waits. Where not, it is lost because its session is, and never before the second one is granted the
-//! lock does it write again. Both write to a table that checks tokens, and that sees no stale write.
+//! lock does it write again. Both write to a file that checks tokens, and that sees no stale write.
 
-use std::path::Path;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
 use lockkeeper::{Client, Mutex};
-use lockkeeper_testkit::network::Network;
+use lockkeeper_testkit::clock;
 use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::{clock, scratch};
-use tempfile::TempDir;
+use lockkeeper_tests::{all, name};
 use tokio::task::JoinSet;
 
-use crate::outage::forms::{Form, Place};
-use crate::outage::guard::say;
-use crate::outage::holders::Kind;
-use crate::outage::ledger::{self, Entry, Ledger};
-use crate::outage::observer;
-use crate::outage::programs::Site;
-use crate::outage::promise::promised;
-use crate::outage::servers::{LIMIT, Servers};
-use crate::outage::stall::Stalls;
-use crate::outage::timeout::Timeout;
+use super::holders::Kind;
+use super::promise::promised;
+use super::stand::{Stalls, Stand};
+use super::{Form, is_ready};
+use crate::programs::say;
+use crate::servers::{LIMIT, Place};
 
 /// The session timeout of those who ride out an outage.
-const TIMEOUT: Timeout = Timeout::Seconds(6);
 const SESSION: Duration = Duration::from_secs(6);
 
 /// The lengths of outages, in hundredths of it.
@@ -42,46 +40,52 @@ const GRACE: Duration = Duration::from_secs(600);
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// The lock of one pair, and what its programs have said.
-struct Pair {
-    kind: Kind,
-    hundredths: u32,
-    first: Process,
-    second: Process,
-    name: String,
-}
-
 /// What became of a pair.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) place: Place,
-    pub(crate) form: Form,
-    pub(crate) kind: Kind,
-    pub(crate) outage: Duration,
+pub(super) struct Outcome {
+    place: Place,
+    form: Form,
+    kind: Kind,
+    outage: Duration,
     /// Whether the first one went on.
-    pub(crate) goes_on: bool,
+    goes_on: bool,
     /// What is wrong with that.
-    pub(crate) problem: Option<String>,
+    problem: Option<String>,
 }
 
-/// Makes all outages of these places, one place after the other.
-pub(crate) async fn run(places: &[Place]) -> Result<Vec<Outcome>> {
+/// What `cargo test` starts.
+pub(crate) async fn short() -> Result<()> {
+    if !is_ready(&[]) {
+        return Ok(());
+    }
+    judge_all(&run(&all::<Place>()).await?)
+}
+
+/// Makes all outages of these places, one place beside the other.
+pub(super) async fn run(places: &[Place]) -> Result<Vec<Outcome>> {
+    let at = async |place: Place| match places.contains(&place) {
+        true => run_at(place).await,
+        false => Ok(Vec::new()),
+    };
+    let (mut outcomes, others) = tokio::try_join!(at(Place::Engine), at(Place::Ensemble))?;
+    outcomes.extend(others);
+    Ok(outcomes)
+}
+
+async fn run_at(place: Place) -> Result<Vec<Outcome>> {
+    // The last host is for all who wait.
+    let mut rivals =
+        Rivals { stand: Stand::start(place, HUNDREDTHS.len() * 2 + 1).await?, outages: 0 };
     let mut outcomes = Vec::new();
-    for place in places.iter().filter(|place| **place != Place::Local) {
-        let mut stand = Stand::start(*place).await?;
-        for form in place.forms().iter().filter(|form| **form != Form::Restarted) {
-            let found = match form {
-                // Each pair has a link of its own.
-                Form::Link => stand.outage(*form, &HUNDREDTHS).await?,
-                Form::Stopped => {
-                    let mut found = Vec::new();
-                    for length in HUNDREDTHS {
-                        found.extend(stand.outage(*form, &[length]).await?);
-                    }
-                    found
-                }
-                _ => stand.outage(*form, &[0]).await?,
-            };
+    for &form in Form::of(place).iter().filter(|form| **form != Form::Restarted) {
+        // Each pair has a link of its own, and all others see the same outage.
+        let outages = match form {
+            Form::Link => vec![HUNDREDTHS.to_vec()],
+            Form::Stopped => HUNDREDTHS.map(|length| vec![length]).to_vec(),
+            _ => vec![vec![0]],
+        };
+        for hundredths in outages {
+            let found = rivals.outage(form, &hundredths).await?;
             found.iter().for_each(|outcome| println!("{}", line(outcome)));
             outcomes.extend(found);
         }
@@ -89,82 +93,92 @@ pub(crate) async fn run(places: &[Place]) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
+pub(super) fn judge_all(outcomes: &[Outcome]) -> Result<()> {
+    let broken = outcomes.iter().filter(|outcome| outcome.problem.is_some());
+    let broken: Vec<_> = broken.map(|outcome| format!("\n  {}", line(outcome))).collect();
+    ensure!(broken.is_empty(), "{} pairs are wrong:{}", broken.len(), broken.concat());
+    Ok(())
+}
+
 /// What became of one pair, for people.
-pub(crate) fn line(outcome: &Outcome) -> String {
+fn line(outcome: &Outcome) -> String {
     let Outcome { place, form, kind, outage, goes_on, problem } = outcome;
     format!(
         "{:8} {:9} {:15}  outage {:5.2} s  {} {}",
-        place.name(),
-        form.name(),
-        kind.name(),
+        name(*place),
+        name(*form),
+        kind.title(),
         outage.as_secs_f64(),
         if *goes_on { "goes on, with the same token" } else { "is lost, with its session" },
         problem.as_deref().unwrap_or_default(),
     )
 }
 
-/// Servers, and hosts for those who hold first; the last host is for all who wait.
-struct Stand {
-    // Before the network that they are on.
-    servers: Servers,
-    network: Network,
-    place: Place,
-    outages: u32,
-    folder: TempDir,
+/// What became of those who rode out an outage with somebody behind them, in Markdown.
+pub(super) fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::from(
+        "| servers | outage | first | length | went on | stale writes, or two at a time |\n\
+         |---|---|---|--:|---|--:|\n",
+    );
+    for Outcome { place, form, kind, outage, goes_on, problem } in outcomes {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.2} s | {} | {} |",
+            name(*place),
+            form.title(),
+            kind.title(),
+            outage.as_secs_f64(),
+            if *goes_on { "yes" } else { "no" },
+            problem.as_deref().unwrap_or("0"),
+        );
+    }
+    text
 }
 
-impl Stand {
-    async fn start(place: Place) -> Result<Self> {
-        let firsts = HUNDREDTHS.len() * 2;
-        let network = Network::start(u8::try_from(place.servers() + firsts + 1)?)?;
-        let servers = Servers::start(place, &network).await?;
-        Ok(Self { servers, network, place, outages: 0, folder: scratch::folder()? })
-    }
+struct Rivals {
+    stand: Stand,
+    outages: u32,
+}
 
-    fn site(&self, host: usize) -> Site {
-        Site {
-            place: self.place,
-            connect: self.servers.connect_string(),
-            host: Some(self.network.host(host).clone()),
-            folder: self.folder.path().to_owned(),
-        }
-    }
+/// The lock of one pair, and its programs.
+struct Pair {
+    kind: Kind,
+    hundredths: u32,
+    first: Process,
+    second: Process,
+    ledger: PathBuf,
+}
 
-    fn host_of(&self, pair: usize) -> usize {
-        self.place.servers() + pair
-    }
-
+impl Rivals {
     /// Makes one outage for two pairs of each length: a guard and a command.
     async fn outage(&mut self, form: Form, hundredths: &[u32]) -> Result<Vec<Outcome>> {
-        self.servers.settle().await?;
+        self.stand.servers.settle().await?;
         self.outages += 1;
         let mut pairs = Vec::new();
-        for hundredths in hundredths {
+        for &hundredths in hundredths {
             for kind in [Kind::Jeopardy, Kind::Pause] {
-                let pair = self.begin(form, kind, *hundredths, pairs.len()).await?;
-                pairs.push(pair);
+                pairs.push(self.begin(kind, hundredths, pairs.len()).await?);
             }
         }
 
         let stalls = Stalls::watch();
-        let outages = self.strike(form, &pairs).await?;
-        let (stall, is_busy) = (stalls.longest(), stalls.is_busy());
+        let lengths: Vec<_> = pairs.iter().map(|pair| SESSION * pair.hundredths / 100).collect();
+        let outages = self.stand.strike(form, &lengths).await?;
+        let (stall, is_busy, place) = (stalls.longest(), stalls.is_busy(), self.stand.place);
         let end = clock::now();
         let mut looking = JoinSet::new();
-        for (index, (pair, outage)) in pairs.into_iter().zip(outages).enumerate() {
-            let ledger = ledger::of(self.folder.path(), &pair.name);
-            let place = self.place;
+        for (index, pair) in pairs.into_iter().enumerate() {
+            let outage = outages.get(index).unwrap_or(&outages[0]).length;
+            let kind = pair.kind;
+            let is_short = outage + stall < promised(place, SESSION, kind);
+            let must = match (form, pair.hundredths) {
+                _ if is_short && !is_busy => Some(true),
+                // The servers were there, and did not hear of it for longer than it lives.
+                (Form::Link, 200) => Some(false),
+                _ => None,
+            };
             looking.spawn(async move {
-                let kind = pair.kind;
-                let is_short = outage + stall < promised(place, SESSION, kind);
-                let must = match (form, pair.hundredths) {
-                    _ if is_short && !is_busy => Some(true),
-                    // The servers were there, and did not hear of it for longer than it lives.
-                    (Form::Link, 200) => Some(false),
-                    _ => None,
-                };
-                let seen = pair.end(end, must, &ledger).await;
-                let (goes_on, problem) = match seen {
+                let (goes_on, problem) = match pair.end(end, must).await {
                     Ok(goes_on) => (goes_on, None),
                     Err(error) => (false, Some(format!("{error:#}"))),
                 };
@@ -177,94 +191,38 @@ impl Stand {
     }
 
     /// Has the first one of a pair hold, and the second one wait.
-    async fn begin(&self, form: Form, kind: Kind, hundredths: u32, index: usize) -> Result<Pair> {
-        let name = format!("rivals-{}-{index}", self.outages);
-        let ledger = ledger::of(self.folder.path(), &name);
-        Ledger::create(&ledger)?;
+    async fn begin(&self, kind: Kind, hundredths: u32, index: usize) -> Result<Pair> {
         // As `lockkeeper run` names it.
         let lock = format!("rivals/{}-{index}", self.outages);
-        let path = format!("/{lock}");
-        let (site, own) = (self.site(self.host_of(index)), format!("{name}-first"));
+        let (path, name) = (format!("/{lock}"), lock.replace('/', "-"));
+        let ledger = self.stand.folder.path().join(format!("{name}.ledger"));
+        let (site, own) = (self.stand.site(index), format!("{name}-first"));
+        let at = ledger.to_str().context("a path that is no text")?;
         let mut first = match kind {
             Kind::Pause => {
                 let mut work = Command::new(std::env::current_exe()?);
-                work.arg("write").arg(&ledger);
-                site.run(kind, TIMEOUT, &lock, &own, &work)?
+                work.args(["run", "write", at]);
+                site.run(&own, &lock, Some(SESSION), true, &work)?
             }
-            _ => site.start(&own, &program("first", &site, &path, &ledger)?)?,
+            _ => site.ours(&own, "first", &path, &[at])?,
         };
-        first.prints(" HELD ", LIMIT).await.with_context(|| format!("{form:?}"))?;
+        first.prints(" HELD ", LIMIT).await?;
 
-        let site = self.site(self.host_of(HUNDREDTHS.len() * 2));
-        let mut second =
-            site.start(&format!("{name}-second"), &program("second", &site, &path, &ledger)?)?;
+        let site = self.stand.site(HUNDREDTHS.len() * 2);
+        let mut second = site.ours(&format!("{name}-second"), "second", &path, &[at])?;
         second.prints(" WAITS", LIMIT).await?;
-        Ok(Pair { kind, hundredths, first, second, name })
-    }
-
-    /// Begins and ends an outage. Returns how long it was for each pair.
-    async fn strike(&mut self, form: Form, pairs: &[Pair]) -> Result<Vec<Duration>> {
-        let start = clock::now();
-        match form {
-            Form::Link => return tokio::task::block_in_place(|| self.cut_links(pairs)),
-            Form::Leader => {
-                let ensemble = self.servers.ensemble()?;
-                let leader = ensemble.leader().await?;
-                ensemble.kill(leader);
-                let end = observer::commits(self.servers.listeners(&self.network)?, LIMIT).await?;
-                self.servers.ensemble()?.server_mut(leader).begin_restart()?;
-                return Ok(vec![end - start; pairs.len()]);
-            }
-            _ => self.servers.pause()?,
-        }
-        let length = pairs.first().map(Pair::length).unwrap_or_default();
-        tokio::time::sleep((start + length).saturating_sub(clock::now())).await;
-        self.servers.resume()?;
-        let end = observer::commits(self.servers.listeners(&self.network)?, LIMIT).await?;
-        Ok(vec![end - start; pairs.len()])
-    }
-
-    /// Cuts the link of each first one for a time of its own, all at once.
-    fn cut_links(&self, pairs: &[Pair]) -> Result<Vec<Duration>> {
-        let runtime = tokio::runtime::Handle::current();
-        std::thread::scope(|scope| {
-            let cut = |(index, pair): (usize, &Pair)| {
-                let (length, runtime) = (pair.length(), runtime.clone());
-                scope.spawn(move || self.cut_link(self.host_of(index), length, &runtime))
-            };
-            let cuts: Vec<_> = pairs.iter().enumerate().map(cut).collect();
-            cuts.into_iter().map(|cut| cut.join().ok().context("a thread has panicked")?).collect()
-        })
-    }
-
-    fn cut_link(
-        &self,
-        host: usize,
-        length: Duration,
-        runtime: &tokio::runtime::Handle,
-    ) -> Result<Duration> {
-        let servers: Vec<usize> = (0..self.place.servers()).collect();
-        let start = clock::now();
-        self.network.isolate(host, &servers)?;
-        std::thread::sleep((start + length).saturating_sub(clock::now()));
-        self.network.rejoin(host, &servers)?;
-        let listeners = self.servers.listeners_from(self.network.host(host))?;
-        Ok(runtime.block_on(observer::commits(listeners, LIMIT))? - start)
+        Ok(Pair { kind, hundredths, first, second, ledger })
     }
 }
 
 impl Pair {
-    fn length(&self) -> Duration {
-        SESSION * self.hundredths / 100
-    }
-
     /// Waits until it is seen what became of it, and whether that is right. `end`: when the outage was
     /// over. `must`: whether the first one must go on, if that is known.
-    async fn end(mut self, end: Duration, must: Option<bool>, ledger: &Path) -> Result<bool> {
+    async fn end(mut self, end: Duration, must: Option<bool>) -> Result<bool> {
         let token = word_after(&self.first.stdout(), "HELD").context("no token")?;
         let goes_on = loop {
             let why_lost = self.why_lost()?;
-            let wrote = Ledger::entries(ledger)?;
+            let wrote = Ledger::entries(&self.ledger)?;
             let last = wrote.iter().rev().find(|entry| entry.token == token);
             match (why_lost, last) {
                 (Some(why), _) => {
@@ -274,7 +232,9 @@ impl Pair {
                 (None, Some(last)) if last.at > end => break true,
                 _ => {}
             }
-            ensure!(clock::now() < end + LIMIT, "neither goes on nor is lost: {}", self.tails());
+            let (first, second) = (&self.first, &self.second);
+            let tails = || format!("{}\n{}", first.tail(), second.tail());
+            ensure!(clock::now() < end + LIMIT, "neither goes on nor is lost: {}", tails());
             tokio::time::sleep(POLL).await;
         };
         if !goes_on {
@@ -282,8 +242,7 @@ impl Pair {
         }
 
         let granted = word_after(&self.second.stdout(), "GRANTED");
-        let entries = Ledger::entries(ledger)?;
-        judge(&entries, &token, granted.as_deref(), goes_on)?;
+        judge(&Ledger::entries(&self.ledger)?, &token, granted.as_deref(), goes_on)?;
         match must {
             Some(true) if !goes_on => bail!("BROKEN: it is lost although the session lived"),
             Some(false) if goes_on => bail!("BROKEN: it goes on although the session is over"),
@@ -293,22 +252,16 @@ impl Pair {
 
     /// Why the first one is lost; `None`: it is not.
     fn why_lost(&mut self) -> Result<Option<String>> {
+        let status = self.first.status()?;
         if self.kind == Kind::Jeopardy {
-            let status = self.first.status()?;
             ensure!(status.is_none(), "it has ended: {}", self.first.tail());
-            let said = self.first.stdout();
-            let gone = said.lines().find_map(|line| line.split_once(" GONE "));
-            return Ok(gone.map(|(_, why)| why.to_lowercase()));
+            return Ok(word_after(&self.first.stdout(), "GONE").map(|why| why.to_lowercase()));
         }
-        let Some(status) = self.first.status()? else { return Ok(None) };
+        let Some(status) = status else { return Ok(None) };
         ensure!(status.code() == Some(79), "{status}: {}", self.first.tail());
         let said = self.first.stderr();
         let line = said.lines().find(|line| line.contains("is lost"));
         Ok(Some(line.context("no reason")?.to_owned()))
-    }
-
-    fn tails(&self) -> String {
-        format!("{}\n{}", self.first.tail(), self.second.tail())
     }
 }
 
@@ -344,83 +297,148 @@ fn word_after(said: &str, word: &str) -> Option<String> {
     words.next().map(str::to_owned)
 }
 
-/// This program as one of the two who use the library.
-fn program(role: &str, site: &Site, lock: &str, ledger: &Path) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg(role).arg(&site.connect).arg(lock).arg(ledger);
-    Ok(command)
+// ----- the programs ---------------------------------------------------------------------------
+
+/// One of the two, with the library.
+#[derive(Args)]
+pub(crate) struct Rival {
+    connect: String,
+    path: String,
+    ledger: PathBuf,
 }
 
-/// The one who holds first. Arguments: `CONNECT PATH LEDGER`.
-pub(crate) async fn first(arguments: &[String]) -> Result<()> {
-    let [servers, path, ledger] = arguments else { bail!("arguments: CONNECT PATH LEDGER") };
-    let client = Client::builder().session_timeout(SESSION).connect(servers).await?;
-    let guard = Mutex::new(&client, path)?.acquire().await?;
-    let token = guard.token().to_u128().to_string();
-    let mut ledger = Ledger::open(Path::new(ledger))?;
-    say(clock::now(), &format!("HELD {token}"));
+impl Rival {
+    /// The one who holds first.
+    pub(crate) async fn hold_first(self) -> Result<()> {
+        let client = Client::builder().session_timeout(SESSION).connect(&self.connect).await?;
+        let guard = Mutex::new(&client, &self.path)?.acquire().await?;
+        let token = guard.token().to_u128().to_string();
+        let mut ledger = Ledger::open(&self.ledger)?;
+        say(clock::now(), &format!("HELD {token}"));
 
-    let work = async {
-        loop {
-            if let Err(error) = ledger.write(&token) {
-                return error;
+        let work = async {
+            loop {
+                if let Err(error) = ledger.write(&token) {
+                    return error;
+                }
+                tokio::time::sleep(PACE).await;
             }
-            tokio::time::sleep(PACE).await;
-        }
-    };
-    match guard.run_through(GRACE, work).await {
-        Ok(error) => Err(error),
-        Err(reason) => {
-            say(clock::now(), &format!("GONE {reason:?}"));
-            std::future::pending().await
+        };
+        match guard.run_through(GRACE, work).await {
+            Ok(error) => Err(error),
+            Err(reason) => {
+                say(clock::now(), &format!("GONE {reason:?}"));
+                std::future::pending().await
+            }
         }
     }
-}
 
-/// The one who waits. Arguments: `CONNECT PATH LEDGER`.
-pub(crate) async fn second(arguments: &[String]) -> Result<()> {
-    let [servers, path, ledger] = arguments else { bail!("arguments: CONNECT PATH LEDGER") };
-    let client = Client::builder().connect(servers).await?;
-    let lock = Mutex::new(&client, path)?;
-    let mut ledger = Ledger::open(Path::new(ledger))?;
-    let guard = loop {
-        let mut waiting = std::pin::pin!(lock.acquire());
-        tokio::select! {
-            biased;
-            guard = &mut waiting => if let Ok(guard) = guard { break guard },
-            () = in_line(&client, path) => {
-                say(clock::now(), "WAITS");
-                // An outage may end its session too: then it is in line again.
-                if let Ok(guard) = waiting.await { break guard }
+    /// The one who waits.
+    pub(crate) async fn wait(self) -> Result<()> {
+        let client = Client::builder().connect(&self.connect).await?;
+        let lock = Mutex::new(&client, &self.path)?;
+        let mut ledger = Ledger::open(&self.ledger)?;
+        let guard = loop {
+            let mut waiting = std::pin::pin!(lock.acquire());
+            tokio::select! {
+                biased;
+                guard = &mut waiting => if let Ok(guard) = guard { break guard },
+                () = in_line(&client, &self.path) => {
+                    say(clock::now(), "WAITS");
+                    // An outage may end its session too: then it is in line again.
+                    if let Ok(guard) = waiting.await { break guard }
+                }
             }
-        }
-    };
-    let token = guard.token().to_u128().to_string();
-    say(clock::now(), &format!("GRANTED {}:{token}", clock::now().as_nanos()));
-    ledger.write(&token)?;
-    say(clock::now(), "WROTE");
-    std::future::pending().await
+        };
+        let token = guard.token().to_u128().to_string();
+        say(clock::now(), &format!("GRANTED {}:{token}", clock::now().as_nanos()));
+        ledger.write(&token)?;
+        say(clock::now(), "WROTE");
+        std::future::pending().await
+    }
 }
 
 /// Waits until two are in line.
 async fn in_line(client: &Client, path: &str) {
     let Ok(path) = path.parse() else { return };
-    loop {
-        if client.children(&path).await.is_ok_and(|(children, _)| children.len() >= 2) {
-            return;
-        }
+    while !client.children(&path).await.is_ok_and(|(children, _)| children.len() >= 2) {
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// The command under `lockkeeper run`. Arguments: `LEDGER`.
-pub(crate) fn write(arguments: &[String]) -> Result<()> {
-    let [ledger] = arguments else { bail!("arguments: LEDGER") };
+/// The command under `lockkeeper run`.
+pub(crate) fn write(ledger: &Path) -> Result<()> {
     let token = std::env::var("LOCKKEEPER_TOKEN")?;
-    let mut ledger = Ledger::open(Path::new(ledger))?;
+    let mut ledger = Ledger::open(ledger)?;
     say(clock::now(), &format!("HELD {token}"));
     loop {
         ledger.write(&token)?;
         std::thread::sleep(PACE);
+    }
+}
+
+// ----- a file that both holders of a lock write to, and that refuses those who were overtaken -
+
+/// The writes of one lock, a line each: whatever the writers believe, and whenever their writes arrive, they
+/// are made one after the other under the lock of the file.
+struct Ledger {
+    file: File,
+    /// Of the writes that were read.
+    newest: u128,
+}
+
+/// A write that was asked for.
+#[derive(Debug)]
+struct Entry {
+    /// When it was made, by `clock::now`.
+    at: Duration,
+    token: String,
+    /// Whether a later holder had written before.
+    is_stale: bool,
+}
+
+impl Ledger {
+    fn open(path: &Path) -> Result<Self> {
+        let options = OpenOptions::new().create(true).append(true).read(true).open(path);
+        options.map(|file| Self { file, newest: 0 }).with_context(|| format!("{}", path.display()))
+    }
+
+    /// Makes one write under a lock. One that comes too late is noted as such.
+    fn write(&mut self, token: &str) -> Result<()> {
+        self.file.lock()?;
+        let written = self.write_alone(token);
+        self.file.unlock()?;
+        written
+    }
+
+    fn write_alone(&mut self, token: &str) -> Result<()> {
+        // What the other one has written since.
+        for entry in self.read()? {
+            self.newest = self.newest.max(entry.token.parse()?);
+        }
+        let (at, is_stale) = (clock::now().as_nanos(), token.parse::<u128>()? < self.newest);
+        let line = format!("{at} {token} {is_stale}\n");
+        Ok(std::io::Write::write_all(&mut self.file, line.as_bytes())?)
+    }
+
+    /// From where it has read or written before.
+    fn read(&mut self) -> Result<Vec<Entry>> {
+        let mut text = String::new();
+        self.file.read_to_string(&mut text)?;
+        let entry = |line: &str| {
+            let [at, token, is_stale] = line.split(' ').collect::<Vec<_>>()[..] else {
+                bail!("no entry: {line}");
+            };
+            let at = Duration::from_nanos(at.parse()?);
+            Ok(Entry { at, token: token.to_owned(), is_stale: is_stale.parse()? })
+        };
+        text.lines().map(entry).collect()
+    }
+
+    /// All writes, in their order.
+    fn entries(path: &Path) -> Result<Vec<Entry>> {
+        let mut ledger = Self::open(path)?;
+        ledger.file.lock_shared()?;
+        ledger.read()
     }
 }

@@ -4,53 +4,55 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use lockkeeper_tests::{DOCS, all, median, name};
 
-use crate::partition::forms::Form;
-use crate::partition::runs::{Belief, Library, Run, SESSION, SYNC_LIMIT, TICK};
+use super::{Belief, Form, Library, Run, SESSION};
+use crate::servers::{SYNC_LIMIT, TICK};
 
 /// One line for each library of a run.
-pub(crate) fn lines(run: &Run) -> String {
+pub(super) fn lines(run: &Run) -> String {
     let mut text = String::new();
     for belief in &run.beliefs {
         let Belief { library, a_ended, b_held, .. } = belief;
-        let (form, seed, overlap) = (run.form.name(), run.seed, belief.overlap());
+        let (form, library, overlap) = (name(run.form), library.title(), belief.overlap());
         let _ = writeln!(
             text,
-            "{form:13} seed {seed:<4} {library:21}  cut {:6.2} s  A stops {a_ended:6.2} s  \
-             B holds {b_held:6.2} s  overlap {overlap:5.2} s",
-            run.cut
+            "{form:13} seed {:<4} {library:21}  cut {:6.2} s  A stops {a_ended:6.2} s  B holds \
+             {b_held:6.2} s  overlap {overlap:5.2} s",
+            run.seed, run.cut
         );
     }
     text
 }
 
 /// The table of all runs, in Markdown.
-pub(crate) fn table(runs: &[Run]) -> String {
+pub(super) fn table(runs: &[Run]) -> String {
     let mut text = String::from(
         "| form | library | runs | A stops after (median) | B holds after (median) | runs with two \
          holders | overlap: median | longest |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
     );
-    for form in Form::ALL {
-        for library in Library::ALL {
-            let beliefs = beliefs(runs, form, library);
-            if beliefs.is_empty() {
-                continue;
-            }
-            let of = |value: fn(&Belief) -> f64| sorted(beliefs.iter().map(|b| value(b)).collect());
-            let overlaps = of(Belief::overlap);
-            let both = overlaps.iter().filter(|overlap| **overlap > 0.0).count();
-            let _ = writeln!(
-                text,
-                "| {} | {library} | {} | {:.1} s | {:.1} s | {both} | {:.2} s | {:.2} s |",
-                form.name(),
-                beliefs.len(),
-                median(&of(|b| b.a_ended)),
-                median(&of(|b| b.b_held)),
-                median(&overlaps),
-                overlaps.last().copied().unwrap_or_default(),
-            );
+    for (form, library) in
+        all().into_iter().flat_map(|form| all().into_iter().map(move |it| (form, it)))
+    {
+        let beliefs = beliefs(runs, form, library);
+        if beliefs.is_empty() {
+            continue;
         }
+        let middle = |value: fn(&Belief) -> f64| median(beliefs.iter().map(|one| value(one)));
+        let overlaps = beliefs.iter().map(|belief| belief.overlap());
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.1} s | {:.1} s | {} | {:.2} s | {:.2} s |",
+            name(form),
+            library.title(),
+            beliefs.len(),
+            middle(|belief| belief.a_ended),
+            middle(|belief| belief.b_held),
+            overlaps.clone().filter(|overlap| *overlap > 0.0).count(),
+            middle(Belief::overlap),
+            overlaps.fold(0.0, f64::max),
+        );
     }
     text
 }
@@ -60,20 +62,11 @@ fn beliefs(runs: &[Run], form: Form, library: Library) -> Vec<&Belief> {
     runs.flat_map(|run| &run.beliefs).filter(|belief| belief.library == library).collect()
 }
 
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
-}
-
-/// Writes the page and the timelines into a folder.
-pub(crate) fn write(folder: &Path, runs: &[Run]) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+/// Writes the page and the timelines.
+pub(super) fn write(runs: &[Run]) -> Result<()> {
+    let folder = Path::new(DOCS);
     fs::write(folder.join("partition.md"), page(runs))?;
-    for form in Form::ALL {
+    for form in all::<Form>() {
         if let Some(run) = typical(runs, form) {
             fs::write(folder.join(file(form)), timeline(run))?;
         }
@@ -82,7 +75,7 @@ pub(crate) fn write(folder: &Path, runs: &[Run]) -> Result<()> {
 }
 
 fn file(form: Form) -> String {
-    format!("partition-{}.svg", form.name())
+    format!("partition-{}.svg", name(form))
 }
 
 fn page(runs: &[Run]) -> String {
@@ -97,32 +90,24 @@ fn page(runs: &[Run]) -> String {
          that it holds. For Curator and kazoo, A stops at the connection listener's first \
          `SUSPENDED`, which is the earliest that a careful program can; for Curator's \
          `LeaderLatch`, when it says `notLeader`; for Lockkeeper, when the guard says that the \
-         lock, or the leadership, is lost.\n\n",
+         lock, or the leadership, is lost.\n\n{}",
         TICK.as_secs(),
-        SESSION.as_secs()
+        SESSION.as_secs(),
+        table(runs)
     );
-    text.push_str(&table(runs));
-    let still: Vec<String> = [Library::Curator, Library::Kazoo]
-        .iter()
-        .filter_map(|library| {
-            let of: Vec<_> =
-                Form::ALL.iter().flat_map(|form| beliefs(runs, *form, *library)).collect();
-            let still = of.iter().filter(|belief| belief.a_still_says_held).count();
-            (!of.is_empty()).then(|| format!("{library} {still} of {}", of.len()))
-        })
-        .collect();
-    if !still.is_empty() {
-        let _ = writeln!(
-            text,
-            "\nRuns in which A's lock object still said \"held\" when B held as well and A had \
-             been warned: {}.",
-            still.join(", ")
-        );
-    }
-    for form in Form::ALL {
-        if typical(runs, form).is_some() {
-            let _ = writeln!(text, "\n## {}\n\n![timeline]({})", form.title(), file(form));
-        }
+    let still = [Library::Curator, Library::Kazoo].map(|library| {
+        let of: Vec<_> = all().into_iter().flat_map(|form| beliefs(runs, form, library)).collect();
+        let still = of.iter().filter(|belief| belief.a_still_says_held).count();
+        format!("{} {still} of {}", library.title(), of.len())
+    });
+    let _ = writeln!(
+        text,
+        "\nRuns in which A's lock object still said \"held\" when B held as well and A had been \
+         warned: {}.",
+        still.join(", ")
+    );
+    for form in all::<Form>().into_iter().filter(|form| typical(runs, *form).is_some()) {
+        let _ = writeln!(text, "\n## {}\n\n![timeline]({})", form.title(), file(form));
     }
     text
 }
@@ -145,34 +130,32 @@ fn timeline(run: &Run) -> String {
     let last = run.beliefs.iter().flat_map(|b| [b.a_ended, b.b_held]).fold(run.cut, f64::max);
     let (start, end) = (-1.0, last.ceil() + 1.0);
     let x = |time: f64| LEFT + (time - start) * SECOND;
-    let height = TOP + LANE * 2.6 * run.beliefs.len() as f64 + 30.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0}\" height=\"{height:.0}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"8\" y=\"18\" font-size=\"14\">{}</text>\n",
-        x(end) + 16.0,
-        run.form.title()
-    );
+    let (width, height) = (x(end) + 16.0, TOP + LANE * 2.6 * run.beliefs.len() as f64 + 30.0);
     let text =
         |x: f64, y: f64, words: &str| format!("<text x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>\n");
     let bar = |from: f64, to: f64, y: f64, colour: &str| {
+        let (x, width) = (x(from), (to - from).max(0.0) * SECOND);
         format!(
-            "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"16\" fill=\"{colour}\"/>\n",
-            x(from),
-            (to - from).max(0.0) * SECOND
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"16\" fill=\"{colour}\"/>\n"
         )
     };
-    let line = |time: f64, colour: &str| {
+    let line = |time: f64, from: f64, to: f64, colour: &str| {
+        let x = x(time);
         format!(
-            "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{TOP}\" y2=\"{1:.1}\" stroke=\"{colour}\"/>\n",
-            x(time),
-            height - 24.0
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\" stroke=\"{colour}\"/>\n"
         )
     };
+
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"8\" y=\"18\" font-size=\"14\">{}</text>\n",
+        run.form.title()
+    );
     let mut y = TOP + 4.0;
     for belief in &run.beliefs {
-        svg += &text(8.0, y + 12.0, &format!("{}: A", belief.library));
+        svg += &text(8.0, y + 12.0, &format!("{}: A", belief.library.title()));
         svg += &bar(start, belief.a_ended, y, "#7aa6d8");
         if belief.overlap() > 0.0 {
             svg += &bar(belief.b_held, belief.a_ended, y, "#d9534f");
@@ -184,17 +167,12 @@ fn timeline(run: &Run) -> String {
         svg += &bar(belief.b_held, end, y, "#8cc38c");
         y += LANE * 1.6;
     }
-    svg += &line(run.cut, "#333");
+    svg += &line(run.cut, TOP, height - 24.0, "#333");
     svg += &text(x(run.cut) + 3.0, TOP - 6.0, "cut");
     for second in 0..=end as i32 {
         let at = f64::from(second);
         svg += &text(x(at) - 3.0, height - 8.0, &second.to_string());
-        svg += &format!(
-            "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{1:.1}\" y2=\"{2:.1}\" stroke=\"#999\"/>\n",
-            x(at),
-            height - 24.0,
-            height - 20.0
-        );
+        svg += &line(at, height - 24.0, height - 20.0, "#999");
     }
     svg + "</svg>\n"
 }

@@ -132,8 +132,9 @@ impl FromStr for Check {
             (_, "") => bail!("unknown check: {text}"),
             ("model", only) => suite("tests", "model", &["run", "--long", "--only", only]),
             ("partition", form) => {
-                let ours = ["run", "--runs", "1", "--peers", "lockkeeper", "--form", form];
-                suite("tests", "partition", &ours)
+                let ours =
+                    ["run", "partition", "--runs", "1", "--peers", "lockkeeper", "--form", form];
+                suite("tests", "cluster", &ours)
             }
             (kind, filter) => {
                 let folder = kind.strip_prefix("unit tests of ");
@@ -225,7 +226,7 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
             ("model, lost connection", "tests --test model run --long --only lost connection"),
             (
                 "partition, link",
-                "tests --test partition run --runs 1 --peers lockkeeper --form link",
+                "tests --test cluster run partition --runs 1 --peers lockkeeper --form link",
             ),
         ] {
             let check: Check = text.parse().unwrap();

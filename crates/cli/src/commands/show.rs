@@ -68,8 +68,9 @@ struct SeenQueue<'a> {
 /// Shows the queue of a lock.
 pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
     let lock = &options.lock;
-    let look =
-        async |client: &Client| Ok(SeenQueue { lock, queue: LockQueue::inspect(client, lock).await? });
+    let look = async |client: &Client| {
+        Ok(SeenQueue { lock, queue: LockQueue::inspect(client, lock).await? })
+    };
     if options.watch {
         return follow(global, lock, look).await;
     }
