@@ -32,6 +32,9 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// A step that takes so many times its share is shown.
+const LATE: f64 = 1.5;
+
 struct Step {
     name: String,
     verdict: Verdict,
@@ -65,11 +68,13 @@ pub(crate) fn text(output: &Output) -> String {
 pub(crate) struct Steps {
     start: Instant,
     done: Vec<Step>,
+    /// The seconds that a step of this name may take.
+    share: fn(&str) -> Option<u64>,
 }
 
 impl Steps {
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), done: Vec::new() }
+    pub(crate) fn new(share: fn(&str) -> Option<u64>) -> Self {
+        Self { start: Instant::now(), done: Vec::new(), share }
     }
 
     /// Runs one step under its headline. An error is shown and remembered; the next step still
@@ -98,14 +103,20 @@ impl Steps {
     }
 }
 
-/// The table: step, verdict, seconds. The total is less than their sum if some ran beside others.
+/// The table: step, verdict, seconds, and the share of those that have one. The total is less than their sum
+/// if some ran beside others.
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0).max(4);
-        writeln!(f, "{:width$}  {:7}  {:>7}", "step", "result", "seconds")?;
+        writeln!(f, "{:width$}  {:7}  {:>7}  {:>5}", "step", "result", "seconds", "share")?;
         for step in &self.done {
             let seconds = step.took.as_secs_f64();
-            writeln!(f, "{:width$}  {:7}  {seconds:7.1}", step.name, step.verdict)?;
+            write!(f, "{:width$}  {:7}  {seconds:7.1}", step.name, step.verdict)?;
+            match (self.share)(&step.name) {
+                Some(share) if seconds > share as f64 * LATE => writeln!(f, "  {share:5}  LATE")?,
+                Some(share) => writeln!(f, "  {share:5}")?,
+                None => writeln!(f)?,
+            }
         }
         let total = self.start.elapsed().as_secs_f64();
         write!(f, "{:width$}  {:7}  {total:7.1}", "total", "")
@@ -126,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_ran_beside_others_has_its_place_in_the_table() {
-        let mut steps = Steps::new();
+        let mut steps = Steps::new(|_| None);
         let programs = vec![("good", shell("true")), ("bad", shell("false"))];
         let beside = Beside::start(programs);
         steps.run("other", || Ok(Verdict::Passed));
@@ -138,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_remembered_and_the_next_step_runs() {
-        let mut steps = Steps::new();
+        let mut steps = Steps::new(|_| None);
         steps.run("first", || bail!("broken"));
         assert!(steps.any_failed());
         steps.run("second", || Ok(Verdict::Passed));

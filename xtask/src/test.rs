@@ -17,20 +17,65 @@ use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
 use crate::{deny, layers, peers_tests, promises, recipes, sections, setup};
 
-/// Suites that wait for processes and servers for most of their time, so that more of their tests
-/// than there are processors run at once.
-const WAITING: [&str; 2] = ["command", "contract"];
+/// A suite in the daily run, or a task of ours.
+struct Suite {
+    name: &'static str,
+    lane: Lane,
+    /// How many of its tests run at once: most wait for processes and servers nearly all the time.
+    threads: usize,
+    /// The seconds that it may take, on two processors.
+    share: u64,
+}
 
-/// Suites that wait for much of their time, too, and need the processors for the rest. As of those that wait,
-/// none of them judges how fast a server is, so that others may run beside them.
-const CONTESTS: [&str; 6] = ["clients", "differential", "hammer", "interop", "peers", "revocation"];
+/// When a suite runs. Whatever runs beside others gives way to those that judge what is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Before all others: it judges how fast a server is, or how much memory it takes.
+    First,
+    /// Beside the next ones, and before them where both want a processor.
+    Servers,
+    /// One after the other.
+    Others,
+    /// From the beginning to the end, in what all others leave of the processors, as this task of ours, which
+    /// does more than a suite of its name.
+    Computing(&'static [&'static str]),
+}
 
-/// What computes, and runs beside those suites, instead of the suites of the same names, which do less.
-const COMPUTING: [(&str, &[&str]); 3] =
-    [("simulation", &["simulate"]), ("model", &["model"]), ("mutants", &["mutants", "--check"])];
+/// Every suite has its share of the time here.
+const SUITES: &[Suite] = &[
+    suite("size", Lane::First, 1, 15),
+    suite("cost", Lane::First, 1, 30),
+    suite("allocations", Lane::First, 1, 5),
+    suite("engine", Lane::First, 2, 90),
+    suite("cluster", Lane::Servers, 1, 330),
+    suite("fleet", Lane::Others, 2, 40),
+    suite("client", Lane::Others, 8, 20),
+    suite("tls", Lane::Others, 8, 10),
+    suite("leases", Lane::Others, 2, 10),
+    suite("contract", Lane::Others, 16, 150),
+    suite("command", Lane::Others, 6, 150),
+    suite("interop", Lane::Others, 4, 120),
+    suite("revocation", Lane::Others, 4, 15),
+    suite("clients", Lane::Others, 4, 30),
+    suite("peers", Lane::Others, 4, 20),
+    suite("differential", Lane::Others, 2, 70),
+    suite("simulation", Lane::Computing(&["simulate"]), 1, 800),
+    suite("model", Lane::Computing(&["model"]), 1, 60),
+    suite("mutants", Lane::Computing(&["mutants", "--check"]), 1, 90),
+    suite("instructions", Lane::Computing(&["instructions"]), 1, 120),
+];
 
-/// The variable that says how many tests of a suite run at once.
-const TEST_THREADS: &str = "RUST_TEST_THREADS";
+const fn suite(name: &'static str, lane: Lane, threads: usize, share: u64) -> Suite {
+    Suite { name, lane, threads, share }
+}
+
+fn share(name: &str) -> Option<u64> {
+    SUITES.iter().find(|suite| suite.name == name).map(|suite| suite.share)
+}
+
+/// How much suites give way to those of [`Lane::Servers`], and what computes gives way to all.
+const POLITE: &str = "10";
+const LAST: &str = "19";
 
 /// An example shows one thing; one that runs for longer hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -42,29 +87,18 @@ const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 /// A step failed. All of them ran, and the table says which.
 pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     let workspace = Workspace::open()?;
-    let mut steps = Steps::new();
-    if filter.is_none() {
-        steps.run("setup", || setup::run(policy, Needs::OfSuites));
-        checks(&mut steps);
-        document(&mut steps);
-        steps.run("fuzz targets", || workspace.fuzz_targets());
-    }
-
-    // Suites ask for the command and would build it, unseen, in the middle of a time limit.
-    steps.run("command", || cargo(&["build", "--package", "lockkeeper-cli"]));
+    let mut steps = Steps::new(share);
     match filter {
-        Some(filter) => steps.run("tests", || workspace.tests(policy, &[filter])),
+        Some(filter) => {
+            steps.run("build", build);
+            steps.run("tests", || workspace.tests(policy, &[filter]));
+        }
         None => workspace.everything(&mut steps, policy)?,
     }
 
-    println!("\n{steps}");
-    for skip in workspace.skips() {
-        println!("{skip}");
-    }
-    if steps.any_failed() {
-        bail!("not everything passed");
-    }
-    Ok(())
+    let ended = finish(&steps);
+    workspace.skips().iter().for_each(|skip| println!("{skip}"));
+    ended
 }
 
 /// Runs what takes a minute or two after a change: no suite, no example and no peer.
@@ -73,18 +107,26 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
 ///
 /// A step failed. All of them ran, and the table says which.
 pub(crate) fn check() -> Result<()> {
-    let mut steps = Steps::new();
+    let mut steps = Steps::new(share);
     checks(&mut steps);
     steps.run("unit tests", || cargo(&["test", "--workspace", "--lib", "--bins", "--quiet"]));
 
+    finish(&steps)
+}
+
+fn finish(steps: &Steps) -> Result<()> {
     println!("\n{steps}");
-    if steps.any_failed() {
-        bail!("not everything passed");
-    }
+    ensure!(!steps.any_failed(), "not everything passed");
     Ok(())
 }
 
+/// Suites ask for the command and would build it, unseen, in the middle of a time limit.
+fn build() -> Result<Verdict> {
+    cargo(&["build", "--package", "lockkeeper-cli"])
+}
+
 fn checks(steps: &mut Steps) {
+    steps.run("shares", || shares(&workspace()?).map(|()| Verdict::Passed));
     steps.run("layers", || layers::run().map(|()| Verdict::Passed));
     steps.run("sections", || sections::run().map(|()| Verdict::Passed));
     steps.run("deny", || deny::run().map(|()| Verdict::Passed));
@@ -96,10 +138,13 @@ fn checks(steps: &mut Steps) {
     });
 }
 
-fn document(steps: &mut Steps) {
-    steps.run("doc", || {
-        passed(command(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
-    });
+/// Every suite has a line in [`SUITES`].
+fn shares(metadata: &Metadata) -> Result<()> {
+    let targets = metadata.packages.iter().flat_map(|package| &package.targets);
+    let mut suites = targets.filter(|target| target.kind.contains(&TargetKind::Test));
+    let without = suites.find(|suite| share(&suite.name).is_none());
+    ensure!(without.is_none(), "a suite without a share of the time: {without:?}");
+    Ok(())
 }
 
 /// A task of ours as a program that gives way to all others.
@@ -109,9 +154,17 @@ fn program(task: &[&str]) -> Result<Command> {
         true => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
         false => env::current_exe()?,
     };
-    let mut program = Command::new("nice");
-    program.args(["-n", "19"]).arg(ours).args(task).stdin(Stdio::null());
-    Ok(program)
+    let mut program = Command::new(ours);
+    program.args(task).stdin(Stdio::null());
+    Ok(gives_way(LAST, program))
+}
+
+fn gives_way(nice: &str, program: Command) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", nice]).arg(program.get_program()).args(program.get_args());
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null());
+    command
 }
 
 /// The workspace, and where its suites write down what they skipped.
@@ -130,32 +183,44 @@ impl Workspace {
         Ok(Self { metadata, skip_log })
     }
 
-    /// All suites and all examples, and beside some of these what computes.
+    /// All checks, all suites and all examples, and beside these what computes.
     fn everything(&self, steps: &mut Steps, policy: MissingPeers) -> Result<()> {
-        let suites = |wanted: &dyn Fn(&str) -> bool| {
-            let suites = self.suites().filter(|suite| wanted(suite));
-            suites.flat_map(|suite| ["--test", suite]).collect::<Vec<_>>()
-        };
-        let is_computing = |suite: &str| COMPUTING.iter().any(|(name, _)| *name == suite);
-        let is_alone = |suite: &str| {
-            !WAITING.contains(&suite) && !CONTESTS.contains(&suite) && !is_computing(suite)
-        };
-        let alone = [vec!["--lib", "--bins"], suites(&is_alone)].concat();
-        steps.run("tests", || self.tests(policy, &alone));
-        steps.run("doc tests", || self.tests(policy, &["--doc"]));
-
-        let mut computing = COMPUTING.to_vec();
-        match instructions::can_run() || policy == MissingPeers::Fail {
-            true => computing.push(("instructions", &["instructions"])),
-            false => steps.run("instructions", || Ok(Verdict::Skipped)),
+        steps.run("setup", || setup::run(policy, Needs::OfSuites));
+        let mut computing = Vec::new();
+        for Suite { name, lane, .. } in SUITES {
+            let Lane::Computing(task) = lane else { continue };
+            match *name != "instructions" || instructions::can_run() || policy == MissingPeers::Fail
+            {
+                true => computing.push((*name, program(task)?)),
+                false => steps.run(name, || Ok(Verdict::Skipped)),
+            }
         }
-        let programs = computing.into_iter().map(|(name, task)| Ok((name, program(task)?)));
-        let beside = Beside::start(programs.collect::<Result<_>>()?);
-        let contests = suites(&|suite| CONTESTS.contains(&suite));
-        steps.run("contests", || self.tests(policy, &contests));
-        steps.run("suites that wait", || self.waiting(policy));
-        steps.join(beside);
+        let computing = Beside::start(computing);
+
+        checks(steps);
+        steps.run("doc", || {
+            let mut doc = command(&["doc", "--workspace", "--no-deps"]);
+            passed(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        });
+        steps.run("fuzz targets", || self.fuzz_targets());
+        steps.run("build", || {
+            let tests = cargo(&["test", "--workspace", "--no-run", "--quiet"])?;
+            Ok(if build()? == Verdict::Passed { tests } else { Verdict::Failed })
+        });
+        self.run_all(steps, policy, Lane::First);
+        let servers = SUITES.iter().filter(|suite| suite.lane == Lane::Servers);
+        let servers = servers.map(|suite| (suite.name, self.suite(policy, suite)));
+        let servers = Beside::start(servers.collect());
+        steps.run("unit tests", || {
+            let mut units = self.cargo_test(policy);
+            units.args(["--lib", "--bins"]);
+            Ok(peers_tests::run(&mut gives_way(POLITE, units))?.verdict())
+        });
+        self.run_all(steps, policy, Lane::Others);
+        steps.run("doc tests", || self.tests(policy, &["--doc"]));
         steps.run("examples", || self.examples());
+        steps.join(servers);
+        steps.join(computing);
         Ok(())
     }
 
@@ -163,16 +228,24 @@ impl Workspace {
         Ok(peers_tests::run(self.cargo_test(policy).args(which))?.verdict())
     }
 
-    fn waiting(&self, policy: MissingPeers) -> Result<Verdict> {
-        let mut tests = self.cargo_test(policy);
-        tests.args(WAITING.iter().flat_map(|suite| ["--test", suite]));
-        if env::var_os(TEST_THREADS).is_none() {
-            let threads = 2 * thread::available_parallelism().map_or(1, usize::from);
-            tests.env(TEST_THREADS, threads.to_string());
+    /// Runs the suites of a lane, one after the other.
+    fn run_all(&self, steps: &mut Steps, policy: MissingPeers, lane: Lane) {
+        for suite in SUITES.iter().filter(|suite| suite.lane == lane) {
+            steps.run(suite.name, || match peers_tests::run(&mut self.suite(policy, suite))? {
+                peers_tests::Outcome::OnlyWithPeers(names) => self.once_more(&names),
+                outcome => Ok(outcome.verdict()),
+            });
         }
-        match peers_tests::run(&mut tests)? {
-            peers_tests::Outcome::OnlyWithPeers(names) => self.once_more(&names),
-            outcome => Ok(outcome.verdict()),
+    }
+
+    /// What runs one suite.
+    fn suite(&self, policy: MissingPeers, suite: &Suite) -> Command {
+        let mut test = self.cargo_test(policy);
+        test.args(["--test", suite.name]);
+        test.env("RUST_TEST_THREADS", suite.threads.to_string());
+        match suite.lane {
+            Lane::Others => gives_way(POLITE, test),
+            _ => test,
         }
     }
 
@@ -185,13 +258,6 @@ impl Workspace {
             tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
         }
         tests
-    }
-
-    /// The names of all suites, whichever package has them.
-    fn suites(&self) -> impl Iterator<Item = &str> {
-        let targets = self.metadata.packages.iter().flat_map(|package| &package.targets);
-        let suites = targets.filter(|target| target.kind.contains(&TargetKind::Test));
-        suites.map(|suite| suite.name.as_str())
     }
 
     /// Runs contracts alone that failed beside others.
@@ -325,6 +391,11 @@ mod tests {
 
     fn sleep(seconds: &str) -> Child {
         Command::new("sleep").arg(seconds).spawn().expect("every Unix has sleep")
+    }
+
+    #[test]
+    fn every_suite_has_a_share() {
+        shares(&workspace().unwrap()).unwrap();
     }
 
     #[test]
