@@ -43,6 +43,10 @@ use lockkeeper_tests::is_wanted;
 use crate::scenarios::{Length, SCENARIOS, Scenario};
 use crate::search::Totals;
 
+/// Much of the time goes into small allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The lock.
 const LOCK: &str = "/l";
 

@@ -37,6 +37,10 @@ use lockkeeper_tests::is_wanted;
 
 use crate::run::Ran;
 
+/// Much of the time goes into small allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How many seeds a plain test run takes, unoptimized; `cargo xtask test` runs more.
 const SEEDS_OF_A_TEST: u64 = 100;
 
