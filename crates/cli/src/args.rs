@@ -69,28 +69,28 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Box<run::Options>),
-    Hold(run::hold::Options),
-    Wait(wait::Options),
-    Revoke(revoke::Options),
-    Ls(ls::Options),
-    Show(show::Options),
+    Run(Box<run::RunOptions>),
+    Hold(run::hold::HoldOptions),
+    Wait(wait::WaitUntilFreeOptions),
+    Revoke(revoke::RevokeOptions),
+    Ls(ls::LsOptions),
+    Show(show::ShowOptions),
     /// Show or change how many permits a lock has
     #[command(subcommand)]
-    Permits(permits::Task),
-    Ticks(ticks::Options),
-    Serve(Box<serve::Options>),
+    Permits(permits::PermitsTask),
+    Ticks(ticks::TicksOptions),
+    Serve(Box<serve::ServeOptions>),
     /// Look after the engine of this machine
     #[command(subcommand)]
-    Local(local::Task),
+    Local(local::LocalTask),
     /// Look after the data directory of an engine
     #[command(subcommand)]
-    Engine(engine::Task),
-    Doctor(doctor::Options),
-    Settings(settings::Options),
-    Export(export::Options),
-    Import(import::Options),
-    Demo(demo::Options),
+    Engine(engine::EngineTask),
+    Doctor(doctor::DoctorOptions),
+    Settings(settings::SettingsOptions),
+    Export(export::ExportOptions),
+    Import(import::ImportOptions),
+    Demo(demo::DemoOptions),
     /// Print a script that completes lockkeeper's commands and options in a shell; lock names are not completed
     Completions {
         /// The shell

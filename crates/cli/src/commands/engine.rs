@@ -17,7 +17,7 @@ use crate::shared::output::{show, tell};
 
 /// A subcommand of `engine`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum EngineTask {
     /// Check every record of a data directory that no engine is using, and change nothing
     Check {
         /// The data directory
@@ -113,9 +113,11 @@ struct Raised<'a> {
 }
 
 /// Does what a subcommand of `engine` says.
-pub(crate) fn command(global: &Global, task: Task) -> Result<u8, Failure> {
+pub(crate) fn command(global: &Global, task: EngineTask) -> Result<u8, Failure> {
     match &task {
-        Task::Check { dir } | Task::Backup { dir, .. } | Task::Restore { backup: dir, .. }
+        EngineTask::Check { dir }
+        | EngineTask::Backup { dir, .. }
+        | EngineTask::Restore { backup: dir, .. }
             if !dir.is_dir() =>
         {
             let message = format!("{} is not a data directory", dir.display());
@@ -125,10 +127,10 @@ pub(crate) fn command(global: &Global, task: Task) -> Result<u8, Failure> {
     }
 
     match task {
-        Task::Floor { directory, above } => floor(global, &directory, &above)?,
-        Task::Check { dir } => check(global, &dir)?,
-        Task::Backup { dir, to } => backup(global, &dir, &to)?,
-        Task::Restore { backup, directory, replace, quiet_time } => {
+        EngineTask::Floor { directory, above } => floor(global, &directory, &above)?,
+        EngineTask::Check { dir } => check(global, &dir)?,
+        EngineTask::Backup { dir, to } => backup(global, &dir, &to)?,
+        EngineTask::Restore { backup, directory, replace, quiet_time } => {
             let existing = if replace { Existing::Replace } else { Existing::Keep };
             restore(global, (&backup, &directory), existing, quiet_time)?;
         }

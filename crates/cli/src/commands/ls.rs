@@ -28,7 +28,7 @@ found, and there are znodes that may not be looked into.";
 /// List the locks below a path: who holds them, and how many wait
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct LsOptions {
     /// The path to look below
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
@@ -72,7 +72,7 @@ struct SeenLocks<'a> {
 }
 
 /// Lists the locks that are not free.
-pub(crate) async fn ls(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn ls(global: &Global, options: LsOptions) -> Result<u8, Failure> {
     let path = &options.path;
     let look =
         async |client: &Client| Ok(SeenLocks { path, locks: inspect::queues(client, path).await? });

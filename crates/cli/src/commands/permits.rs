@@ -22,7 +22,7 @@ nothing on the servers tells them from runs that wait. Later runs must pass the 
 
 /// What is done with the number.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum PermitsTask {
     /// Show how many permits a lock has
     #[command(after_long_help = SHOW_NOTES)]
     Show(SemaphoreLock),
@@ -54,10 +54,10 @@ struct ShownPermits<'a> {
 }
 
 /// Shows the number, or changes it.
-pub(crate) async fn permits(global: &Global, task: Task) -> Result<u8, Failure> {
+pub(crate) async fn permits(global: &Global, task: PermitsTask) -> Result<u8, Failure> {
     let (lock, wanted) = match task {
-        Task::Show(SemaphoreLock { lock }) => (lock, None),
-        Task::Set { lock: SemaphoreLock { lock }, permits } => (lock, Some(permits)),
+        PermitsTask::Show(SemaphoreLock { lock }) => (lock, None),
+        PermitsTask::Set { lock: SemaphoreLock { lock }, permits } => (lock, Some(permits)),
     };
     let number = Connection::during(global, async |connection| {
         let client = &connection.client;

@@ -35,7 +35,7 @@ where fencing tokens are checked.";
 /// Ask the holders of a lock to release it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct RevokeOptions {
     /// The lock
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
@@ -76,7 +76,7 @@ struct Asked {
 pub(crate) const TIME_OF_WAIT: &str = "; a time follows --wait with an equals sign: --wait=2s";
 
 /// Asks, and says who was asked.
-pub(crate) async fn revoke(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn revoke(global: &Global, options: RevokeOptions) -> Result<u8, Failure> {
     if options.wait == Some(None) && is_time_of_wait(&options.lock, std::env::args()) {
         let message = format!("{} is taken for a lock{TIME_OF_WAIT}", options.lock);
         let advice = format!("for a lock of this name, write revoke {} --wait", options.lock);
@@ -101,7 +101,7 @@ fn is_time_of_wait(lock: &ZnodePath, words: impl Iterator<Item = String>) -> boo
     })
 }
 
-async fn ask(connection: &Connection, options: &Options) -> Result<Vec<Asked>, Failure> {
+async fn ask(connection: &Connection, options: &RevokeOptions) -> Result<Vec<Asked>, Failure> {
     let client = &connection.client;
     // The request replaces what holders say of themselves.
     let before = LockQueue::inspect(client, &options.lock).await?;

@@ -37,7 +37,7 @@ const DEFAULT_TLS_PORT: u16 = 2281;
 /// its session lasts. On HUP it reads its certificates again. Command-line options override the
 /// configuration file.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct ServeOptions {
     /// ZooKeeper's configuration file; keys that have no effect here are named in the log
     #[arg(long, value_name = "ZOO.CFG")]
     config: Option<PathBuf>,
@@ -149,7 +149,7 @@ impl std::fmt::Debug for SuperDigest {
 }
 
 /// Serves until a signal or an error ends it.
-pub(crate) async fn serve(options: Options) -> Result<u8, Failure> {
+pub(crate) async fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let (builder, tls_files) = builder(options)?;
     let mut signals = ServerSignals::register()?;
     // Large data takes its time. What was acknowledged is on the disk, so nothing is lost if the
@@ -255,7 +255,7 @@ async fn end_of_quiet(engine: &Engine) {
 }
 
 /// The settings: the command line, then the file, then the defaults.
-fn builder(options: Options) -> Result<(Builder, Option<TlsFiles>), Failure> {
+fn builder(options: ServeOptions) -> Result<(Builder, Option<TlsFiles>), Failure> {
     let file = match &options.config {
         Some(path) => ZooCfg::read(path)?,
         None => ZooCfg::default(),

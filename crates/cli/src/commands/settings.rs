@@ -22,7 +22,7 @@ default. The keys of a file are the long names of the options. Credentials are n
 /// Print the settings in force, and where each is from
 #[derive(Debug, Args)]
 #[command(visible_alias = "config", after_long_help = NOTES)]
-pub(crate) struct Options {}
+pub(crate) struct SettingsOptions {}
 
 /// What a program reads. The names are stable.
 #[derive(Debug, Serialize)]

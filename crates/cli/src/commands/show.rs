@@ -28,7 +28,7 @@ is due.";
 /// Show who holds a lock, who waits for it and for whom, and a lock delay that is due
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct ShowOptions {
     /// The lock
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
@@ -66,7 +66,7 @@ struct SeenQueue<'a> {
 }
 
 /// Shows the queue of a lock.
-pub(crate) async fn show(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Failure> {
     let lock = &options.lock;
     let look = async |client: &Client| {
         Ok(SeenQueue { lock, queue: LockQueue::inspect(client, lock).await? })

@@ -27,7 +27,7 @@ Exit code: 1 if there is nothing to list, or to forget.";
 /// List which runs of run --once-per and run --every there were: where, how long, with which exit code
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct TicksOptions {
     /// The lock of the runs
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
@@ -69,7 +69,7 @@ struct ListedRun<'a> {
 }
 
 /// Lists the runs, or forgets one.
-pub(crate) async fn ticks(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn ticks(global: &Global, options: TicksOptions) -> Result<u8, Failure> {
     if let Some(key) = &options.forget {
         return forget(global, &options.lock, key).await;
     }

@@ -25,7 +25,7 @@ Exit codes: 0, it is free; 1, or the code of -E, it was not in time; 75, no serv
 /// Wait until no program holds a lock or waits for it, without taking it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct WaitUntilFreeOptions {
     /// The lock
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
@@ -35,14 +35,17 @@ pub(crate) struct Options {
 }
 
 /// Waits.
-pub(crate) async fn wait(global: &Global, mut options: Options) -> Result<u8, Failure> {
+pub(crate) async fn wait(
+    global: &Global,
+    mut options: WaitUntilFreeOptions,
+) -> Result<u8, Failure> {
     let connection = options.wait.connect(global).await?;
     let result = within(&connection, &options).await;
     connection.close().await;
     result
 }
 
-async fn within(connection: &Connection, options: &Options) -> Result<u8, Failure> {
+async fn within(connection: &Connection, options: &WaitUntilFreeOptions) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
     let WaitOptions { limit: given, conflict_exit_code, quiet } = options.wait;
     if given.is_none() {

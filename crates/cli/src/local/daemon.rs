@@ -35,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// What the starter passes on.
 #[derive(Debug, Parser)]
 #[command(name = WORD)]
-struct Options {
+struct DaemonOptions {
     #[arg(long)]
     home: PathBuf,
     /// It is the machine's
@@ -62,7 +62,7 @@ pub(crate) fn is_asked_for() -> bool {
 
 /// Runs the engine until it is stopped, or not needed any more.
 pub(crate) fn run() -> Result<u8, Failure> {
-    let options = Options::try_parse_from(std::env::args_os().skip(1));
+    let options = DaemonOptions::try_parse_from(std::env::args_os().skip(1));
     let options = options.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     close_inherited();
     // A session of its own: no terminal, and no signals that are meant for somebody's job. That
@@ -71,7 +71,7 @@ pub(crate) fn run() -> Result<u8, Failure> {
     block_on(serve(options))
 }
 
-async fn serve(options: Options) -> Result<u8, Failure> {
+async fn serve(options: DaemonOptions) -> Result<u8, Failure> {
     let scope = if options.system { Scope::System } else { Scope::User };
     let home = Home::at(options.home, scope);
     let mut signals = ServerSignals::register()?;

@@ -35,7 +35,7 @@ use system::{Users, WAY_OUT};
 
 /// A subcommand of `local`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum LocalTask {
     /// Show whether the engine runs, where, and how many sessions it has; exit code 1 if it does not run
     Status,
     /// Start the engine now, and not with the first command that needs it
@@ -92,17 +92,17 @@ Stop running engines of users first, when no program holds their locks.";
 const SYSTEMD: &str = "/run/systemd/system";
 
 /// Does what a subcommand of `local` says.
-pub(crate) fn command(global: &Global, task: Task) -> Result<u8, Failure> {
+pub(crate) fn command(global: &Global, task: LocalTask) -> Result<u8, Failure> {
     match task {
-        Task::Status => return status(global, &system::in_charge()?),
-        Task::Start { durability } => start(&system::in_charge()?, durability)?,
-        Task::Stop => stop(&system::in_charge()?)?,
-        Task::Enable { group, everyone, .. } => {
+        LocalTask::Status => return status(global, &system::in_charge()?),
+        LocalTask::Start { durability } => start(&system::in_charge()?, durability)?,
+        LocalTask::Stop => stop(&system::in_charge()?)?,
+        LocalTask::Enable { group, everyone, .. } => {
             let group = group.map(|name| Users::group(&name)).transpose()?;
             enable(group.or(everyone.then_some(Users::Everyone)))?;
         }
-        Task::Disable { .. } => disable()?,
-        Task::Unit => unit()?,
+        LocalTask::Disable { .. } => disable()?,
+        LocalTask::Unit => unit()?,
     }
     Ok(Exit::Ok.code())
 }

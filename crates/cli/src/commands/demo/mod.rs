@@ -28,7 +28,7 @@ use stage::{Paint, Stage};
 ///
 /// Without --connect it uses an engine of its own, in memory.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct DemoOptions {
     /// How many wait for one lock in the second part
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -45,7 +45,7 @@ struct ShownStory {
 }
 
 /// Tells both parts of the story.
-pub(crate) async fn demo(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn demo(global: &Global, options: DemoOptions) -> Result<u8, Failure> {
     allow_many_connections();
     let own = match global.connect() {
         Some(_) => None,

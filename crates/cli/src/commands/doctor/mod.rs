@@ -31,7 +31,7 @@ Exit codes: 0, nothing is wrong; 1, something is, as said; 75, no server could b
 /// Check whether a service is fit for locks, and say what is wrong
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct DoctorOptions {
     /// A lock whose access control list to look at
     #[arg(value_parser = names::lock)]
     lock: Option<ZnodePath>,
@@ -60,7 +60,7 @@ struct ReportedServer<'a> {
 }
 
 /// Looks, and says what it found.
-pub(crate) async fn doctor(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn doctor(global: &Global, options: DoctorOptions) -> Result<u8, Failure> {
     let service = examine::service(global, options.lock.as_ref()).await?;
     let findings = judge::findings(&service);
     let files = global.settings.files.as_slice();

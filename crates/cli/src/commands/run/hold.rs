@@ -55,7 +55,7 @@ lock. All others: lockkeeper run --help.";
 /// Hold a lock without a command, until Ctrl-C or a time
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct HoldOptions {
     /// The lock, such as backups/nightly
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
@@ -109,7 +109,7 @@ enum End {
 }
 
 /// Holds the lock, and gives the exit code.
-pub(crate) async fn hold(global: &Global, mut options: Options) -> Result<u8, Failure> {
+pub(crate) async fn hold(global: &Global, mut options: HoldOptions) -> Result<u8, Failure> {
     options.which.check(slice::from_ref(&options.lock))?;
     options.which.why = options.why.take();
     let limit = &mut options.wait.limit;
@@ -148,7 +148,7 @@ pub(crate) async fn hold(global: &Global, mut options: Options) -> Result<u8, Fa
 async fn with_session(
     global: &Global,
     connection: &Connection,
-    options: &Options,
+    options: &HoldOptions,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     let client = &connection.client;
@@ -169,7 +169,7 @@ async fn with_session(
 async fn keep(
     global: &Global,
     connection: &Connection,
-    options: &Options,
+    options: &HoldOptions,
     held: Held,
     mut signals: Signals,
     events: &Events,

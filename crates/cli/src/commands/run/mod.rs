@@ -161,7 +161,7 @@ const USAGE: &str = "lockkeeper run [OPTIONS] <LOCK>... -- <CMD>...\n       \
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE)]
 #[command(after_help = "The command's environment and all exit codes: lockkeeper run --help", after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct RunOptions {
     /// The lock, such as backups/nightly; of several, all are held or none
     #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
     locks: Vec<ZnodePath>,
@@ -228,7 +228,7 @@ pub(crate) struct Options {
     which: LockOptions,
 }
 
-impl Options {
+impl RunOptions {
     /// The command and its arguments.
     fn command(&self) -> Vec<OsString> {
         match &self.line {
@@ -243,7 +243,7 @@ impl Options {
 }
 
 /// Runs the command, and gives its exit code.
-pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &Global, mut options: RunOptions) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
     check(&mut options)?;
     let events = Events::open(options.json_log.as_deref(), &options.locks)?;
@@ -253,7 +253,7 @@ pub(crate) async fn run(global: &Global, mut options: Options) -> Result<u8, Fai
 
 async fn in_session(
     global: &Global,
-    options: &mut Options,
+    options: &mut RunOptions,
     events: &Events,
 ) -> Result<u8, Failure> {
     options.wait.limit = options.once.limit(options.wait.limit);
@@ -276,7 +276,7 @@ async fn in_session(
 }
 
 /// Refuses what could never work before anything is started for it.
-fn check(options: &mut Options) -> Result<(), Failure> {
+fn check(options: &mut RunOptions) -> Result<(), Failure> {
     let program = options.line.as_ref().or(options.command.first());
     if program.is_none_or(|program| program.is_empty()) {
         let message = "the command is an empty text; a variable that is not set, perhaps?";
@@ -296,7 +296,7 @@ fn check(options: &mut Options) -> Result<(), Failure> {
 
 async fn with_session(
     connection: &Connection,
-    options: &Options,
+    options: &RunOptions,
     events: &Events,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
@@ -339,7 +339,7 @@ async fn with_session(
 }
 
 /// What the holder is called where the queue is shown. Not the arguments: they may be secret.
-fn program(options: &Options) -> String {
+fn program(options: &RunOptions) -> String {
     let command = options.command();
     let program = command.first().map(Path::new).and_then(Path::file_name);
     program.unwrap_or_default().to_string_lossy().into_owned()
@@ -348,7 +348,7 @@ fn program(options: &Options) -> String {
 /// A run that has its lock.
 struct Granted<'a> {
     connection: &'a Connection,
-    options: &'a Options,
+    options: &'a RunOptions,
     terms: Terms,
     granted: Instant,
     events: &'a Events,

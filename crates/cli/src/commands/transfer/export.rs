@@ -40,7 +40,7 @@ const NAMED: usize = 10;
 /// For a move to other servers: see docs/growing.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct ExportOptions {
     /// Where to begin; this znode is included
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
@@ -55,7 +55,7 @@ pub(crate) struct Options {
 }
 
 /// Writes what is there.
-pub(crate) async fn export(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn export(global: &Global, options: ExportOptions) -> Result<u8, Failure> {
     // Before anything else: a mistake in the name of the file should not take minutes to be seen.
     let mut sink = ExportSink::open(options.output.as_deref())?;
 

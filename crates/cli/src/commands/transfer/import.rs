@@ -46,7 +46,7 @@ const NAMED: u64 = 20;
 /// For a move to other servers: see docs/growing.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
-pub(crate) struct Options {
+pub(crate) struct ImportOptions {
     /// The file; - is standard input
     file: PathBuf,
 
@@ -74,7 +74,7 @@ struct Done {
 }
 
 /// Creates what is missing.
-pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Failure> {
+pub(crate) async fn import(global: &Global, options: ImportOptions) -> Result<u8, Failure> {
     let mut source = ImportSource::open(&options.file)?;
     let done = Connection::during(global, async |connection| {
         if let Some(path) = source.closed()
@@ -100,7 +100,7 @@ pub(crate) async fn import(global: &Global, options: Options) -> Result<u8, Fail
 async fn compare_tokens(
     client: &Client,
     source: &ImportSource,
-    options: &Options,
+    options: &ImportOptions,
 ) -> Result<(), Failure> {
     client.sync(&ZnodePath::root()).await?;
     let (here, there) = (client.last_zxid(), source.last_zxid()?);
@@ -130,7 +130,7 @@ fn way_up(old: Zxid) -> String {
     )
 }
 
-fn describe(done: &Done, options: &Options) -> String {
+fn describe(done: &Done, options: &ImportOptions) -> String {
     let would = if options.dry_run { "would be " } else { "" };
     let mut parts = vec![format!("{} {would}created", done.created)];
     parts.push(format!("{} there already", done.equal));
@@ -145,7 +145,7 @@ fn describe(done: &Done, options: &Options) -> String {
 
 struct Import<'a> {
     client: &'a Client,
-    options: &'a Options,
+    options: &'a ImportOptions,
     /// Lists to be set when the children are there.
     late: Vec<(ZnodePath, Vec<Acl>)>,
 }
