@@ -47,12 +47,12 @@ struct Unlocked {}
 
 /// A connection with a lease: what a session is elsewhere.
 #[derive(Clone)]
-pub(crate) struct Session {
+pub(crate) struct EtcdSession {
     channel: Channel,
     lease: i64,
 }
 
-impl Session {
+impl EtcdSession {
     /// Connects, and takes out a lease that is not renewed.
     pub(crate) async fn connect(address: &str, ttl_seconds: i64) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
@@ -89,7 +89,7 @@ where
 
 /// A lock.
 pub(crate) struct EtcdLock {
-    pub(crate) session: Session,
+    pub(crate) session: EtcdSession,
     pub(crate) name: String,
 }
 

@@ -7,13 +7,13 @@ use anyhow::{Result, ensure};
 use tokio_postgres::{Client, NoTls, Statement};
 
 /// A connection with its two statements.
-pub(crate) struct Session {
+pub(crate) struct PostgresSession {
     client: Client,
     lock: Statement,
     unlock: Statement,
 }
 
-impl Session {
+impl PostgresSession {
     /// Connects.
     pub(crate) async fn connect(address: &str) -> Result<Arc<Self>> {
         let (host, port) = address.split_once(':').unwrap_or((address, "5432"));
@@ -34,7 +34,7 @@ impl Session {
 
 /// A lock.
 pub(crate) struct PostgresLock {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<PostgresSession>,
     pub(crate) key: i64,
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::server::{Server, free_port, serving, version as version_of};
-use crate::locks::postgres::Session;
+use crate::locks::postgres::PostgresSession;
 
 /// Where Debian's packages put it, each version in a folder of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -41,7 +41,7 @@ pub(super) async fn start() -> Result<Server> {
 /// It listens before it serves.
 async fn accepts(address: &str) -> Result<()> {
     let start = Instant::now();
-    while let Err(error) = Session::connect(address).await {
+    while let Err(error) = PostgresSession::connect(address).await {
         if start.elapsed() > Duration::from_secs(30) {
             return Err(error);
         }

@@ -112,9 +112,9 @@ async fn with_redis(address: &str, round: usize) -> Result<Duration> {
 async fn with_etcd(address: &str, round: usize) -> Result<Duration> {
     let name = format!("killed-{round}");
     let start = Instant::now();
-    let holder = etcd::Session::connect(address, TIMEOUT_SECONDS).await?;
+    let holder = etcd::EtcdSession::connect(address, TIMEOUT_SECONDS).await?;
     holder.lock(&name).await?;
-    let next = etcd::Session::connect(address, 60).await?;
+    let next = etcd::EtcdSession::connect(address, 60).await?;
     next.lock(&name).await?;
     Ok(start.elapsed())
 }
@@ -122,9 +122,9 @@ async fn with_etcd(address: &str, round: usize) -> Result<Duration> {
 /// The server sees the connection close, and knows no session beyond it.
 async fn with_postgres(address: &str) -> Result<Duration> {
     const KEY: i64 = -2;
-    let holder = postgres::Session::connect(address).await?;
+    let holder = postgres::PostgresSession::connect(address).await?;
     holder.lock(KEY).await?;
-    let next = postgres::Session::connect(address).await?;
+    let next = postgres::PostgresSession::connect(address).await?;
     let waiting = {
         let next = next.clone();
         tokio::spawn(async move { next.lock(KEY).await })

@@ -278,9 +278,9 @@ async fn measure_redis(address: &str, load: Load, plan: Plan) -> Result<Measured
 }
 
 async fn measure_etcd(address: &str, load: Load, plan: Plan) -> Result<Measured> {
-    let connect = async || etcd::Session::connect(address, ETCD_SECONDS).await;
+    let connect = async || etcd::EtcdSession::connect(address, ETCD_SECONDS).await;
     let clients = load.connections(1, connect).await?;
-    let lock = |session: &etcd::Session, task| EtcdLock {
+    let lock = |session: &etcd::EtcdSession, task| EtcdLock {
         session: session.clone(),
         name: load.name(task),
     };
@@ -288,7 +288,7 @@ async fn measure_etcd(address: &str, load: Load, plan: Plan) -> Result<Measured>
 }
 
 async fn measure_postgres(address: &str, load: Load, plan: Plan) -> Result<Measured> {
-    let connect = async || postgres::Session::connect(address).await;
+    let connect = async || postgres::PostgresSession::connect(address).await;
     let clients = load.connections(POSTGRES_CONNECTIONS, connect).await?;
     let key = |task: usize| if load.one_lock { -1 } else { task as i64 };
     let lock =

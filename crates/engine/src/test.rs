@@ -71,7 +71,7 @@ pub struct DurableEngine {
     // Before the directory, so that it is given up when that is removed.
     engine: Option<Engine>,
     builder: Builder,
-    directory: Directory,
+    directory: TestDirectory,
 }
 
 impl DurableEngine {
@@ -89,7 +89,7 @@ impl DurableEngine {
     /// # Panics
     /// As [`DurableEngine::start`], or if the settings do not fit.
     pub async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
-        let directory = Directory::new();
+        let directory = TestDirectory::new();
         let builder = change(builder().durability(Durability::Os)).data_dir(&directory.0);
         let engine = Some(start(&builder).await);
         Self { engine, builder, directory }
@@ -132,9 +132,9 @@ async fn start(builder: &Builder) -> Engine {
 /// A directory for temporary files, removed on drop. What the engine writes there after its drop
 /// stays behind, as dropping does not wait; the system clears it up some time.
 #[derive(Debug)]
-struct Directory(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Directory {
+impl TestDirectory {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

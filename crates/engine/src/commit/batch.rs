@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
 
 /// What the tree made of one round of requests, or of a part of one.
-pub(crate) struct Batch {
+pub(crate) struct CommitBatch {
     pub(crate) changes: Changes,
     pub(crate) replies: Vec<(Arc<Connection>, Output)>,
     /// The requests of it.
@@ -21,7 +21,7 @@ pub(crate) struct Batch {
     pub(crate) since: Instant,
 }
 
-impl Batch {
+impl CommitBatch {
     /// Roughly how much memory it holds.
     pub(super) fn bytes(&self) -> usize {
         let replies = self.replies.iter().map(|(_, output)| match output {

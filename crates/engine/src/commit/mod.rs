@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-pub(crate) use self::batch::Batch;
+pub(crate) use self::batch::CommitBatch;
 use crate::metrics::Metrics;
 use crate::spin::{CommitSeries, SpinPolicy};
-use crate::storage::{Batch as StorageBatch, Durability, Storage, StorageError};
+use crate::storage::{Batch, Durability, Storage, StorageError};
 
 /// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
 /// memory for all that waits is not less.
@@ -75,14 +75,14 @@ struct CommitDisk {
     /// Until the end.
     storage: Option<Storage>,
     /// The changes of a group, empty in between.
-    writes: StorageBatch,
+    writes: Batch,
     /// How long the last commit took.
     took: Duration,
 }
 
 #[derive(Default)]
 struct CommitState {
-    queue: Vec<Batch>,
+    queue: Vec<CommitBatch>,
     queue_bytes: usize,
     /// Since when the oldest batch of a group waits that was taken out and is not released yet.
     committing: Option<Instant>,
@@ -114,11 +114,8 @@ impl Pipeline {
         metrics: Arc<Metrics>,
         spin: Arc<SpinPolicy>,
     ) -> Self {
-        let disk = CommitDisk {
-            storage: Some(storage),
-            writes: StorageBatch::default(),
-            took: Duration::ZERO,
-        };
+        let disk =
+            CommitDisk { storage: Some(storage), writes: Batch::default(), took: Duration::ZERO };
         Self {
             disk: Mutex::new(disk),
             state: Mutex::default(),
@@ -147,7 +144,7 @@ impl Pipeline {
     /// its replies, if any, have left.
     ///
     /// Called by the tree thread only: two callers could overtake each other on the short way.
-    pub(crate) fn submit(&self, batch: Batch) -> bool {
+    pub(crate) fn submit(&self, batch: CommitBatch) -> bool {
         if batch.changes.is_empty() && batch.replies.is_empty() {
             return true;
         }
@@ -180,7 +177,7 @@ impl Pipeline {
     }
 
     /// Leaves a batch to the commit thread.
-    fn queue(&self, mut state: MutexGuard<'_, CommitState>, batch: Batch, bytes: usize) {
+    fn queue(&self, mut state: MutexGuard<'_, CommitState>, batch: CommitBatch, bytes: usize) {
         if batch.timeouts {
             self.timeouts.store(true, Ordering::Relaxed);
         }
@@ -213,7 +210,7 @@ impl Pipeline {
     }
 
     /// Makes batches as durable as promised.
-    fn commit(&self, batches: &mut [Batch], fail: bool) -> Result<(), StorageError> {
+    fn commit(&self, batches: &mut [CommitBatch], fail: bool) -> Result<(), StorageError> {
         let disk = &mut *self.lock_disk();
         let Some(storage) = &mut disk.storage else {
             return Err(StorageError::GivenUp);
@@ -435,7 +432,7 @@ fn behind_from(before: usize, bytes: usize, took: Duration) -> usize {
 }
 
 struct Group {
-    batches: Vec<Batch>,
+    batches: Vec<CommitBatch>,
     bytes: usize,
     fail: bool,
 }

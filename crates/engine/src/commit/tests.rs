@@ -31,18 +31,18 @@ fn synced(storage: Storage) -> Pipeline {
 }
 
 /// A batch that takes more than half of the room.
-fn large(replies: Vec<(Arc<Connection>, Output)>) -> Batch {
-    Batch { replies, ..of_bytes(BACKLOG / 2 + 1) }
+fn large(replies: Vec<(Arc<Connection>, Output)>) -> CommitBatch {
+    CommitBatch { replies, ..of_bytes(BACKLOG / 2 + 1) }
 }
 
 /// A batch that puts a value of so many bytes.
-fn of_bytes(bytes: usize) -> Batch {
+fn of_bytes(bytes: usize) -> CommitBatch {
     let value = vec![0; bytes];
     let table = lockkeeper_tree::Table::Meta;
     let change = Change { table, key: &[], value: Some(&value), is_new: false };
     let changes = [change].into_iter().collect();
     let (ops, timeouts, since) = (OpCounts::default(), false, Instant::now());
-    Batch { changes, replies: Vec::new(), ops, timeouts, since }
+    CommitBatch { changes, replies: Vec::new(), ops, timeouts, since }
 }
 
 /// Does something once, when something is logged on this thread.

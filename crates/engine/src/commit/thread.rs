@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{End, Pipeline};
 use crate::error::{EngineError, StartError};
-use crate::storage::{Batch as StorageBatch, StorageError};
+use crate::storage::{Batch, StorageError};
 use crate::thread;
 
 /// Is told how the thread ended.
@@ -71,7 +71,7 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     // An orderly end that has come since is the successor's: something may be in the queue again.
     if mem::take(&mut state.recycled) && state.end != End::Now {
         drop(state);
-        pipeline.lock_disk().writes = StorageBatch::default();
+        pipeline.lock_disk().writes = Batch::default();
         mem::forget(give_up);
         return Ok(Returned::Recycled);
     }

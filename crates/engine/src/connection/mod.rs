@@ -80,12 +80,12 @@ struct Outgoing {
     /// How many bytes it has taken so far.
     taken: u64,
     life: ConnectionState,
-    traffic: Traffic,
+    traffic: ConnectionTraffic,
 }
 
 /// What went through a connection since it was opened, or since the operator began anew.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Traffic {
+pub(crate) struct ConnectionTraffic {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     /// The last request, by kind and by the number that the client gave it.
@@ -96,7 +96,7 @@ pub(crate) struct Traffic {
     pub(crate) latency: Latency,
 }
 
-impl Traffic {
+impl ConnectionTraffic {
     fn answered(&mut self, took: Duration) {
         self.latency.add(took);
         self.last_latency = took;
@@ -148,7 +148,7 @@ impl Connection {
                 is_left_over: false,
                 taken: 0,
                 life: ConnectionState::Open,
-                traffic: Traffic::default(),
+                traffic: ConnectionTraffic::default(),
             }),
             attention: Notify::new(),
             max_outgoing,
@@ -176,13 +176,13 @@ impl Connection {
         traffic.last = Some(last);
     }
 
-    pub(crate) fn traffic(&self) -> Traffic {
+    pub(crate) fn traffic(&self) -> ConnectionTraffic {
         self.lock().traffic
     }
 
     /// Begins counting anew.
     pub(crate) fn reset_traffic(&self) {
-        self.lock().traffic = Traffic::default();
+        self.lock().traffic = ConnectionTraffic::default();
     }
 
     /// Counts bytes that the tree has made for the client: before they go to the pipeline.

@@ -23,7 +23,7 @@ use tokio::task::yield_now;
 use self::idle::IdleDetector;
 pub(crate) use self::turns::Turns;
 use crate::clock;
-use crate::commit::{Batch, Pipeline};
+use crate::commit::{CommitBatch, Pipeline};
 use crate::connection::Connection;
 use crate::connection::budget::{Budget, CHECK_INTERVAL, Pressure};
 use crate::connection::log_limiter::LogLimiter;
@@ -398,7 +398,7 @@ impl TreeLoop {
 
         let ops = std::mem::take(&mut self.ops);
         let submitted = Instant::now();
-        let answered = self.pipeline.submit(Batch { changes, replies, ops, timeouts, since });
+        let answered = self.pipeline.submit(CommitBatch { changes, replies, ops, timeouts, since });
         self.part_waits |= !answered;
         self.pause_expiry_after(covered + submitted.elapsed());
         self.log_notices();

@@ -27,7 +27,7 @@ impl Call {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct DisksState {
     /// Which file each disk stands for: names change, this does not.
     inodes: Vec<u64>,
     /// What a reader sees.
@@ -41,10 +41,10 @@ pub(super) struct State {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disks(Arc<Mutex<State>>);
+pub(super) struct Disks(Arc<Mutex<DisksState>>);
 
 impl Disks {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, DisksState> {
         self.0.lock().unwrap()
     }
 
@@ -60,7 +60,7 @@ impl Disks {
                 state.inodes.len() - 1
             });
             drop(state);
-            Ok(Box::new(Disk { disks: disks.clone(), number }))
+            Ok(Box::new(SimulatedDisk { disks: disks.clone(), number }))
         })
     }
 
@@ -102,12 +102,12 @@ impl Disks {
 }
 
 #[derive(Debug)]
-struct Disk {
+struct SimulatedDisk {
     disks: Disks,
     number: usize,
 }
 
-impl StorageBackend for Disk {
+impl StorageBackend for SimulatedDisk {
     fn len(&self) -> io::Result<u64> {
         Ok(self.disks.state().images[self.number].len() as u64)
     }

@@ -14,24 +14,24 @@ use super::*;
 
 /// What the disk is about to refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum StoreRefusal {
     Sync(i32),
     Write(i32),
 }
 
 /// Refuses one call when armed, then works again: like a kernel that reports a failed sync once.
 #[derive(Debug, Clone, Default)]
-struct Fault(Arc<Mutex<Option<Refusal>>>);
+struct NextRefusal(Arc<Mutex<Option<StoreRefusal>>>);
 
-impl Fault {
-    fn arm(&self, refusal: Refusal) {
+impl NextRefusal {
+    fn arm(&self, refusal: StoreRefusal) {
         *self.0.lock().unwrap() = Some(refusal);
     }
 
-    fn strike(&self, of_kind: impl Fn(i32) -> Refusal) -> io::Result<()> {
+    fn strike(&self, of_kind: impl Fn(i32) -> StoreRefusal) -> io::Result<()> {
         let mut armed = self.0.lock().unwrap();
         match *armed {
-            Some(refusal @ (Refusal::Sync(errno) | Refusal::Write(errno)))
+            Some(refusal @ (StoreRefusal::Sync(errno) | StoreRefusal::Write(errno)))
                 if refusal == of_kind(errno) =>
             {
                 *armed = None;
@@ -43,13 +43,13 @@ impl Fault {
 }
 
 /// All files fail by the same fault.
-fn failing(fault: &Fault) -> Wrap {
+fn failing(fault: &NextRefusal) -> Wrap {
     let fault = fault.clone();
     Arc::new(move |file| {
         let fault = fault.clone();
         tapped(file, move |touch| match touch {
-            Touch::Sync => fault.strike(Refusal::Sync),
-            Touch::Write(_) => fault.strike(Refusal::Write),
+            Touch::Sync => fault.strike(StoreRefusal::Sync),
+            Touch::Write(_) => fault.strike(StoreRefusal::Write),
             Touch::Read => Ok(()),
         })
     })
@@ -59,8 +59,8 @@ const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 
 /// Commits "/a", makes the commit of "/b" and "/c" fail, and returns its error.
-fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError) {
-    let fault = Fault::default();
+fn fail_second_commit(dir: &TempDir, refusal: StoreRefusal) -> (Storage, StorageError) {
+    let fault = NextRefusal::default();
     let mut storage = open_on(dir, Durability::Sync, failing(&fault));
     storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     fault.arm(refusal);
@@ -70,7 +70,7 @@ fn fail_second_commit(dir: &TempDir, refusal: Refusal) -> (Storage, StorageError
 
 #[test]
 fn s4_nothing_is_written_after_a_failed_sync() {
-    for refusal in [Refusal::Sync(EIO), Refusal::Write(EIO)] {
+    for refusal in [StoreRefusal::Sync(EIO), StoreRefusal::Write(EIO)] {
         let dir = TempDir::new().unwrap();
         let (mut storage, error) = fail_second_commit(&dir, refusal);
         assert!(matches!(error, StorageError::Io { .. }), "{error:?}");
@@ -93,7 +93,7 @@ fn s4_nothing_is_written_after_a_failed_sync() {
 
 #[test]
 fn a_full_disk_is_named_and_loses_nothing() {
-    for refusal in [Refusal::Sync(ENOSPC), Refusal::Write(ENOSPC)] {
+    for refusal in [StoreRefusal::Sync(ENOSPC), StoreRefusal::Write(ENOSPC)] {
         let dir = TempDir::new().unwrap();
         let (storage, error) = fail_second_commit(&dir, refusal);
         assert!(matches!(error, StorageError::Full { .. }), "{error:?}");
@@ -106,8 +106,8 @@ fn a_full_disk_is_named_and_loses_nothing() {
 #[test]
 fn an_opening_that_fails_can_be_tried_again() {
     let dir = TempDir::new().unwrap();
-    let fault = Fault::default();
-    fault.arm(Refusal::Sync(EIO));
+    let fault = NextRefusal::default();
+    fault.arm(StoreRefusal::Sync(EIO));
     let opened = Storage::open_with(Some(dir.path()), Durability::Sync, failing(&fault));
     assert!(opened.is_err());
     let storage = open(&dir, Durability::Sync).unwrap();
@@ -117,9 +117,9 @@ fn an_opening_that_fails_can_be_tried_again() {
 /// The database follows in the background; what goes wrong there must not stay there.
 #[test]
 fn s4_a_checkpoint_that_fails_ends_the_commits() {
-    for refusal in [Refusal::Sync(ENOSPC), Refusal::Write(ENOSPC)] {
+    for refusal in [StoreRefusal::Sync(ENOSPC), StoreRefusal::Write(ENOSPC)] {
         let dir = TempDir::new().unwrap();
-        let fault = Fault::default();
+        let fault = NextRefusal::default();
         // Commits are not synced, so the next sync, and the next write in between, are the
         // checkpoint's.
         let mut storage = open_on(&dir, Durability::Os, failing(&fault));
@@ -138,12 +138,12 @@ fn s4_a_checkpoint_that_fails_ends_the_commits() {
 #[test]
 fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     let dir = TempDir::new().unwrap();
-    let fault = Fault::default();
+    let fault = NextRefusal::default();
     let mut storage = open_on(&dir, Durability::Os, failing(&fault));
     storage.set_log_length(1);
     storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
     // Commits are not synced, so the next sync is the checkpoint's.
-    fault.arm(Refusal::Sync(ENOSPC));
+    fault.arm(StoreRefusal::Sync(ENOSPC));
     storage.commit(&mut nodes(&[("/b", Some("2"))])).unwrap();
     storage.set_log_length(1 << 40);
     let mut expected = vec![pair("/a", "1"), pair("/b", "2")];
