@@ -68,10 +68,10 @@ scenarios! {
 /// What this program is.
 #[derive(Parser)]
 enum Role {
-    Partition(partition::Options),
-    Outage(outage::Options),
-    Keeping(keeping::Options),
-    Ensemble(ensemble::Options),
+    Partition(partition::PartitionOptions),
+    Outage(outage::OutageOptions),
+    Keeping(keeping::KeepingOptions),
+    Ensemble(ensemble::EnsembleOptions),
     Short { name: String },
     Hold(programs::Hold),
     Work,

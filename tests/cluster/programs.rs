@@ -220,14 +220,14 @@ impl Hold {
     }
 }
 
-type Held = Box<dyn Deref<Target = Guard> + Send + Sync>;
+type AnyHeld = Box<dyn Deref<Target = Guard> + Send + Sync>;
 
-async fn take(client: &Client, path: &str, way: Way) -> Result<Result<Held, AcquireError>> {
+async fn take(client: &Client, path: &str, way: Way) -> Result<Result<AnyHeld, AcquireError>> {
     Ok(match way {
         Way::Lead => {
-            Election::new(client, path)?.campaign().await.map(|held| Box::new(held) as Held)
+            Election::new(client, path)?.campaign().await.map(|held| Box::new(held) as AnyHeld)
         }
-        _ => Mutex::new(client, path)?.acquire().await.map(|held| Box::new(held) as Held),
+        _ => Mutex::new(client, path)?.acquire().await.map(|held| Box::new(held) as AnyHeld),
     })
 }
 

@@ -17,7 +17,7 @@ use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees;
 use tokio::time::sleep;
 
-use super::programs::{Kind, PERMITS};
+use super::programs::{PERMITS, ProgramKind};
 use super::recorder::{Pen, share_word};
 use super::sharing;
 
@@ -55,7 +55,7 @@ impl Contender {
         // holder is silent but for its heartbeats.
         let shares = random.u8(0..4) == 0;
         let (mut tasks, mut clients) = (Vec::new(), Vec::new());
-        for kind in Kind::ALL {
+        for kind in ProgramKind::ALL {
             let client = match clients.first() {
                 Some(first) if shares => Client::clone(first),
                 _ => connect(&builder, &servers).await,
@@ -151,13 +151,13 @@ enum Lock {
     Election(Election),
 }
 
-enum Held {
+enum HeldLock {
     Kit(locks::Held),
     Leads(Leadership),
 }
 
 impl Lock {
-    fn new(client: &Client, kind: Kind) -> Result<Self> {
+    fn new(client: &Client, kind: ProgramKind) -> Result<Self> {
         let path = kind.path();
         Ok(match kind.of_the_kit() {
             Some(kind) => Self::Kit(Design { path, kind }.open(client, Sharing::Never)),
@@ -169,9 +169,9 @@ impl Lock {
         &self,
         share: Share,
         patience: Patience,
-    ) -> Result<Option<Held>, AcquireError> {
+    ) -> Result<Option<HeldLock>, AcquireError> {
         let election = match self {
-            Self::Kit(lock) => return Ok(lock.acquire(share, patience).await?.map(Held::Kit)),
+            Self::Kit(lock) => return Ok(lock.acquire(share, patience).await?.map(HeldLock::Kit)),
             Self::Election(election) => election,
         };
         Ok(match patience {
@@ -179,11 +179,11 @@ impl Lock {
             Patience::Until(limit) => Some(election.campaign_timeout(limit).await?),
             Patience::Endless => Some(election.campaign().await?),
         }
-        .map(Held::Leads))
+        .map(HeldLock::Leads))
     }
 }
 
-impl Held {
+impl HeldLock {
     fn guards(&self) -> &[Guard] {
         match self {
             Self::Kit(held) => held.guards(),
@@ -203,7 +203,7 @@ impl Held {
 /// What contends for one of the locks.
 struct Worker {
     pen: Pen,
-    kind: Kind,
+    kind: ProgramKind,
     lock: Lock,
     folder: PathBuf,
     random: fastrand::Rng,
@@ -223,7 +223,7 @@ impl Worker {
     }
 
     /// In any way. Now and then it changes its mind, wherever it is then.
-    async fn acquire(&mut self) -> Result<Option<(Held, Share)>, AcquireError> {
+    async fn acquire(&mut self) -> Result<Option<(HeldLock, Share)>, AcquireError> {
         let changes_its_mind = self.random.u8(0..6) == 0;
         let limit = Duration::from_millis(self.random.u64(0..2_000));
         let patience = Duration::from_millis(self.random.u64(1..5_000));
@@ -234,8 +234,10 @@ impl Worker {
             _ => Patience::Endless,
         };
         let share = match self.kind {
-            Kind::ReadWrite if way > 2 => Share::Reader,
-            Kind::CuratorSemaphore | Kind::KazooSemaphore | Kind::Semaphore => {
+            ProgramKind::ReadWrite if way > 2 => Share::Reader,
+            ProgramKind::CuratorSemaphore
+            | ProgramKind::KazooSemaphore
+            | ProgramKind::Semaphore => {
                 Share::Permits { taken: if way == 2 { PERMITS } else { 1 }, of: PERMITS }
             }
             _ => Share::Alone,
@@ -249,7 +251,7 @@ impl Worker {
         Ok(held?.map(|held| (held, share)))
     }
 
-    async fn hold(&mut self, held: Held, share: Share) {
+    async fn hold(&mut self, held: HeldLock, share: Share) {
         let granted = clock::now();
         let names: Vec<(String, FencingToken)> =
             held.guards().iter().map(|guard| (guard.path().to_string(), guard.token())).collect();
@@ -288,7 +290,7 @@ impl Worker {
     /// Says what the guards say; tells whether all is lost.
     fn look(
         &self,
-        held: &Held,
+        held: &HeldLock,
         names: &[(String, FencingToken)],
         told: &mut [Option<Instant>],
     ) -> bool {
@@ -308,7 +310,7 @@ impl Worker {
     }
 
     /// Writes to the resource at once or late, or to a znode, together with a check.
-    async fn write(&mut self, held: &Held) {
+    async fn write(&mut self, held: &HeldLock) {
         let guards = held.guards();
         let guard = &guards[self.random.usize(0..guards.len())];
         let (lock, token) = (guard.path().to_string(), guard.token());
@@ -343,7 +345,7 @@ fn register(lock: &str) -> String {
 /// Makes the znodes that are written to under the locks.
 pub(crate) async fn prepare(servers: &str) -> Result<()> {
     let client = connect(&Client::builder(), servers).await;
-    let registers = Kind::ALL.map(|kind| register(kind.path()));
+    let registers = ProgramKind::ALL.map(|kind| register(kind.path()));
     let others = ["/registers", trees::TREE, "/registers/multi-beside"].map(str::to_owned);
     for path in others.into_iter().chain(registers) {
         let path = ZnodePath::new(&path)?;

@@ -18,7 +18,7 @@ use super::contender::{END, STOP, TROUBLE};
 use super::diagnosis::{self, Disagreements, ROOT};
 use super::programs::{PARTICIPANTS, Programs};
 use super::recorder::Recorder;
-use super::script::{Fault, Harm, Seat, Way};
+use super::script::{Fault, FaultWay, Harm, Seat};
 use crate::servers::{contenders, others};
 
 /// How many servers there are; they are the first hosts of the network.
@@ -107,7 +107,7 @@ impl Field {
             Fault::KillParticipant(index) => self.programs.kill(index),
             Fault::CutSite(site, way) => self.cut_site(site, way)?,
             Fault::ExpireEverybody => {
-                (0..SITES).try_for_each(|site| self.cut_site(site, Way::Both))?;
+                (0..SITES).try_for_each(|site| self.cut_site(site, FaultWay::Both))?;
             }
             Fault::Jump(clocks) => {
                 for (host, seconds) in clocks.into_iter().enumerate() {
@@ -161,12 +161,12 @@ impl Field {
         Ok(())
     }
 
-    fn cut_site(&self, site: usize, way: Way) -> Result<()> {
+    fn cut_site(&self, site: usize, way: FaultWay) -> Result<()> {
         let site = SERVERS + site;
         (0..SERVERS).try_for_each(|server| match way {
-            Way::Both => self.network.cut(site, server),
-            Way::Requests => self.network.cut_one_way(site, server),
-            Way::Replies => self.network.cut_one_way(server, site),
+            FaultWay::Both => self.network.cut(site, server),
+            FaultWay::Requests => self.network.cut_one_way(site, server),
+            FaultWay::Replies => self.network.cut_one_way(server, site),
         })
     }
 

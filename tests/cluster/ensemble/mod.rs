@@ -46,7 +46,7 @@ const SHORT: u64 = 2;
 const EPISODE: u64 = 10;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct EnsembleOptions {
     /// For how long things go wrong. Every ten minutes everything is healed and checked, and then
     /// begins anew with the next seed.
     #[arg(long, default_value_t = 60)]
@@ -59,10 +59,10 @@ pub(crate) struct Options {
 /// What `cargo test` starts.
 pub(crate) async fn short() -> Result<()> {
     let seed = env::var("LOCKKEEPER_SEED").ok().and_then(|seed| seed.parse().ok());
-    Options { seed: seed.unwrap_or(1), minutes: SHORT }.run().await
+    EnsembleOptions { seed: seed.unwrap_or(1), minutes: SHORT }.run().await
 }
 
-impl Options {
+impl EnsembleOptions {
     /// How many runs may be void, one in five: more of them would hide what is to be found.
     fn void_at_most(&self) -> u64 {
         (self.minutes / EPISODE / 5).max(1)
@@ -79,8 +79,8 @@ impl Options {
             let again = format!("cargo xtask ensemble --seed {seed} --minutes {minutes}");
             println!("seed {seed}; again: {again}");
             match episode(seed, minutes).await.with_context(|| format!("Again: {again}"))? {
-                Outcome::Kept => left -= minutes,
-                Outcome::Void => void += 1,
+                EnsembleOutcome::Kept => left -= minutes,
+                EnsembleOutcome::Void => void += 1,
             }
             if void > self.void_at_most() {
                 ensure!(
@@ -100,7 +100,7 @@ impl Options {
 }
 
 /// What a run says of the promises.
-enum Outcome {
+enum EnsembleOutcome {
     Kept,
     /// Nothing: not everybody got on, or read what was written, and the servers had different trees.
     Void,
@@ -112,10 +112,10 @@ enum Outcome {
 struct Broken(String);
 
 /// One set of servers and programs, from the beginning to the end. What explains a failure is kept.
-async fn episode(seed: u64, minutes: u64) -> Result<Outcome> {
+async fn episode(seed: u64, minutes: u64) -> Result<EnsembleOutcome> {
     let mut field = Field::start(seed).await?;
     let Err(broken) = go_through(&mut field, seed, minutes).await else {
-        return Ok(Outcome::Kept);
+        return Ok(EnsembleOutcome::Kept);
     };
     let history = field.recorder.history();
     let mut kept = vec![keep_text(seed, "timeline", &history.to_string())];
@@ -126,7 +126,7 @@ async fn episode(seed: u64, minutes: u64) -> Result<Outcome> {
     let (verdict, kept) = (verdict(&field.disagreements), kept.join("\n"));
     if broken.is::<Broken>() && checker::are_locks_safe(&history) && field.is_explained() {
         println!("{verdict}{broken:#}\n{kept}\nvoid: another run takes the place of this one");
-        return Ok(Outcome::Void);
+        return Ok(EnsembleOutcome::Void);
     }
     Err(anyhow::anyhow!("{verdict}{broken:#}\n{kept}"))
 }

@@ -18,7 +18,7 @@ use super::recorder::Recorder;
 
 /// A line of contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ProgramKind {
     /// A mutex, in all languages.
     Mutex,
     /// A read-write lock, in all languages.
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 /// How many permits the semaphores have.
 pub(super) const PERMITS: u32 = 2;
 
-impl Kind {
+impl ProgramKind {
     pub(super) const ALL: [Self; 7] = [
         Self::Mutex,
         Self::ReadWrite,
@@ -96,11 +96,18 @@ pub(super) enum Language {
 }
 
 impl Language {
-    fn kinds(self) -> &'static [Kind] {
+    fn kinds(self) -> &'static [ProgramKind] {
         match self {
-            Self::Rust => &Kind::ALL,
-            Self::Java => &[Kind::Mutex, Kind::ReadWrite, Kind::CuratorSemaphore, Kind::Election],
-            Self::Python => &[Kind::Mutex, Kind::ReadWrite, Kind::KazooSemaphore],
+            Self::Rust => &ProgramKind::ALL,
+            Self::Java => &[
+                ProgramKind::Mutex,
+                ProgramKind::ReadWrite,
+                ProgramKind::CuratorSemaphore,
+                ProgramKind::Election,
+            ],
+            Self::Python => {
+                &[ProgramKind::Mutex, ProgramKind::ReadWrite, ProgramKind::KazooSemaphore]
+            }
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) enum Fault {
     /// A program is killed, and started again at the end.
     KillParticipant(usize),
     /// The links between a site and all servers are cut.
-    CutSite(usize, Way),
+    CutSite(usize, FaultWay),
     /// The links between all sites and all servers are cut, for long enough that every session
     /// expires.
     ExpireEverybody,
@@ -55,7 +55,7 @@ pub(super) enum Harm {
 
 /// Which way of a link is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum FaultWay {
     Both,
     Requests,
     Replies,
@@ -116,7 +116,7 @@ fn step(kind: u8, random: &mut fastrand::Rng) -> Step {
         11 => (Fault::PauseParticipant(random.usize(0..PARTICIPANTS.len())), any),
         12 => (Fault::KillParticipant(random.usize(0..PARTICIPANTS.len())), moment),
         13 => {
-            let way = [Way::Both, Way::Requests, Way::Replies][random.usize(0..3)];
+            let way = [FaultWay::Both, FaultWay::Requests, FaultWay::Replies][random.usize(0..3)];
             (Fault::CutSite(random.usize(0..SITES), way), any)
         }
         14 => (Fault::ExpireEverybody, Duration::from_secs(10)),
@@ -154,9 +154,9 @@ impl fmt::Display for Fault {
             }
             Self::PauseParticipant(index) => write!(f, "{} is paused", PARTICIPANTS[*index].name),
             Self::KillParticipant(index) => write!(f, "{} is dead", PARTICIPANTS[*index].name),
-            Self::CutSite(site, Way::Both) => write!(f, "site {site} is cut off"),
-            Self::CutSite(site, Way::Requests) => write!(f, "site {site} is not heard"),
-            Self::CutSite(site, Way::Replies) => write!(f, "site {site} hears nothing"),
+            Self::CutSite(site, FaultWay::Both) => write!(f, "site {site} is cut off"),
+            Self::CutSite(site, FaultWay::Requests) => write!(f, "site {site} is not heard"),
+            Self::CutSite(site, FaultWay::Replies) => write!(f, "site {site} hears nothing"),
             Self::ExpireEverybody => write!(f, "all sites are cut off"),
             Self::Jump(clocks) => write!(f, "the wall clocks are off by {clocks:?} s"),
         }

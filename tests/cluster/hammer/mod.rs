@@ -66,7 +66,7 @@ pub(crate) async fn fifty_processes_on_an_ensemble() -> Result<()> {
 }
 
 /// What the workers, the killer and the judge share.
-struct Field {
+struct HammerField {
     run: Command,
     folder: PathBuf,
     live: Mutex<BTreeSet<u32>>,
@@ -75,7 +75,7 @@ struct Field {
     over: AtomicBool,
 }
 
-impl Field {
+impl HammerField {
     fn live(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.live.lock().expect("no panic")
     }
@@ -91,7 +91,7 @@ async fn hammer(run: Command, servers: &str) -> Result<()> {
     let seed: u64 = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("LOCKKEEPER_SEED={seed}");
     let folder = scratch::folder()?;
-    let field = Arc::new(Field {
+    let field = Arc::new(HammerField {
         run,
         folder: folder.path().to_owned(),
         live: Mutex::default(),
@@ -124,7 +124,7 @@ async fn hammer(run: Command, servers: &str) -> Result<()> {
 }
 
 /// Runs until enough of the runs have succeeded; returns their names.
-fn work(field: &Field, number: usize) -> Result<Vec<String>> {
+fn work(field: &HammerField, number: usize) -> Result<Vec<String>> {
     let mut succeeded = Vec::new();
     for attempt in 0.. {
         if succeeded.len() == UPDATES {
@@ -150,7 +150,7 @@ fn work(field: &Field, number: usize) -> Result<Vec<String>> {
     Ok(succeeded)
 }
 
-fn kill_at_random(field: &Field, mut random: fastrand::Rng) {
+fn kill_at_random(field: &HammerField, mut random: fastrand::Rng) {
     while !field.over.load(Ordering::SeqCst) && field.killed.load(Ordering::SeqCst) < KILLS {
         thread::sleep(Duration::from_millis(random.u64(100..1500)));
         let holder = std::fs::read_to_string(field.folder.join("holder")).unwrap_or_default();
@@ -164,7 +164,7 @@ fn kill_at_random(field: &Field, mut random: fastrand::Rng) {
     }
 }
 
-fn judge(field: &Field, succeeded: &[String]) -> Result<()> {
+fn judge(field: &HammerField, succeeded: &[String]) -> Result<()> {
     let log = std::fs::read_to_string(field.folder.join("log"))?;
     let runs = turns(&log)?;
     ensure!(runs.values().all(|times| *times == 1), "a run made two updates");

@@ -14,10 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::kinds::{How, KINDS, Kind};
+use super::kinds::{How, KINDS, KeptKind};
 use super::scene::{LEASES, Scene};
-use super::servers::Servers;
-use super::{Case, Form};
+use super::servers::KeepingServers;
+use super::{Case, KeepingForm};
 
 /// How many clients may be at work at a time, for each second of a session timeout: what they all
 /// cost is heartbeats, which come the more often the shorter a timeout is.
@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 4;
 const SLOW: u32 = 40;
 
 /// What a case costs the machine, where one of the library's is 1: a command is processes.
-fn load_of(kind: &Kind) -> u32 {
+fn load_of(kind: &KeptKind) -> u32 {
     match kind.how {
         How::Library(_) => 1,
         How::Command(_) => 6,
@@ -46,13 +46,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// How one case ended.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub(super) struct CaseOutcome {
     pub(super) case: Case,
     pub(super) end: End,
     /// The longest time that an answer of the server took meanwhile.
     pub(super) slowest: Duration,
     /// The attempt before, which failed.
-    pub(super) before: Option<Box<Outcome>>,
+    pub(super) before: Option<Box<CaseOutcome>>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,19 +64,23 @@ pub(super) enum End {
     Failed(String),
 }
 
-impl Outcome {
+impl CaseOutcome {
     pub(super) fn has_failed(&self) -> bool {
         !matches!(self.end, End::Kept(_))
     }
 
     /// Whether it says nothing yet: the first failure, and each one with a server that was slow.
-    fn is_open(&self, form: Form) -> bool {
+    fn is_open(&self, form: KeepingForm) -> bool {
         self.has_failed() && (self.before.is_none() || self.slowest > form.timeout / SLOW)
     }
 }
 
 /// Runs all of these cases.
-pub(super) async fn all(cases: &[Case], servers: &Arc<Servers>, form: Form) -> Vec<Outcome> {
+pub(super) async fn all(
+    cases: &[Case],
+    servers: &Arc<KeepingServers>,
+    form: KeepingForm,
+) -> Vec<CaseOutcome> {
     let load = u64::try_from(form.timeout.as_millis()).unwrap_or(u64::MAX) * LOAD_PER_SECOND / 1000;
     let load = u32::try_from(load).unwrap_or(u32::MAX);
     let mut outcomes = side_by_side(cases, servers, form, load).await;
@@ -92,7 +96,8 @@ pub(super) async fn all(cases: &[Case], servers: &Arc<Servers>, form: Form) -> V
         let again: Vec<Case> = open.iter().map(|outcome| outcome.case).collect();
         let again = side_by_side(&again, servers, form, load).await;
         let both = open.into_iter().zip(again);
-        outcomes.extend(both.map(|(before, it)| Outcome { before: Some(Box::new(before)), ..it }));
+        outcomes
+            .extend(both.map(|(before, it)| CaseOutcome { before: Some(Box::new(before)), ..it }));
     }
     outcomes
 }
@@ -100,10 +105,10 @@ pub(super) async fn all(cases: &[Case], servers: &Arc<Servers>, form: Form) -> V
 /// Runs cases within a bound of load; the outcomes are in the order of the cases.
 async fn side_by_side(
     cases: &[Case],
-    servers: &Arc<Servers>,
-    form: Form,
+    servers: &Arc<KeepingServers>,
+    form: KeepingForm,
     load: u32,
-) -> Vec<Outcome> {
+) -> Vec<CaseOutcome> {
     let room = Arc::new(Semaphore::new(load as usize));
     let mut running = JoinSet::new();
     for (index, &case) in cases.iter().enumerate() {
@@ -123,7 +128,7 @@ async fn side_by_side(
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-async fn run(case: Case, servers: Arc<Servers>) -> Outcome {
+async fn run(case: Case, servers: Arc<KeepingServers>) -> CaseOutcome {
     let start = Instant::now();
     let limit = LIMIT + servers.form().timeout * (LEASES + 2);
     let ended = tokio::time::timeout(limit, play(case, Arc::clone(&servers))).await;
@@ -132,10 +137,10 @@ async fn run(case: Case, servers: Arc<Servers>) -> Outcome {
         Err(error) => End::Failed(format!("{error:#}")),
     };
     let slowest = servers.slowest_since(case.server, start);
-    Outcome { case, end, slowest, before: None }
+    CaseOutcome { case, end, slowest, before: None }
 }
 
-async fn play(case: Case, servers: Arc<Servers>) -> Result<End> {
+async fn play(case: Case, servers: Arc<KeepingServers>) -> Result<End> {
     let scene = Scene::open(case, servers).await?;
     let end = match &case.kind.how {
         How::Library(take) => {
@@ -157,9 +162,9 @@ async fn play(case: Case, servers: Arc<Servers>) -> Result<End> {
 const UNSTABLE_LINES: usize = 10;
 
 /// A row for each kind on each server; then what failed, and what failed only at first.
-pub(super) fn page(outcomes: &[Outcome], servers: &Servers) -> String {
-    let is_of = |outcome: &Outcome, kind: &Kind| outcome.case.kind.name == kind.name;
-    let is_there = |kind: &&Kind| outcomes.iter().any(|outcome| is_of(outcome, kind));
+pub(super) fn page(outcomes: &[CaseOutcome], servers: &KeepingServers) -> String {
+    let is_of = |outcome: &CaseOutcome, kind: &KeptKind| outcome.case.kind.name == kind.name;
+    let is_there = |kind: &&KeptKind| outcomes.iter().any(|outcome| is_of(outcome, kind));
     let kinds: Vec<_> = KINDS.iter().filter(is_there).collect();
     let width = kinds.iter().map(|kind| kind.name.len()).max().unwrap_or_default();
     let mut text = format!(
@@ -203,13 +208,13 @@ fn figures(ends: &[&End]) -> String {
     format!("{:5}  {lost:5}  {failed:6}  {least:>5}", ends.len())
 }
 
-fn line(outcome: &Outcome) -> String {
+fn line(outcome: &CaseOutcome) -> String {
     let (how, why) = match &outcome.end {
         End::Kept(_) => ("kept", ""),
         End::Lost(why) => ("LOST", why.as_str()),
         End::Failed(why) => ("FAILED", why.as_str()),
     };
-    let Outcome { case, slowest, .. } = outcome;
+    let CaseOutcome { case, slowest, .. } = outcome;
     let slowest = slowest.as_millis();
     format!("{how}: {case}: {why}; the server's slowest answer meanwhile took {slowest} ms")
 }

@@ -21,14 +21,14 @@ use super::scene::{Held, LEASES, Scene};
 use crate::programs::plain;
 
 /// One kind of lock, and of waiting for it.
-pub(super) struct Kind {
+pub(super) struct KeptKind {
     pub(super) name: &'static str,
     pub(super) how: How,
 }
 
 pub(super) enum How {
     Library(Take),
-    Command(Run),
+    Command(KindRun),
 }
 
 /// Takes a lock after the wait of a case.
@@ -36,7 +36,7 @@ pub(super) type Take =
     for<'a> fn(&'a Scene) -> Pin<Box<dyn Future<Output = Result<Held>> + Send + 'a>>;
 
 /// How a lock is taken by the command.
-pub(super) struct Run {
+pub(super) struct KindRun {
     /// What chooses the lock.
     options: &'static str,
     /// What holds it before.
@@ -53,7 +53,7 @@ enum Leaves {
     Vanishes,
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for KeptKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -61,15 +61,15 @@ impl fmt::Debug for Kind {
 
 macro_rules! library {
     ($name:literal, $scene:ident => $take:expr) => {
-        Kind { name: $name, how: How::Library(|$scene| Box::pin($take)) }
+        KeptKind { name: $name, how: How::Library(|$scene| Box::pin($take)) }
     };
 }
 
 macro_rules! command {
     ($name:literal, $options:literal, $leaves:ident, $scene:ident => $before:expr) => {
-        Kind {
+        KeptKind {
             name: concat!("lockkeeper ", $name),
-            how: How::Command(Run {
+            how: How::Command(KindRun {
                 options: $options,
                 before: |$scene| Box::pin(async { Held::one($before) }),
                 leaves: Leaves::$leaves,
@@ -81,7 +81,7 @@ macro_rules! command {
 use SemaphoreProfile::{Curator, Kazoo, Native};
 
 #[rustfmt::skip]
-pub(super) const KINDS: &[Kind] = &[
+pub(super) const KINDS: &[KeptKind] = &[
     library!("Mutex", it => mutex(it, |lock| lock)),
     library!("Mutex of kazoo's", it => mutex(it, |lock| lock.profile(Profile::Kazoo))),
     library!("Mutex with linger", it => mutex(it, |lock| lock.linger(it.lease))),
@@ -337,7 +337,7 @@ const LOST_CODE: i32 = 79;
 /// Longer than a process takes to end on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-impl Run {
+impl KindRun {
     /// Runs one case: the child must end by itself.
     pub(super) async fn play(&self, scene: &Scene) -> Result<End> {
         let before = (self.before)(scene).await?;

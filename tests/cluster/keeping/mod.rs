@@ -29,14 +29,14 @@ use clap::Args;
 use lockkeeper::LeaseMode;
 use lockkeeper_testkit::command;
 
-use self::kinds::{How, KINDS, Kind};
-use self::servers::{Name, Servers};
+use self::kinds::{How, KINDS, KeptKind};
+use self::servers::{KeepingServers, Name};
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct KeepingOptions {
     /// Session timeouts and server ticks, in seconds.
     #[arg(long, value_delimiter = ',', default_value = "4/0.4,4/2,6/2,10/2")]
-    form: Vec<Form>,
+    form: Vec<KeepingForm>,
     /// Shares of a lease, in percent. A grant is content with half a lease, so the oldest leases are those
     /// just under 50 %.
     #[arg(long, value_delimiter = ',', default_values_t = (0..=150).step_by(5).chain([48]))]
@@ -49,12 +49,12 @@ pub(crate) struct Options {
 /// A session timeout, and the tick of the servers. A lease is the shorter a share of the timeout
 /// the longer the tick is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Form {
+struct KeepingForm {
     timeout: Duration,
     tick: Duration,
 }
 
-impl FromStr for Form {
+impl FromStr for KeepingForm {
     type Err = Error;
 
     /// Reads `10/2` or `4/0.4`.
@@ -67,7 +67,7 @@ impl FromStr for Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for KeepingForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "timeout {:?}, tick {:?}", self.timeout, self.tick)
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Form {
 
 /// Each of these kinds, in each mode, after each share of a lease.
 struct Part {
-    kinds: Vec<&'static Kind>,
+    kinds: Vec<&'static KeptKind>,
     modes: &'static [LeaseMode],
     /// In percent of a lease.
     shares: Vec<u32>,
@@ -84,7 +84,7 @@ struct Part {
 /// One lock, taken after one share of a lease.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    kind: &'static Kind,
+    kind: &'static KeptKind,
     server: Name,
     mode: LeaseMode,
     /// In percent of a lease.
@@ -126,7 +126,7 @@ pub(crate) async fn short() -> Result<()> {
     judge(shortest + default)
 }
 
-impl Options {
+impl KeepingOptions {
     pub(crate) async fn run(&self) -> Result<()> {
         let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.name.contains(&self.only)).collect();
         ensure!(!kinds.is_empty(), "no kind of lock has this in its name");
@@ -145,10 +145,10 @@ fn judge(failed: usize) -> Result<()> {
 }
 
 /// Runs what has the same servers, and prints its table; returns how many cases failed.
-async fn play(form: Form, parts: &[Part]) -> Result<usize> {
+async fn play(form: KeepingForm, parts: &[Part]) -> Result<usize> {
     // Built by now, and not in the middle of a case.
     command::lockkeeper()?;
-    let servers = Servers::start(form).await?;
+    let servers = KeepingServers::start(form).await?;
     let mut cases = Vec::new();
     for Part { kinds, modes, shares } in parts {
         for &share in shares {

@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use lockkeeper::{AcquireError, Client, Clock, Guard, Instant, MultiGuard, State};
 
 use super::Case;
-use super::servers::Servers;
+use super::servers::KeepingServers;
 
 /// For how many leases each lock is held.
 pub(super) const LEASES: u32 = 3;
@@ -20,7 +20,7 @@ const LOOKS: u32 = 25;
 /// A lock's path, and a client on each side.
 pub(super) struct Scene {
     pub(super) case: Case,
-    pub(super) servers: Arc<Servers>,
+    pub(super) servers: Arc<KeepingServers>,
     /// Of the holder that is looked at.
     pub(super) client: Client,
     /// Of the one that holds before.
@@ -32,7 +32,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) async fn open(case: Case, servers: Arc<Servers>) -> Result<Self> {
+    pub(super) async fn open(case: Case, servers: Arc<KeepingServers>) -> Result<Self> {
         let connect = servers.connect_string(case.server);
         let client = servers.client(case.mode).connect(connect).await?;
         let other = servers.client(case.mode).connect(connect).await?;

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Form;
+use super::KeepingForm;
 
 /// How often a server is asked how fast it answers.
 const PULSE: Duration = Duration::from_millis(50);
@@ -41,8 +41,8 @@ impl fmt::Display for Name {
 }
 
 /// The servers of a round.
-pub(super) struct Servers {
-    form: Form,
+pub(super) struct KeepingServers {
+    form: KeepingForm,
     running: Vec<Server>,
     /// Of the programs that cases start.
     folder: TempDir,
@@ -57,9 +57,9 @@ struct Server {
     _server: Box<dyn Any + Send + Sync>,
 }
 
-impl Servers {
+impl KeepingServers {
     /// Starts the engine, and a ZooKeeper if this machine has one.
-    pub(super) async fn start(form: Form) -> Result<Arc<Self>> {
+    pub(super) async fn start(form: KeepingForm) -> Result<Arc<Self>> {
         let mut running = vec![Server::engine(form).await?];
         if peers::ready("keeping on ZooKeeper", &[Peer::ZooKeeper]) {
             running.push(Server::zookeeper(form).await?);
@@ -72,7 +72,7 @@ impl Servers {
         self.running.iter().map(|server| server.name).collect()
     }
 
-    pub(super) fn form(&self) -> Form {
+    pub(super) fn form(&self) -> KeepingForm {
         self.form
     }
 
@@ -106,12 +106,12 @@ impl Servers {
 }
 
 impl Server {
-    async fn engine(form: Form) -> Result<Self> {
+    async fn engine(form: KeepingForm) -> Result<Self> {
         let engine = Engine::builder().tick(form.tick).start().await?;
         Self::of(form, Name::Engine, engine.connect_string(), engine).await
     }
 
-    async fn zookeeper(form: Form) -> Result<Self> {
+    async fn zookeeper(form: KeepingForm) -> Result<Self> {
         // A disk that stands still would be no fault of the server's nor of ours.
         let config = Config::new().tick(form.tick).jvm_argument("-Dzookeeper.forceSync=no");
         let server = config.standalone().await?;
@@ -119,7 +119,7 @@ impl Server {
     }
 
     async fn of(
-        form: Form,
+        form: KeepingForm,
         name: Name,
         connect: String,
         server: impl Any + Send + Sync,
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-impl Form {
+impl KeepingForm {
     fn client(self) -> ClientBuilder {
         Client::builder().session_timeout(self.timeout).server_tick(self.tick)
     }
@@ -143,7 +143,7 @@ struct Pulse {
 }
 
 impl Pulse {
-    async fn start(form: Form, connect: &str) -> Result<Self> {
+    async fn start(form: KeepingForm, connect: &str) -> Result<Self> {
         let client = form.client().connect(connect).await?;
         let granted = client.session_timeout();
         ensure!(granted == form.timeout, "the server grants sessions of {granted:?}: {form}");

@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Who believes to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum HolderKind {
     /// A guard of the library.
     Guard,
     /// One that is in jeopardy at its deadline, and not lost.
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Pause,
 }
 
-impl Kind {
+impl HolderKind {
     pub(super) const ALL: [Self; 4] = [Self::Guard, Self::Jeopardy, Self::Run, Self::Pause];
 
     pub(super) fn title(self) -> &'static str {
@@ -88,7 +88,7 @@ impl Timeout {
     }
 
     /// Its length, for this kind of holder: the library and the command each have a default.
-    pub(super) async fn of(self, kind: Kind) -> Result<Duration> {
+    pub(super) async fn of(self, kind: HolderKind) -> Result<Duration> {
         match self {
             Self::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
             Self::Default if kind.is_guard() => default_of_library().await,
@@ -119,7 +119,7 @@ fn default_of_command() -> Result<Duration> {
 /// Holders that are alike, each with a lock and a session of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
-    pub(super) kind: Kind,
+    pub(super) kind: HolderKind,
     pub(super) timeout: Timeout,
     /// The length of the timeout.
     pub(super) session: Duration,
@@ -145,7 +145,7 @@ impl Crowd {
         let mut crowd = Self { group, processes: Vec::new() };
         let timeout = group.timeout.named();
         if group.kind.is_guard() {
-            let way = if group.kind == Kind::Jeopardy { "jeopardy" } else { "lock" };
+            let way = if group.kind == HolderKind::Jeopardy { "jeopardy" } else { "lock" };
             let (count, spread) = (group.size.to_string(), spread.as_millis().to_string());
             let mut rest = vec!["--way", way, "--count", &count, "--spread-ms", &spread];
             let timeout = timeout.map(|timeout| timeout.as_millis().to_string());
@@ -155,7 +155,7 @@ impl Crowd {
             crowd.processes.push(site.ours(&name, "hold", &format!("/{lock}"), &rest)?);
         } else {
             for number in 0..group.size {
-                let (lock, pauses) = (format!("{lock}-{number}"), group.kind == Kind::Pause);
+                let (lock, pauses) = (format!("{lock}-{number}"), group.kind == HolderKind::Pause);
                 let name = lock.replace('/', "-");
                 crowd.processes.push(site.run(&name, &lock, timeout, pauses, &sleeps()?)?);
                 tokio::time::sleep(spread / group.size).await;

@@ -9,7 +9,7 @@ use lockkeeper_testkit::peers::Peer;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_tests::median;
 
-use super::holders::{Kind, Timeout};
+use super::holders::{HolderKind, Timeout};
 use super::is_ready;
 use super::stand::Stand;
 use crate::programs::{Site, curator, first_said, runs, said, sleeps};
@@ -58,7 +58,7 @@ pub(crate) async fn short() -> Result<()> {
 /// Kills so many leaders and as many followers, in turn. Our holders have the default timeout;
 /// Curator's has the same.
 pub(super) async fn run(times: u32) -> Result<Kills> {
-    let session = Timeout::Default.of(Kind::Guard).await?;
+    let session = Timeout::Default.of(HolderKind::Guard).await?;
     let mut stand = Stand::start(Place::Ensemble, 1).await?;
     let mut locks = Vec::new();
     for (program, count) in [(Program::Guard, LOCKS), (Program::Run, LOCKS), (Program::Curator, 1)]

@@ -35,7 +35,7 @@ use self::probe::Probe;
 use crate::servers::Place;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct OutageOptions {
     /// How often each length is tried, with eight holders each time; about an hour a round. With 0,
     /// only servers are killed.
     #[arg(long, default_value_t = 1)]
@@ -45,8 +45,8 @@ pub(crate) struct Options {
     kills: u32,
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<Place>())]
     place: Vec<Place>,
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<Form>())]
-    form: Vec<Form>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<OutageForm>())]
+    form: Vec<OutageForm>,
     /// Session timeouts in seconds.
     #[arg(long, value_delimiter = ',', default_values_t = Timeout::USUAL)]
     timeout: Vec<Timeout>,
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 
 /// One kind of outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum OutageForm {
     /// All servers are stopped (SIGSTOP), and go on later.
     Stopped,
     /// All servers are killed, and started again later.
@@ -68,7 +68,7 @@ pub(crate) enum Form {
     Leader,
 }
 
-impl Form {
+impl OutageForm {
     /// As in a table.
     fn title(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ fn is_ready(peers: &[Peer]) -> bool {
     peers::ready("outage", &[&[Peer::ZooKeeper, Peer::Network], peers].concat())
 }
 
-impl Options {
+impl OutageOptions {
     pub(crate) async fn run(&self) -> Result<()> {
         if !is_ready(if self.kills > 0 { &[Peer::Curator] } else { &[] }) {
             return Ok(());

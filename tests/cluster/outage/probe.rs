@@ -8,10 +8,10 @@ use lockkeeper_testkit::clock;
 use lockkeeper_tests::{all, name};
 use tokio::task::JoinSet;
 
-use super::holders::{Crowd, Group, Kind, Timeout};
+use super::holders::{Crowd, Group, HolderKind, Timeout};
 use super::promise::{RUN_AT_DEFAULTS, promised};
 use super::stand::{Stalls, Stand};
-use super::{Form, Options, is_ready, report};
+use super::{OutageForm, OutageOptions, is_ready, report};
 use crate::servers::Place;
 
 /// How often an outage is tried that becomes longer or shorter than wanted, and how often holders are
@@ -50,7 +50,7 @@ const AIMS: [Aim; 6] = [
 #[derive(Clone)]
 pub(super) struct Probe {
     places: Vec<Place>,
-    forms: Vec<Form>,
+    forms: Vec<OutageForm>,
     timeouts: Vec<Timeout>,
     /// How often there are outages of all lengths; `None`: each holder sees one outage that is a little
     /// shorter than promised.
@@ -69,7 +69,7 @@ pub(super) struct Findings {
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) place: Place,
-    pub(super) form: Form,
+    pub(super) form: OutageForm,
     pub(super) group: Group,
     /// From before it was made until an observer had a write committed, plus the longest time for
     /// which the machine itself stood still meanwhile.
@@ -106,8 +106,8 @@ pub(crate) async fn short() -> Result<()> {
 }
 
 impl Probe {
-    pub(super) fn long(options: &Options) -> Self {
-        let Options { place, form, timeout, rounds, .. } = options;
+    pub(super) fn long(options: &OutageOptions) -> Self {
+        let OutageOptions { place, form, timeout, rounds, .. } = options;
         let (places, forms, timeouts) = (place.clone(), form.clone(), timeout.clone());
         Self { places, forms, timeouts, rounds: Some(*rounds) }
     }
@@ -137,7 +137,7 @@ impl Probe {
         for place in places {
             let mut groups = Vec::new();
             for &timeout in &self.timeouts {
-                for kind in Kind::ALL {
+                for kind in HolderKind::ALL {
                     let session = timeout.of(kind).await?;
                     groups.push(Group { kind, timeout, session, size: HOLDERS });
                 }
@@ -162,7 +162,7 @@ impl Probe {
                 return findings;
             }
         };
-        for &form in Form::of(place).iter().filter(|form| self.takes(place, **form)) {
+        for &form in OutageForm::of(place).iter().filter(|form| self.takes(place, **form)) {
             if !form.has_chosen_length(place) {
                 for _ in 0..self.rounds.map_or(1, |rounds| 5 * rounds) {
                     findings.note(place, form, crowds.outage(form, &[]).await);
@@ -179,17 +179,17 @@ impl Probe {
     }
 
     /// Three servers in Java start too slowly for the short form to learn anything from it.
-    fn takes(&self, place: Place, form: Form) -> bool {
-        let is_slow = (place, form) == (Place::Ensemble, Form::Restarted);
+    fn takes(&self, place: Place, form: OutageForm) -> bool {
+        let is_slow = (place, form) == (Place::Ensemble, OutageForm::Restarted);
         self.forms.contains(&form) && (self.rounds.is_some() || !is_slow)
     }
 
     /// The outages of a round: how long each is, and for the promises of which groups. One for all groups
     /// where each sees its own, and else those that are not alike.
-    fn targets(&self, crowds: &Crowds, form: Form) -> Vec<(Aim, Vec<usize>)> {
+    fn targets(&self, crowds: &Crowds, form: OutageForm) -> Vec<(Aim, Vec<usize>)> {
         let aims = if self.rounds.is_some() { &AIMS[..] } else { &[JUST_UNDER] };
         let groups = &crowds.groups;
-        if form == Form::Link || groups.len() == 1 {
+        if form == OutageForm::Link || groups.len() == 1 {
             return aims.iter().map(|aim| (*aim, (0..groups.len()).collect())).collect();
         }
         let mut lengths: Vec<Duration> = Vec::new();
@@ -199,7 +199,7 @@ impl Probe {
                 // An outage that is too long for the guard of one timeout is right for `run` of the next.
                 let length = crowds.aimed(aim, group);
                 let alike = length.mul_f64(1.0 - ALIKE)..=length;
-                let is_target = self.rounds.is_some() || group.kind == Kind::Guard;
+                let is_target = self.rounds.is_some() || group.kind == HolderKind::Guard;
                 if is_target && !lengths.iter().any(|made| alike.contains(made)) {
                     lengths.push(length);
                     targets.push((aim, vec![index]));
@@ -217,7 +217,7 @@ impl Findings {
     }
 
     /// Takes what outages have shown, or why they have not.
-    fn note(&mut self, place: Place, form: Form, found: Result<Vec<Sample>>) {
+    fn note(&mut self, place: Place, form: OutageForm, found: Result<Vec<Sample>>) {
         match found {
             Ok(samples) => self.samples.extend(samples),
             Err(error) => {
@@ -237,9 +237,9 @@ impl Findings {
         let problems: Vec<_> = problems.map(|problem| format!("\n  {problem}")).collect();
         ensure!(problems.is_empty(), "{} problems:{}", problems.len(), problems.concat());
 
-        let session = Timeout::Default.of(Kind::Run).await?;
+        let session = Timeout::Default.of(HolderKind::Run).await?;
         for place in all::<Place>() {
-            let promised = promised(place, session, Kind::Run);
+            let promised = promised(place, session, HolderKind::Run);
             ensure!(
                 promised >= RUN_AT_DEFAULTS,
                 "by default ({session:?}) `run` is promised to survive {promised:?}, less than \
@@ -258,14 +258,14 @@ struct Crowds {
     outages: u32,
     /// For each form and group, how long it took at last from the end of the fault to a committed
     /// write. What concerns all groups is noted for the first one.
-    lags: BTreeMap<(Form, usize), Duration>,
+    lags: BTreeMap<(OutageForm, usize), Duration>,
 }
 
 impl Crowds {
     async fn start(place: Place, groups: Vec<Group>) -> Result<Self> {
         let begin = clock::now();
         let stand = Stand::start(place, groups.len()).await?;
-        let lags = BTreeMap::from([((Form::Restarted, 0), clock::now() - begin)]);
+        let lags = BTreeMap::from([((OutageForm::Restarted, 0), clock::now() - begin)]);
         Ok(Self { stand, groups, outages: 0, lags })
     }
 
@@ -275,10 +275,10 @@ impl Crowds {
 
     /// Makes an outage of the wanted length for each of the targets; again if it became much shorter,
     /// or so long that the promise does not cover it although it should, or if the machine was busy.
-    async fn hit(&mut self, form: Form, aim: Aim, targets: &[usize]) -> Result<Vec<Sample>> {
+    async fn hit(&mut self, form: OutageForm, aim: Aim, targets: &[usize]) -> Result<Vec<Sample>> {
         let aimed: Vec<_> = self.groups.iter().map(|group| self.aimed(aim, group)).collect();
         let lengths = match form {
-            Form::Link => aimed.clone(),
+            OutageForm::Link => aimed.clone(),
             _ => targets.iter().map(|target| aimed[*target]).collect(),
         };
         let mut samples = Vec::new();
@@ -303,7 +303,7 @@ impl Crowds {
     /// Makes one outage of these lengths, one for each group, under holders that are new and spread
     /// over their heartbeats. Where all groups see the same outage, the first length counts. Where
     /// no length can be chosen, none does.
-    async fn outage(&mut self, form: Form, lengths: &[Duration]) -> Result<Vec<Sample>> {
+    async fn outage(&mut self, form: OutageForm, lengths: &[Duration]) -> Result<Vec<Sample>> {
         self.stand.servers.settle().await?;
         let longest = self.groups.iter().map(|group| group.session).max().unwrap_or_default();
         let mut crowds = self.gather_and_wait(heartbeat(longest)).await?;

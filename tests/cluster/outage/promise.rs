@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::{LeaseMode, Timing};
 
-use super::holders::Kind;
+use super::holders::HolderKind;
 use crate::servers::{Place, TICK};
 
 /// How much sooner `lockkeeper run` acts, so that it can end its command in time, by its session
@@ -21,7 +21,7 @@ pub(super) const RUN_AT_DEFAULTS: Duration = Duration::from_secs(5);
 
 /// The longest outage that a holder with this session timeout is promised to survive, as the code
 /// that computes leases says it.
-pub(super) fn promised(place: Place, timeout: Duration, kind: Kind) -> Duration {
+pub(super) fn promised(place: Place, timeout: Duration, kind: HolderKind) -> Duration {
     let mode = match place {
         Place::Local => LeaseMode::Direct,
         Place::Engine | Place::Ensemble => LeaseMode::Quorum,
@@ -29,12 +29,12 @@ pub(super) fn promised(place: Place, timeout: Duration, kind: Kind) -> Duration 
     let timing = Timing::new(mode, timeout, TICK);
     let guard = timing.outage();
     match kind {
-        Kind::Jeopardy | Kind::Pause => {
+        HolderKind::Jeopardy | HolderKind::Pause => {
             let unheard = timing.renewal_interval() + timing.relay() + COMING_BACK;
             timeout.saturating_sub(unheard)
         }
-        Kind::Guard => guard,
-        Kind::Run => guard.saturating_sub(interpolate(&LEAD_OF_RUN, timeout)),
+        HolderKind::Guard => guard,
+        HolderKind::Run => guard.saturating_sub(interpolate(&LEAD_OF_RUN, timeout)),
     }
 }
 

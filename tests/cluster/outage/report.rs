@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper_tests::{DOCS, name};
 
-use super::Form;
-use super::holders::{Kind, Timeout};
+use super::OutageForm;
+use super::holders::{HolderKind, Timeout};
 use super::kills::Kills;
 use super::probe::Sample;
-use super::rivals::{self, Outcome};
+use super::rivals::{self, RivalsOutcome};
 use crate::servers::Place;
 
 /// What one outage did to one group.
@@ -54,7 +54,7 @@ pub(super) fn not_judged(samples: &[Sample]) -> Vec<String> {
     let line = |row: Vec<&Sample>| {
         let Sample { place, form, group, .. } = row[0];
         let is_aimed = match (place, form) {
-            (Place::Ensemble, Form::Stopped) => group.kind == Kind::Guard,
+            (Place::Ensemble, OutageForm::Stopped) => group.kind == HolderKind::Guard,
             (place, form) => form.has_chosen_length(*place),
         };
         let is_judged = row.iter().any(|sample| sample.counts());
@@ -107,7 +107,7 @@ pub(super) fn table(samples: &[Sample]) -> String {
 }
 
 /// Writes the page.
-pub(super) fn write(samples: &[Sample], rivals: &[Outcome], kills: &Kills) -> Result<()> {
+pub(super) fn write(samples: &[Sample], rivals: &[RivalsOutcome], kills: &Kills) -> Result<()> {
     let busy = samples.iter().filter(|sample| sample.is_busy).count();
     let busy = match busy {
         0 => String::new(),

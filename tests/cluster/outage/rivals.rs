@@ -19,10 +19,10 @@ use lockkeeper_testkit::process::Process;
 use lockkeeper_tests::{all, name};
 use tokio::task::JoinSet;
 
-use super::holders::Kind;
+use super::holders::HolderKind;
 use super::promise::promised;
 use super::stand::{Stalls, Stand};
-use super::{Form, is_ready};
+use super::{OutageForm, is_ready};
 use crate::programs::say;
 use crate::servers::{LIMIT, Place};
 
@@ -42,10 +42,10 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// What became of a pair.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub(super) struct RivalsOutcome {
     place: Place,
-    form: Form,
-    kind: Kind,
+    form: OutageForm,
+    kind: HolderKind,
     outage: Duration,
     /// Whether the first one went on.
     goes_on: bool,
@@ -62,7 +62,7 @@ pub(crate) async fn short() -> Result<()> {
 }
 
 /// Makes all outages of these places, one place beside the other.
-pub(super) async fn run(places: &[Place]) -> Result<Vec<Outcome>> {
+pub(super) async fn run(places: &[Place]) -> Result<Vec<RivalsOutcome>> {
     let at = async |place: Place| match places.contains(&place) {
         true => run_at(place).await,
         false => Ok(Vec::new()),
@@ -72,16 +72,16 @@ pub(super) async fn run(places: &[Place]) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-async fn run_at(place: Place) -> Result<Vec<Outcome>> {
+async fn run_at(place: Place) -> Result<Vec<RivalsOutcome>> {
     // The last host is for all who wait.
     let mut rivals =
         Rivals { stand: Stand::start(place, HUNDREDTHS.len() * 2 + 1).await?, outages: 0 };
     let mut outcomes = Vec::new();
-    for &form in Form::of(place).iter().filter(|form| **form != Form::Restarted) {
+    for &form in OutageForm::of(place).iter().filter(|form| **form != OutageForm::Restarted) {
         // Each pair has a link of its own, and all others see the same outage.
         let outages = match form {
-            Form::Link => vec![HUNDREDTHS.to_vec()],
-            Form::Stopped => HUNDREDTHS.map(|length| vec![length]).to_vec(),
+            OutageForm::Link => vec![HUNDREDTHS.to_vec()],
+            OutageForm::Stopped => HUNDREDTHS.map(|length| vec![length]).to_vec(),
             _ => vec![vec![0]],
         };
         for hundredths in outages {
@@ -93,7 +93,7 @@ async fn run_at(place: Place) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-pub(super) fn judge_all(outcomes: &[Outcome]) -> Result<()> {
+pub(super) fn judge_all(outcomes: &[RivalsOutcome]) -> Result<()> {
     let broken = outcomes.iter().filter(|outcome| outcome.problem.is_some());
     let broken: Vec<_> = broken.map(|outcome| format!("\n  {}", line(outcome))).collect();
     ensure!(broken.is_empty(), "{} pairs are wrong:{}", broken.len(), broken.concat());
@@ -101,8 +101,8 @@ pub(super) fn judge_all(outcomes: &[Outcome]) -> Result<()> {
 }
 
 /// What became of one pair, for people.
-fn line(outcome: &Outcome) -> String {
-    let Outcome { place, form, kind, outage, goes_on, problem } = outcome;
+fn line(outcome: &RivalsOutcome) -> String {
+    let RivalsOutcome { place, form, kind, outage, goes_on, problem } = outcome;
     format!(
         "{:8} {:9} {:15}  outage {:5.2} s  {} {}",
         name(*place),
@@ -115,12 +115,12 @@ fn line(outcome: &Outcome) -> String {
 }
 
 /// What became of those who rode out an outage with somebody behind them, in Markdown.
-pub(super) fn table(outcomes: &[Outcome]) -> String {
+pub(super) fn table(outcomes: &[RivalsOutcome]) -> String {
     let mut text = String::from(
         "| servers | outage | first | length | went on | stale writes, or two at a time |\n\
          |---|---|---|--:|---|--:|\n",
     );
-    for Outcome { place, form, kind, outage, goes_on, problem } in outcomes {
+    for RivalsOutcome { place, form, kind, outage, goes_on, problem } in outcomes {
         let _ = writeln!(
             text,
             "| {} | {} | {} | {:.2} s | {} | {} |",
@@ -142,7 +142,7 @@ struct Rivals {
 
 /// The lock of one pair, and its programs.
 struct Pair {
-    kind: Kind,
+    kind: HolderKind,
     hundredths: u32,
     first: Process,
     second: Process,
@@ -151,12 +151,12 @@ struct Pair {
 
 impl Rivals {
     /// Makes one outage for two pairs of each length: a guard and a command.
-    async fn outage(&mut self, form: Form, hundredths: &[u32]) -> Result<Vec<Outcome>> {
+    async fn outage(&mut self, form: OutageForm, hundredths: &[u32]) -> Result<Vec<RivalsOutcome>> {
         self.stand.servers.settle().await?;
         self.outages += 1;
         let mut pairs = Vec::new();
         for &hundredths in hundredths {
-            for kind in [Kind::Jeopardy, Kind::Pause] {
+            for kind in [HolderKind::Jeopardy, HolderKind::Pause] {
                 pairs.push(self.begin(kind, hundredths, pairs.len()).await?);
             }
         }
@@ -174,7 +174,7 @@ impl Rivals {
             let must = match (form, pair.hundredths) {
                 _ if is_short && !is_busy => Some(true),
                 // The servers were there, and did not hear of it for longer than it lives.
-                (Form::Link, 200) => Some(false),
+                (OutageForm::Link, 200) => Some(false),
                 _ => None,
             };
             looking.spawn(async move {
@@ -182,7 +182,7 @@ impl Rivals {
                     Ok(goes_on) => (goes_on, None),
                     Err(error) => (false, Some(format!("{error:#}"))),
                 };
-                (index, Outcome { place, form, kind, outage, goes_on, problem })
+                (index, RivalsOutcome { place, form, kind, outage, goes_on, problem })
             });
         }
         let mut outcomes = looking.join_all().await;
@@ -191,7 +191,7 @@ impl Rivals {
     }
 
     /// Has the first one of a pair hold, and the second one wait.
-    async fn begin(&self, kind: Kind, hundredths: u32, index: usize) -> Result<Pair> {
+    async fn begin(&self, kind: HolderKind, hundredths: u32, index: usize) -> Result<Pair> {
         // As `lockkeeper run` names it.
         let lock = format!("rivals/{}-{index}", self.outages);
         let (path, name) = (format!("/{lock}"), lock.replace('/', "-"));
@@ -199,7 +199,7 @@ impl Rivals {
         let (site, own) = (self.stand.site(index), format!("{name}-first"));
         let at = ledger.to_str().context("a path that is no text")?;
         let mut first = match kind {
-            Kind::Pause => {
+            HolderKind::Pause => {
                 let mut work = Command::new(std::env::current_exe()?);
                 work.args(["run", "write", at]);
                 site.run(&own, &lock, Some(SESSION), true, &work)?
@@ -253,7 +253,7 @@ impl Pair {
     /// Why the first one is lost; `None`: it is not.
     fn why_lost(&mut self) -> Result<Option<String>> {
         let status = self.first.status()?;
-        if self.kind == Kind::Jeopardy {
+        if self.kind == HolderKind::Jeopardy {
             ensure!(status.is_none(), "it has ended: {}", self.first.tail());
             return Ok(word_after(&self.first.stdout(), "GONE").map(|why| why.to_lowercase()));
         }

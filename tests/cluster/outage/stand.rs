@@ -11,7 +11,7 @@ use lockkeeper_testkit::{clock, scratch};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
-use super::Form;
+use super::OutageForm;
 use crate::programs::Site;
 use crate::servers::{Place, Servers};
 
@@ -50,23 +50,27 @@ impl Stand {
 
     /// Begins and ends an outage. Where links are cut, each host has one of its own; else there is one
     /// for all, of the first of these lengths.
-    pub(super) async fn strike(&mut self, form: Form, lengths: &[Duration]) -> Result<Vec<Outage>> {
+    pub(super) async fn strike(
+        &mut self,
+        form: OutageForm,
+        lengths: &[Duration],
+    ) -> Result<Vec<Outage>> {
         let start = clock::now();
         let end = start + lengths.first().copied().unwrap_or_default();
         match form {
-            Form::Link => return tokio::task::block_in_place(|| self.cut_links(lengths)),
-            Form::Leader => {
+            OutageForm::Link => return tokio::task::block_in_place(|| self.cut_links(lengths)),
+            OutageForm::Leader => {
                 let leader = self.servers.ensemble()?.leader().await?;
                 let length = self.kill(leader).await?;
                 self.servers.ensemble_mut()?.server_mut(leader).begin_restart()?;
                 return Ok(vec![Outage { length, lag: Duration::ZERO }]);
             }
-            Form::Stopped => {
+            OutageForm::Stopped => {
                 self.servers.pause()?;
                 tokio::time::sleep(end.saturating_sub(clock::now())).await;
                 self.servers.resume()?;
             }
-            Form::Restarted => {
+            OutageForm::Restarted => {
                 self.servers.kill();
                 tokio::time::sleep(end.saturating_sub(clock::now())).await;
                 self.servers.begin_restart()?;

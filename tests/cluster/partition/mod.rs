@@ -38,22 +38,22 @@ const HOST_OF_B: usize = 4;
 const SHORT_PAUSE_MS: Range<u64> = 500..3_900;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct PartitionOptions {
     /// How often each form runs; about 17 seconds each.
     #[arg(long, default_value_t = 20)]
     runs: u64,
     /// The seed of the first run; the following ones count up from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<Form>())]
-    form: Vec<Form>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<CutForm>())]
+    form: Vec<CutForm>,
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<Library>())]
     peers: Vec<Library>,
 }
 
 /// One way in which a holder, or its server, leaves the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+enum CutForm {
     /// A's follower is cut off from the other two servers.
     Follower,
     /// A's leader is cut off from its followers, which notice at once and elect another. The old
@@ -73,7 +73,7 @@ enum Form {
     Returned,
 }
 
-impl Form {
+impl CutForm {
     /// As in a headline.
     fn title(self) -> &'static str {
         match self {
@@ -214,8 +214,8 @@ impl Belief {
 }
 
 /// One run.
-struct Run {
-    form: Form,
+struct CutRun {
+    form: CutForm,
     seed: u64,
     /// When the cut was complete, in seconds since the fault began.
     cut: f64,
@@ -224,10 +224,10 @@ struct Run {
 
 /// What `cargo test` starts.
 pub(crate) async fn short() -> Result<()> {
-    Options { runs: 1, seed: 1, form: all(), peers: Library::OURS.to_vec() }.run().await
+    PartitionOptions { runs: 1, seed: 1, form: all(), peers: Library::OURS.to_vec() }.run().await
 }
 
-impl Options {
+impl PartitionOptions {
     pub(crate) async fn run(&self) -> Result<()> {
         let mut needed = vec![Peer::ZooKeeper, Peer::Network];
         needed.extend(self.peers.contains(&Library::Kazoo).then_some(Peer::Kazoo));
@@ -256,7 +256,7 @@ impl Options {
 }
 
 /// The peers' figures are what they are; ours must be zero.
-fn judge(run: &Run) -> Result<()> {
+fn judge(run: &CutRun) -> Result<()> {
     for belief in run.beliefs.iter().filter(|belief| Library::OURS.contains(&belief.library)) {
         let (form, seed, overlap) = (name(run.form), run.seed, belief.overlap());
         ensure!(
@@ -284,7 +284,7 @@ impl Laboratory {
     }
 
     /// One run with each of the libraries at the same time, on a lock each.
-    async fn run(&self, form: Form, libraries: &[Library], seed: u64) -> Result<Run> {
+    async fn run(&self, form: CutForm, libraries: &[Library], seed: u64) -> Result<CutRun> {
         self.servers.settle().await?;
         let servers = self.servers.ensemble()?;
         let mut random = fastrand::Rng::with_seed(seed);
@@ -327,7 +327,7 @@ impl Laboratory {
         drop(contenders);
         self.servers.resume()?;
         self.network.heal()?;
-        Ok(Run { form, seed, cut, beliefs })
+        Ok(CutRun { form, seed, cut, beliefs })
     }
 
     fn holder(

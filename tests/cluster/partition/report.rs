@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::Result;
 use lockkeeper_tests::{DOCS, all, median, name};
 
-use super::{Belief, Form, Library, Run, SESSION};
+use super::{Belief, CutForm, CutRun, Library, SESSION};
 use crate::servers::{SYNC_LIMIT, TICK};
 
 /// One line for each library of a run.
-pub(super) fn lines(run: &Run) -> String {
+pub(super) fn lines(run: &CutRun) -> String {
     let mut text = String::new();
     for belief in &run.beliefs {
         let Belief { library, a_ended, b_held, .. } = belief;
@@ -27,7 +27,7 @@ pub(super) fn lines(run: &Run) -> String {
 }
 
 /// The table of all runs, in Markdown.
-pub(super) fn table(runs: &[Run]) -> String {
+pub(super) fn table(runs: &[CutRun]) -> String {
     let mut text = String::from(
         "| form | library | runs | A stops after (median) | B holds after (median) | runs with two \
          holders | overlap: median | longest |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
@@ -57,16 +57,16 @@ pub(super) fn table(runs: &[Run]) -> String {
     text
 }
 
-fn beliefs(runs: &[Run], form: Form, library: Library) -> Vec<&Belief> {
+fn beliefs(runs: &[CutRun], form: CutForm, library: Library) -> Vec<&Belief> {
     let runs = runs.iter().filter(|run| run.form == form);
     runs.flat_map(|run| &run.beliefs).filter(|belief| belief.library == library).collect()
 }
 
 /// Writes the page and the timelines.
-pub(super) fn write(runs: &[Run]) -> Result<()> {
+pub(super) fn write(runs: &[CutRun]) -> Result<()> {
     let folder = Path::new(DOCS);
     fs::write(folder.join("partition.md"), page(runs))?;
-    for form in all::<Form>() {
+    for form in all::<CutForm>() {
         if let Some(run) = typical(runs, form) {
             fs::write(folder.join(file(form)), timeline(run))?;
         }
@@ -74,11 +74,11 @@ pub(super) fn write(runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-fn file(form: Form) -> String {
+fn file(form: CutForm) -> String {
     format!("partition-{}.svg", name(form))
 }
 
-fn page(runs: &[Run]) -> String {
+fn page(runs: &[CutRun]) -> String {
     let mut text = format!(
         "# The partitioned server\n\n\
          Written by `cargo xtask partition`; do not edit.\n\n\
@@ -106,15 +106,15 @@ fn page(runs: &[Run]) -> String {
          warned: {}.",
         still.join(", ")
     );
-    for form in all::<Form>().into_iter().filter(|form| typical(runs, *form).is_some()) {
+    for form in all::<CutForm>().into_iter().filter(|form| typical(runs, *form).is_some()) {
         let _ = writeln!(text, "\n## {}\n\n![timeline]({})", form.title(), file(form));
     }
     text
 }
 
 /// The run to draw: the one with the median of all overlaps.
-fn typical(runs: &[Run], form: Form) -> Option<&Run> {
-    let total = |run: &Run| run.beliefs.iter().map(Belief::overlap).sum::<f64>();
+fn typical(runs: &[CutRun], form: CutForm) -> Option<&CutRun> {
+    let total = |run: &CutRun| run.beliefs.iter().map(Belief::overlap).sum::<f64>();
     let mut runs: Vec<_> = runs.iter().filter(|run| run.form == form).collect();
     runs.sort_by(|a, b| total(a).total_cmp(&total(b)));
     runs.get(runs.len() / 2).copied()
@@ -126,7 +126,7 @@ const LANE: f64 = 22.0;
 const TOP: f64 = 46.0;
 
 /// Who believes what, from one second before the fault to the end.
-fn timeline(run: &Run) -> String {
+fn timeline(run: &CutRun) -> String {
     let last = run.beliefs.iter().flat_map(|b| [b.a_ended, b.b_held]).fold(run.cut, f64::max);
     let (start, end) = (-1.0, last.ceil() + 1.0);
     let x = |time: f64| LEFT + (time - start) * SECOND;
