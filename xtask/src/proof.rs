@@ -223,10 +223,18 @@ fn repeatable(name: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// The package that has a suite. Those in virtual time have one that is built without real servers.
+fn package_of(suite: &str) -> &'static str {
+    match suite {
+        "simulation" | "model" => "lockkeeper-virtual",
+        _ => "lockkeeper-tests",
+    }
+}
+
 /// `cargo test` of a suite, before its own arguments.
 fn test(options: &[&str], name: &str) -> Command {
     let mut command = command(&["test", "--quiet"]);
-    command.args(options).args(["--package", "lockkeeper-tests", "--test", name, "--"]);
+    command.args(options).args(["--package", package_of(name), "--test", name, "--"]);
     command
 }
 

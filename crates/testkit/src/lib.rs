@@ -20,24 +20,37 @@
 //! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
 
 mod availability;
+#[cfg(feature = "servers")]
 pub mod backend;
 pub mod beliefs;
 pub mod checker;
+#[cfg(feature = "servers")]
 pub mod clock;
+#[cfg(feature = "servers")]
 pub mod command;
+#[cfg(feature = "servers")]
 pub mod frames;
 pub mod history;
+#[cfg(feature = "servers")]
 pub mod java;
 mod jeopardy;
 mod leases;
 pub mod locks;
+#[cfg(feature = "servers")]
 pub mod network;
+#[cfg(feature = "servers")]
 pub mod peers;
+#[cfg(feature = "servers")]
 pub mod process;
+#[cfg(feature = "servers")]
 pub mod proxy;
+#[cfg(feature = "servers")]
 pub mod python;
+#[cfg(feature = "servers")]
 pub mod scratch;
 pub mod sharing;
 pub mod told;
+#[cfg(feature = "servers")]
 pub mod wall_clock;
+#[cfg(feature = "servers")]
 pub mod zookeeper;

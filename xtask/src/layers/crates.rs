@@ -36,6 +36,7 @@ const LOCKKEEPER: &str = "lockkeeper";
 const CLI: &str = "lockkeeper-cli";
 const TESTKIT: &str = "lockkeeper-testkit";
 const TESTS: &str = "lockkeeper-tests";
+const VIRTUAL: &str = "lockkeeper-virtual";
 const BENCHES: &str = "lockkeeper-benches";
 const HOT_PATHS: &str = "lockkeeper-hot-paths";
 const XTASK: &str = "xtask";
@@ -73,6 +74,7 @@ const LAYERS: &[Layer] = &[
         outside: Outside::Any,
     },
     Layer { name: TESTS, inside: Inside::AnyBut(&[BENCHES, XTASK]), outside: Outside::Any },
+    layer(VIRTUAL, &[]),
     Layer { name: BENCHES, inside: Inside::AnyBut(&[CLI, TESTS, XTASK]), outside: Outside::Any },
     layer(HOT_PATHS, &[LOCKKEEPER, SESSION, TREE, WIRE]),
     layer(XTASK, &[]),

@@ -98,6 +98,9 @@ impl Patch {
                 ["crates", folder, "src", ..] => {
                     format!("--manifest-path crates/{folder}/Cargo.toml --lib")
                 }
+                ["tests", suite @ ("simulation" | "model"), ..] => {
+                    format!("--manifest-path tests/virtual/Cargo.toml --test {suite}")
+                }
                 ["tests", suite, _, ..] => {
                     format!("--manifest-path tests/Cargo.toml --test {suite}")
                 }
@@ -127,10 +130,10 @@ impl FromStr for Check {
             }
             ("simulation", seeds) => {
                 let seeds = parse_seeds(seeds)?.to_string();
-                suite("tests", "simulation", &["run", "--seeds", &seeds])
+                suite("tests/virtual", "simulation", &["run", "--seeds", &seeds])
             }
             (_, "") => bail!("unknown check: {text}"),
-            ("model", only) => suite("tests", "model", &["run", "--long", "--only", only]),
+            ("model", only) => suite("tests/virtual", "model", &["run", "--long", "--only", only]),
             ("partition", form) => {
                 let ours =
                     ["run", "partition", "--runs", "1", "--peers", "lockkeeper", "--form", form];
@@ -200,8 +203,9 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
         let patch = parse(TEXT).unwrap();
         assert_eq!(patch.what, "Two lines say what the bug is.");
         assert_eq!(patch.check, "simulation, 100 seeds".parse().unwrap());
-        let touched = ["crates/session/Cargo.toml --lib", "tests/Cargo.toml --test simulation"]
-            .map(|rest| format!("--manifest-path {rest}"));
+        let touched =
+            ["crates/session/Cargo.toml --lib", "tests/virtual/Cargo.toml --test simulation"]
+                .map(|rest| format!("--manifest-path {rest}"));
         assert_eq!(patch.touched().unwrap(), BTreeSet::from(touched));
     }
 
@@ -222,8 +226,11 @@ diff --git a/tests/simulation/server.rs b/tests/simulation/server.rs
         for (text, words) in [
             ("leases, 500 seeds", "crates/session --test leases"),
             ("unit tests of session, lease", "crates/session --lib lease"),
-            ("simulation, 7 seeds", "tests --test simulation run --seeds 7"),
-            ("model, lost connection", "tests --test model run --long --only lost connection"),
+            ("simulation, 7 seeds", "tests/virtual --test simulation run --seeds 7"),
+            (
+                "model, lost connection",
+                "tests/virtual --test model run --long --only lost connection",
+            ),
             (
                 "partition, link",
                 "tests --test cluster run partition --runs 1 --peers lockkeeper --form link",

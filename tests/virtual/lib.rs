@@ -1,0 +1,1 @@
+//! The suites are beside this folder: `tests/simulation` and `tests/model`.
