@@ -16,7 +16,6 @@ mod proof;
 mod recipes;
 mod sections;
 mod setup;
-mod size;
 mod steps;
 mod test;
 
@@ -40,12 +39,6 @@ enum Task {
     Check,
     /// Compare the engine with Apache ZooKeeper by random operations.
     Differential(proof::Differential),
-    /// Measure the engine's memory and how fast it starts, beside Apache ZooKeeper.
-    EngineSize {
-        /// How many nodes of 100 bytes.
-        #[arg(long, default_value_t = 1_000_000)]
-        nodes: usize,
-    },
     /// Search for requests that take much of the engine's time and memory.
     Cost(proof::Cost),
     /// Check the licences, the names and the sources of all dependencies against deny.toml.
@@ -155,7 +148,6 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Check => test::check(),
         Task::Differential(options) => proof::differential(&options),
-        Task::EngineSize { nodes } => size::run(nodes),
         Task::Cost(options) => proof::cost(&options),
         Task::Deny => deny::run(),
         Task::Crash { runs } => crash::run(runs),

@@ -43,7 +43,6 @@ enum Lane {
 
 /// Every suite has its share of the time here.
 const SUITES: &[Suite] = &[
-    suite("size", Lane::First, 1, 15),
     suite("cost", Lane::First, 1, 30),
     suite("allocations", Lane::First, 1, 5),
     suite("engine", Lane::First, 2, 90),

@@ -1,5 +1,4 @@
-//! How long the engine takes to start, and what memory it takes: idle, for a session, a node, a
-//! contender.
+//! How long servers take to start, and what memory they take: idle, for a session, a node, a contender.
 
 use std::future::Future;
 use std::path::Path;
@@ -41,6 +40,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         (System::Engine(Durability::Memory), What::Session),
         (System::Engine(Durability::Memory), What::Node),
         (System::Engine(Durability::Memory), What::Contender),
+        (System::OnZooKeeper, What::Node),
     ];
     bench.interleave(1, &turns, grow).await;
     Ok(())
@@ -57,9 +57,11 @@ async fn start(bench: &mut Bench, system: &System) -> Result<()> {
     idle(bench, *system, &address, engine.id()).await
 }
 
-/// The memory of a ZooKeeper that has just started.
+/// A fresh ZooKeeper, as the engine above.
 async fn fresh_peer(bench: &mut Bench, (system, _): &(System, &str)) -> Result<()> {
+    let begun = Instant::now();
     let server = bench.peers.fresh_zookeeper().await?;
+    bench.note(*system, 0, "start_ms", begun.elapsed().as_secs_f64() * 1e3);
     idle(bench, *system, &server.connect_string(), server.process_id()?).await
 }
 
@@ -135,24 +137,32 @@ impl std::fmt::Display for What {
     }
 }
 
-/// Makes many of something on a fresh engine, and looks at what each has added.
+/// Makes many of something on a fresh server, and looks at what each has added.
 async fn grow(bench: &mut Bench, &(system, what): &(System, What)) -> Result<()> {
-    let System::Engine(durability) = system else { return Ok(()) };
-    let folder = bench.peers.folder()?;
-    let (engine, address) = fresh(durability, &folder).await?;
+    let (engine, zookeeper, address, process);
+    match system {
+        System::Engine(durability) => {
+            (engine, address) = fresh(durability, &bench.peers.folder()?).await?;
+            process = engine.id();
+        }
+        _ => {
+            zookeeper = bench.peers.fresh_zookeeper().await?;
+            (address, process) = (zookeeper.connect_string(), zookeeper.process_id()?);
+        }
+    }
     let count = match what {
         What::Session => bench.settings.sessions,
         What::Node => bench.settings.nodes,
         What::Contender => bench.settings.contenders,
     };
     let warm = Client::connect(&address).await?;
-    let before = Memory::of(engine.id())?.resident();
+    let before = Memory::of(process)?.resident();
 
     let begun = Instant::now();
     let added = match what {
-        What::Session => after(sessions(&address, count), engine.id()).await?,
-        What::Node => after(nodes(&address, count), engine.id()).await?,
-        What::Contender => after(contenders(&address, count), engine.id()).await?,
+        What::Session => after(sessions(&address, count), process).await?,
+        What::Node => after(nodes(&address, count), process).await?,
+        What::Contender => after(contenders(&address, count), process).await?,
     };
 
     let seconds = begun.elapsed().as_secs_f64();
