@@ -19,13 +19,7 @@ for_each_lock!("access":
     a_waiter_with_other_credentials_can_watch_the_holder,
 );
 
-contract!("access":
-    everything_that_a_lock_makes_has_its_list,
-    without_credentials_everyone_may_do_everything,
-    a_list_of_the_creator_needs_credentials,
-    an_open_parent_is_found,
-    a_znode_that_others_may_only_read_is_no_exposure,
-);
+contract!(access);
 
 /// Two users with the password `secret`: their ids are `user:base64(sha1(user:password))`.
 const ANN: &str = "digest:ann:7RJfAeIvrl4zdj6sS2fXrQHDvHM=:cdrwa";

@@ -15,14 +15,7 @@ use lockkeeper_testkit::backend::Backend;
 
 use crate::contract;
 
-contract!("blocking":
-    threads_take_turns,
-    everything_can_be_waited_for,
-    what_a_client_holds_is_released_when_it_is_dropped,
-    a_guard_that_a_thread_drops_is_released,
-    waiting_is_refused_in_async_code,
-    the_thread_of_a_client_ends_after_it,
-);
+contract!(blocking);
 
 /// What nothing here takes unless it hangs.
 const HANGS: Duration = Duration::from_secs(20);

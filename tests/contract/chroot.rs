@@ -9,10 +9,7 @@ use lockkeeper_testkit::backend::Backend;
 
 use crate::contract;
 
-contract!("chroots":
-    below_a_chroot_everything_is_ones_own,
-    the_servers_own_is_refused_by_every_way_to_it,
-);
+contract!(chroot);
 
 /// Symptom: `/` was refused for what has its nodes below it, and so was the ordinary name `/zookeeper`.
 async fn below_a_chroot_everything_is_ones_own(backend: Backend) -> Result<()> {

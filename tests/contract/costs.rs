@@ -20,26 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::{LOCK, contract, gets};
 
-contract!("costs":
-    a_mutex,
-    a_release_and_the_next_acquire_are_one_write,
-    a_line_that_is_known_is_not_listed,
-    a_line_that_is_not_known_is_listed,
-    who_has_left_a_known_line_is_not_waited_for,
-    a_release_that_is_refused_takes_nothing_with_it,
-    a_mutex_with_linger,
-    a_mutex_with_a_cohort,
-    a_mutex_with_a_lock_delay,
-    a_late_grant,
-    a_reentrant_mutex,
-    a_reader,
-    a_writer,
-    a_semaphore,
-    semaphores_of_other_layouts,
-    an_exclusive_node,
-    several_locks,
-    locks_by_key,
-);
+contract!(costs);
 
 /// What is sent while nothing is waited for: places and watches that are given up.
 const UNAWAITED: [OpCode; 2] = [RemoveWatches, Delete];

@@ -14,33 +14,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{contract, next_session};
 
-contract!("a counter":
-    adds_tell_the_values_around_them,
-    a_lost_reply_counts_once,
-    a_lost_reply_to_the_very_first_add_counts_once,
-    a_lost_reply_and_an_add_by_another_program_between,
-    a_request_that_never_arrived_is_sent_again,
-    a_marker_that_somebody_deletes_leaves_it_unknown,
-    the_end_of_the_session_on_the_way_is_unknown,
-    the_end_of_the_session_before_it_is_sent_is_not,
-    the_next_session_before_the_program_hears_of_it,
-    what_is_remembered_is_of_this_session,
-    a_transaction_of_an_ended_session_is_not_applied,
-    adds_of_one_handle_are_one_write,
-    tasks_that_add_again_and_again_share_each_write,
-    a_cancelled_add_takes_no_other_with_it,
-    rivals_take_turns,
-    what_an_add_costs,
-    what_is_no_number_stays,
-    a_number_that_is_too_large_is_refused_alone,
-    a_refusal_is_of_the_number_that_is_there,
-    a_missing_parent_is_made,
-    a_version_that_has_come_around_is_told,
-    nothing_is_left_behind,
-    ids_come_once,
-    ids_for_many_who_wait_are_one_write,
-    a_block_whose_fate_is_unknown_is_skipped,
-);
+contract!(counter);
 
 const COUNTER: &str = "/orders";
 

@@ -14,20 +14,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::contract;
 
-contract!("service directory":
-    all_instances_are_there_when_it_is_open,
-    a_service_that_does_not_exist_is_watched,
-    what_comes_while_it_opens_is_in_it,
-    each_kind_of_change_is_told,
-    what_cannot_be_read_is_named_and_concerns_nobody_else,
-    what_may_not_be_read_is_named_and_concerns_nobody_else,
-    the_servers_own_is_no_base,
-    cut_off_it_goes_on_with_the_last_instances,
-    only_what_differs_after_a_session_is_told,
-    a_closed_client_ends_it_and_the_instances_stay,
-    opening_costs_a_read_for_each_instance,
-    a_change_costs_each_directory_one_event_and_one_read,
-);
+contract!(directory);
 
 pub(crate) const BASE: &str = "/services";
 

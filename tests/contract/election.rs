@@ -15,28 +15,7 @@ use lockkeeper_wire::OpCode;
 use crate::contract;
 use crate::rw_lock::replies;
 
-contract!("election":
-    candidates_lead_one_after_the_other,
-    a_campaign_costs_what_a_lock_costs,
-    a_hand_over_is_one_event_and_at_most_one_round_trip,
-    nodes_are_named_as_curator_and_kazoo_name_them,
-    observers_see_each_leader_and_its_value,
-    an_observer_is_told_that_nobody_leads,
-    an_observer_needs_no_election_node,
-    a_change_of_leader_is_one_event_and_one_read_for_each_observer,
-    an_observer_does_not_look_for_each_that_has_gone,
-    a_deposed_leader_proclaims_nothing,
-    a_lost_reply_to_a_proclamation_is_sent_again,
-    a_proclamation_at_which_servers_close_the_connection_is_given_up,
-    foreign_data_is_not_overwritten,
-    foreign_candidates_are_named,
-    a_first_node_that_is_not_ephemeral_is_no_leader,
-    an_observer_says_what_it_cannot_see,
-    work_is_dropped_at_the_loss_and_begun_again,
-    an_observer_goes_on_with_the_next_session,
-    a_request_to_leave_is_no_id,
-    a_leader_that_was_asked_after_a_wait_is_still_known,
-);
+contract!(election);
 
 const ELECTION: &str = "/election/scheduler";
 

@@ -22,21 +22,7 @@ use tokio::task::JoinHandle;
 use crate::contract;
 use crate::jeopardy::{lose_the_way, short};
 
-contract!("elections elsewhere":
-    a_leader_whose_session_ends_does_not_lead_beside_the_next,
-    a_leader_that_is_closed_after_its_session_leaves_the_place_to_another,
-    one_whose_predecessor_goes_while_it_is_cut_off_leads,
-    those_whose_sessions_end_together_lead_one_after_the_other,
-    one_whose_node_is_deleted_stands_again,
-    an_election_whose_node_is_deleted_goes_on,
-    one_whose_election_is_deleted_as_it_enters_stands_again,
-    one_that_leaves_the_middle_of_the_line_changes_no_leader,
-    leading_that_is_dropped_leaves_no_candidate,
-    one_that_is_asked_to_leave_leads_again_after_the_others,
-    lost_connections_do_not_begin_the_work_anew,
-    work_that_rides_out_an_outage_goes_on,
-    work_that_rides_out_too_little_is_begun_anew,
-);
+contract!(election_stories);
 
 const ELECTION: &str = "/election/scheduler";
 

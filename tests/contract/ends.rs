@@ -22,20 +22,7 @@ use tokio::task::JoinHandle;
 use crate::locks::{Exclusive, lock_of};
 use crate::{contract, for_each_lock};
 
-contract!("ends of clients":
-    every_wait_ends_when_its_client_is_closed,
-    every_wait_ends_with_the_runtime_of_its_client,
-    every_wait_ends_when_credentials_are_refused,
-    waits_of_threads_end_when_their_client_is_closed,
-    a_wait_for_releases_ends_when_the_client_is_closed,
-    a_guard_is_lost_when_the_end_of_its_client_is_asked_for,
-    attempts_that_do_not_wait_tell_of_a_closed_client,
-    leadership_ends_with_the_work,
-    leadership_that_is_lost_ends_for_handles_that_are_kept,
-    leading_that_is_dropped_ends_for_handles_that_are_kept,
-    a_deadline_that_a_handle_was_told_holds_beyond_the_work,
-    a_guard_whose_own_check_failed_is_lost,
-);
+contract!(ends);
 
 for_each_lock!("an exclusive lock, its own check": a_lock_whose_own_check_failed_is_lost);
 

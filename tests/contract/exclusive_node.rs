@@ -15,28 +15,7 @@ use tokio::task::JoinHandle;
 use crate::jeopardy::short;
 use crate::{LOCK, contract, lock_path};
 
-contract!("exclusive node":
-    a_free_lock_costs_one_round_trip_and_two_to_release,
-    its_owner_enters_again_and_the_last_release_gives_it_back,
-    tokens_grow,
-    try_acquire_is_one_round_trip_and_leaves_no_watch,
-    a_release_wakes_every_waiter,
-    l1_a_create_lost_on_its_way_makes_one_node,
-    l1_a_create_whose_reply_is_lost_makes_one_node,
-    l2_an_acquire_cancelled_during_its_create_leaves_nothing,
-    l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing,
-    l3_l8_a_timeout_leaves_neither_node_nor_watch,
-    l6_a_release_that_is_lost_is_tried_again,
-    l7_a_release_tried_again_does_not_touch_the_next_holder,
-    l7_a_release_does_not_touch_a_holder_that_came_by_force,
-    l12_two_owners_of_one_session_exclude_each_other,
-    l24_the_parent_is_a_container,
-    a_holder_that_only_asks_for_its_state_is_told_of_the_next_one,
-    verify_tells_a_holder_of_the_next_one,
-    a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent,
-    a_waiter_goes_on_when_its_session_expires,
-    a_node_that_is_not_ephemeral_is_waited_for,
-);
+contract!(exclusive_node);
 
 fn node(participant: &Participant) -> Result<ExclusiveNode> {
     Ok(ExclusiveNode::new(&participant.client, LOCK)?)

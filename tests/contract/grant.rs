@@ -16,10 +16,7 @@ for_each_lock!("a grant":
     n32_an_acquire_with_a_limit_outlasts_an_outage,
 );
 
-contract!("grant":
-    connections_that_are_lost_deny_no_lock,
-    n32_a_limit_without_servers_is_used_up,
-);
+contract!(grant);
 
 /// Symptom: for a second after a standstill (STOP and CONT, a blocking call on the runtime), a free lock was
 /// denied, "the servers are too slow", after a few milliseconds, and a waiter lost its place. Cause: what the

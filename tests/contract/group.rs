@@ -14,28 +14,7 @@ use lockkeeper_wire::OpCode;
 use crate::contract;
 use crate::directory::hidden;
 
-contract!("group":
-    members_see_each_other_come_and_go,
-    equal_names_of_views_name_equal_members,
-    a_view_of_a_group_that_is_not_there_is_empty,
-    a_group_that_is_deleted_has_larger_names_afterwards,
-    a_member_comes_back_with_the_next_session,
-    what_happened_while_it_was_cut_off_comes_as_changes,
-    a_lost_reply_is_no_second_member,
-    what_is_too_large_is_named,
-    the_servers_own_is_no_group,
-    an_id_that_is_taken_is_waited_for_or_an_error,
-    an_earlier_life_is_replaced_without_a_gap,
-    foreign_nodes_are_named_and_everyone_else_goes_on,
-    a_node_that_may_not_be_read_is_named_and_everyone_else_goes_on,
-    members_are_named_as_curator_and_kazoo_name_them,
-    the_node_of_a_party_is_kept,
-    waiting_for_so_many_ends_when_they_are_there,
-    joining_costs_one_write_and_leaving_one,
-    watching_costs_a_listing_and_a_read_for_each_member,
-    with_a_thousand_members_a_change_is_one_event_and_one_read,
-    a_closed_client_ends_the_views,
-);
+contract!(group);
 
 const GROUP: &str = "/workers";
 

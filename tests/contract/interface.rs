@@ -13,11 +13,7 @@ use lockkeeper_wire::OpCode;
 use crate::locks::{Exclusive, lock_of};
 use crate::{LOCK, contract, for_each_lock};
 
-contract!("interface":
-    every_lock_takes_the_same_options,
-    a_guard_of_several_locks_offers_what_others_do,
-    a_request_for_one_of_several_locks_is_told,
-);
+contract!(interface);
 
 for_each_lock!("the interface of an exclusive lock": a_guard_tells_in_one_line_how_it_stands);
 

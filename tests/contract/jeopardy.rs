@@ -26,28 +26,7 @@ for_each_lock!("an exclusive lock, jeopardy":
     a_holder_whose_node_was_deleted_in_jeopardy_is_told,
 );
 
-contract!("jeopardy":
-    work_stands_still_in_jeopardy_and_goes_on_with_the_same_token,
-    a_grace_that_is_over_ends_the_lock,
-    a_checkpoint_waits_until_the_lock_is_held_again,
-    nothing_is_believed_in_jeopardy,
-    what_work_asked_for_in_an_outage_is_not_sent_without_the_lock,
-    an_add_of_work_that_stands_still_is_not_sent_by_others,
-    a_node_is_not_handed_on_in_jeopardy,
-    the_next_holder_of_a_node_decides_anew,
-    a_lock_is_not_entered_again_in_jeopardy,
-    several_locks_come_back_together,
-    one_of_several_that_is_gone_ends_all,
-    an_upgrade_waits_out_a_jeopardy,
-    a_downgrade_waits_out_a_jeopardy,
-    an_upgrade_is_lost_at_a_deadline,
-    a_request_to_leave_that_came_in_jeopardy_is_seen,
-    outages_of_any_length_end_as_they_must,
-    every_way_to_hold_a_lock_ends_with_its_session_or_its_node_and_not_before,
-    an_idle_node_is_given_up_at_the_deadline,
-    what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others,
-    a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again,
-);
+contract!(jeopardy);
 
 /// Long enough for a busy machine, short enough to wait for. The lease is shorter by more than two
 /// seconds, which is the time to come back in.

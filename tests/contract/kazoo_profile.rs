@@ -8,14 +8,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, enqueue, queue_empties};
 
-contract!("kazoo's profile":
-    names_and_data_are_those_of_kazoo,
-    parents_stay,
-    writers_and_readers_take_turns,
-    a_mutex_is_a_write_lock,
-    curators_names_are_refused,
-    a_contender_that_is_not_ephemeral_is_waited_for,
-);
+contract!(kazoo_profile);
 
 fn mutex(participant: &Participant) -> Result<Mutex> {
     let builder = Mutex::builder(&participant.client, LOCK);

@@ -15,17 +15,7 @@ use tempfile::TempDir;
 
 use crate::contract;
 
-contract!("the last known good value":
-    a_restored_value_is_not_told_again,
-    what_has_changed_meanwhile_is_told,
-    a_node_made_anew_is_told_although_its_version_is_the_same,
-    a_damaged_file_is_told_and_replaced,
-    what_others_may_write_is_told_and_left,
-    what_is_something_else_is_told_and_left,
-    a_disk_that_fails_is_told_and_tried_again,
-    a_directory_that_is_missing_is_told,
-    a_publication_is_restored,
-);
+contract!(last_good);
 
 const LIMITS: &str = "/limits";
 

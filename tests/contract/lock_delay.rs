@@ -11,22 +11,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, lock_path, queue_empties, queue_up};
 
-contract!("lock delay":
-    it_costs_one_more_round_trip_at_the_grant_and_none_at_the_release,
-    a_lock_that_was_given_back_is_free_at_once,
-    l27_a_holder_that_vanished_is_waited_for,
-    a_holder_that_was_forced_out_is_waited_for,
-    the_delay_is_that_of_the_one_who_vanished,
-    try_acquire_does_not_wait_for_it,
-    whoever_only_tries_gets_it_when_the_delay_is_over,
-    giving_up_during_the_delay_leaves_the_mark,
-    lost_answers_are_no_holders_that_vanished,
-    l7_a_release_that_comes_late_leaves_the_mark_of_the_next,
-    what_ends_a_wait_ends_a_delay_too,
-    who_keeps_none_can_obey_those_of_others,
-    who_obeys_costs_one_more_round_trip_at_the_grant,
-    several_locks_obey_the_delay_of_each,
-);
+contract!(lock_delay);
 
 /// Long enough to tell from a busy machine's pauses.
 const DELAY: Duration = Duration::from_millis(1500);

@@ -1,7 +1,8 @@
 //! What each lock promises, on every server: the same tests run on the embedded engine and on a
 //! real Apache ZooKeeper, so that the two cannot drift apart.
 //!
-//! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of it.
+//! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of each such function of a
+//! file (`build.rs` finds them), or out of those that it is given.
 
 mod access;
 mod blocking;
@@ -81,8 +82,11 @@ const IDLE: u64 = 60;
 /// The lock that each test is about; every test has a server, or a chroot, of its own.
 const LOCK: &str = "/locks/orders";
 
-/// Runs each of these functions on each server.
+/// Runs each test of this file on each server, or each of these functions.
 macro_rules! contract {
+    ($file:ident) => {
+        include!(concat!(env!("OUT_DIR"), "/", stringify!($file), ".rs"));
+    };
     ($suite:literal: $($test:ident),* $(,)?) => {
         crate::servers! { $suite: $($test = super::$test),* }
     };

@@ -14,28 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::{contract, gets, is_no_auth, shut};
 
-contract!("multi lock":
-    free_locks_are_one_round_trip_each_way,
-    a_lock_that_is_waited_for_is_two_round_trips_and_an_event,
-    the_paths_are_put_in_order_and_checked,
-    each_lock_has_a_token_that_grows,
-    try_acquire_is_all_or_nothing,
-    l1_a_transaction_lost_on_its_way_leaves_one_node_each,
-    l1_a_transaction_whose_reply_is_lost_leaves_one_node_each,
-    l2_an_acquire_cancelled_during_its_transaction_leaves_nothing,
-    l2_an_acquire_cancelled_while_waiting_leaves_nothing,
-    l6_a_release_whose_reply_is_lost_is_done_once,
-    one_whose_queue_is_deleted_as_it_is_entered_is_entered_again,
-    l19_a_lock_that_cannot_be_had_leaves_none,
-    l19_no_place_is_kept_behind_the_lock_that_is_waited_for,
-    l19_a_lock_lost_while_waiting_for_the_next_ends_it,
-    l19_any_order_and_any_company_comes_to_an_end,
-    the_loss_of_one_is_the_loss_of_all,
-    a_check_of_one_that_is_refused_verifies_nothing,
-    a_check_of_one_that_is_refused_while_waiting_says_so,
-    a_release_with_one_lock_lost_gives_the_others_back,
-    a_release_in_the_next_session_is_a_loss,
-);
+contract!(multi_lock);
 
 const A: &str = "/locks/a";
 const B: &str = "/locks/b";

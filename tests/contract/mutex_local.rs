@@ -14,21 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::{LOCK, contract, lock_path, mutex, queue_empties, queue_up};
 
-contract!("mutex, local line":
-    many_tasks_put_one_contender_on_the_server,
-    a_task_that_gives_up_its_turn_blocks_nobody,
-    a_lingering_node_is_taken_again_without_a_round_trip,
-    a_lingering_node_leaves_its_thread_to_others,
-    a_lingering_node_is_given_to_whoever_comes,
-    a_lingering_node_goes_when_nobody_uses_it,
-    a_lingering_node_that_was_deleted_is_not_granted_again,
-    a_lingering_node_does_not_outlive_its_lock,
-    a_cohort_passes_the_node_on_and_ends_at_its_bound,
-    a_cohort_whose_nodes_linger_ends_at_its_bound_too,
-    a_transaction_goes_with_the_holder_that_began_it,
-    a_cohort_leaves_nothing_to_a_task_that_gave_up,
-    a_lost_lock_stays_taken_within_its_process,
-);
+contract!(mutex_local);
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);

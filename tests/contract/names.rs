@@ -14,20 +14,7 @@ use crate::contract;
 use crate::exclusive_node::after_heartbeats;
 use crate::jeopardy::short;
 
-contract!("names":
-    a_name_has_one_holder_and_its_tokens_grow,
-    who_waits_for_a_name_gets_it,
-    who_has_a_name_is_told,
-    a_claim_is_lost_with_a_reason,
-    a_claim_costs_one_round_trip,
-    a_claim_whose_reply_is_lost_leaves_one_node,
-    the_first_name_that_is_free_is_claimed,
-    any_text_is_a_name,
-    a_node_that_does_not_go_by_itself_is_no_claim,
-    a_claim_whose_name_becomes_anothers_is_lost,
-    a_name_that_becomes_such_a_node_is_not_waited_for,
-    names_look_for_exposures_once,
-);
+contract!(names);
 
 const NAMES: &str = "/workers";
 

@@ -11,18 +11,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{contract, next_session};
 
-contract!("notifications":
-    several_are_one,
-    none_is_lost_without_a_connection,
-    none_is_lost_between_two_sessions,
-    a_lost_reply_is_no_error,
-    what_may_have_been_sent_is_not_said_to_be_nothing,
-    a_node_with_data_is_refused,
-    data_that_comes_later_is_refused_and_left,
-    data_in_a_node_that_was_made_anew_is_refused_and_left,
-    those_who_notify_by_turns_and_at_once,
-    a_missing_parent_is_made,
-);
+contract!(notify);
 
 fn news(participant: &Participant) -> Result<Notify> {
     Ok(Notify::new(&participant.client, "/news")?)

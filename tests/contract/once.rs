@@ -13,23 +13,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, lock_path};
 
-contract!("once":
-    a_key_is_done_once,
-    what_nobody_ended_is_begun_again,
-    what_nobody_ended_is_not_begun_again_at_most_once,
-    a_passed_tick_never_begins,
-    a_tick_far_ahead_is_refused,
-    a_tick_is_judged_by_the_time_that_it_is,
-    a_lost_reply_begins_nothing_twice,
-    a_lost_reply_ends_nothing_twice,
-    an_end_is_not_recorded_without_the_lock,
-    the_guard_of_another_lock_is_refused,
-    old_records_are_deleted,
-    a_key_that_is_forgotten_is_done_again,
-    what_is_no_record_is_left_alone,
-    records_are_no_locks,
-    it_costs_one_write_to_begin_and_one_to_end,
-);
+contract!(once);
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -15,14 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::{LOCK, contract};
 
-contract!("one service":
-    two_services_grant_no_lock_of_any_kind,
-    one_server_of_another_service_is_found_among_four,
-    servers_of_one_service_are_asked_once,
-    a_server_that_the_session_moves_to_is_compared,
-    servers_that_give_no_answer_are_passed_over,
-    strict_clients_wait_for_no_server_in_vain,
-);
+contract!(one_service);
 
 /// Where the servers of a client are, each behind a proxy.
 struct Servers {

@@ -14,36 +14,7 @@ use lockkeeper_wire::OpCode;
 use crate::rw_lock::replies;
 use crate::{IDLE, contract, cut_off_at_reads, reconnect, wake_ups};
 
-contract!("presence":
-    a_node_is_there_until_its_presence_ends,
-    a_dropped_presence_takes_its_node_with_it,
-    an_end_that_is_not_waited_for_deletes_the_node,
-    it_comes_back_with_the_next_session,
-    it_comes_back_when_somebody_deletes_it,
-    a_lost_reply_leaves_one_node_that_is_known,
-    anothers_node_is_waited_for_and_not_touched,
-    anothers_node_is_an_error_if_wanted,
-    a_node_that_may_not_be_read_is_an_error,
-    an_earlier_life_is_replaced_without_a_gap,
-    a_node_that_no_presence_made_is_not_replaced,
-    starting_costs_one_round_trip,
-    a_client_has_one_presence_at_a_node,
-    one_that_was_given_up_makes_room_for_the_next,
-    the_servers_own_has_no_presence,
-    a_lost_reply_does_not_make_an_own_node_a_presence,
-    those_who_take_each_other_for_an_earlier_life_do_not_fight,
-    data_may_be_as_long_as_that_of_any_node,
-    data_at_which_servers_close_the_connection_is_given_up,
-    anothers_node_that_is_too_long_to_read_is_an_error,
-    who_has_the_node_instead_is_told,
-    an_update_changes_the_node_and_every_later_one,
-    an_update_whose_reply_is_lost_is_made_once,
-    an_update_is_not_confirmed_while_the_node_has_the_old_data,
-    an_update_does_not_touch_anothers_node,
-    an_update_costs_one_write,
-    nothing_is_asked_while_no_server_can_be_reached,
-    a_protected_name_is_kept_over_sessions,
-);
+contract!(presence);
 
 const NODE: &str = "/workers/7";
 

@@ -11,30 +11,7 @@ use lockkeeper_wire::{ErrorCode, OpCode};
 
 use crate::{contract, gets, next_session};
 
-contract!("a publication":
-    editions_are_followed,
-    a_long_edition_is_seen_whole,
-    no_follower_sees_half_of_one,
-    a_lost_reply_publishes_once,
-    publishers_take_turns,
-    a_rollback_is_an_edition,
-    the_end_of_the_session_between_parts,
-    what_is_remembered_is_of_this_session,
-    what_is_something_else_stays,
-    editions_that_nobody_published_are_refused,
-    a_missing_parent_is_made,
-    a_version_that_has_come_around_is_told,
-    a_damaged_edition_is_no_place_to_go_back_to,
-    more_than_can_be_kept_is_not,
-    a_node_of_others_below_stays,
-    a_server_that_is_behind_hides_no_edition,
-    an_edition_that_may_not_be_read_hides_no_other,
-    an_edition_with_parts_that_are_too_long_is_told_once,
-    one_that_is_dropped_leaves_nothing,
-    one_that_is_refused_half_way_leaves_nothing,
-    what_is_left_of_one_goes_before_parts_are_written,
-    what_publishing_costs,
-);
+contract!(publication);
 
 const ROUTES: &str = "/routes";
 

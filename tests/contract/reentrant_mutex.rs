@@ -8,20 +8,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, lock_path, mutex, queue_empties};
 
-contract!("reentrant mutex":
-    the_first_entry_is_one_round_trip_and_others_are_none,
-    the_last_of_the_entries_gives_the_lock_back,
-    two_handles_of_one_owner_are_one_lock,
-    a_release_without_an_entry_names_the_holder,
-    an_entry_that_is_kept_can_be_released_elsewhere,
-    kept_entries_end_with_their_owner,
-    two_tasks_of_one_owner_stand_in_line_once,
-    l2_an_entry_cancelled_in_line_leaves_nothing_and_lets_the_next_one_go_on,
-    l6_a_release_that_is_lost_is_tried_again,
-    l12_two_owners_of_one_session_exclude_each_other,
-    l20_entries_belong_to_no_thread,
-    l21_a_lost_lock_is_not_entered_again,
-);
+contract!(reentrant_mutex);
 
 fn reentrant(participant: &Participant) -> Result<ReentrantMutex> {
     Ok(ReentrantMutex::new(&participant.client, LOCK)?)

@@ -14,24 +14,7 @@ use lockkeeper_wire::OpCode;
 use crate::contract;
 use crate::directory::{BASE, ids, instance, told, web};
 
-contract!("registration":
-    a_registered_instance_is_in_every_directory,
-    it_is_changed_in_place,
-    a_drained_instance_gets_no_calls,
-    a_lost_connection_makes_nobody_see_a_change,
-    it_comes_back_with_the_next_session_as_it_was_last,
-    all_instances_of_a_client_come_back_after_its_session,
-    nothing_empty_stays,
-    an_update_whose_reply_is_lost_is_made_once,
-    an_update_is_not_waited_for_longer_than_wanted_and_made_later,
-    a_cancelled_update_that_is_refused_does_not_harm_later_ones,
-    an_earlier_life_is_replaced_without_a_gap,
-    an_earlier_life_that_does_not_know_it_yet_changes_nothing,
-    anothers_node_is_waited_for,
-    it_is_taken_out_at_once,
-    what_is_no_registration_is_refused,
-    registering_and_changing_cost_one_write_each,
-);
+contract!(registration);
 
 async fn register(client: &Client, instance: Instance) -> Result<Registration> {
     Ok(Registration::start(client, BASE, instance).await?)

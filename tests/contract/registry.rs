@@ -9,12 +9,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::contract;
 
-contract!("registry":
-    any_key_is_a_lock_and_can_be_read_back,
-    equal_keys_are_one_handle,
-    handles_that_are_used_are_kept_and_others_bounded,
-    l24_what_is_made_for_a_key_is_a_container,
-);
+contract!(registry);
 
 const PREFIX: &str = "/locks/by-key";
 

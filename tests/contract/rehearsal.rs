@@ -11,12 +11,7 @@ use lockkeeper_testkit::backend::Backend;
 
 use crate::{LOCK, contract, queue_up};
 
-contract!("rehearsals":
-    a_session_that_expires_takes_the_lock_after_its_holder_knows,
-    a_client_that_is_cut_off_loses_the_lock_at_its_deadline,
-    a_program_that_stands_still_has_lost_the_lock_when_it_goes_on,
-    a_reply_that_is_lost_leaves_the_write_done_once,
-);
+contract!(rehearsal);
 
 /// A client in rehearsal.
 async fn rehearsed(backend: &Backend) -> Result<(Client, Rehearsal)> {

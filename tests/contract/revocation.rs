@@ -15,31 +15,7 @@ use lockkeeper_wire::OpCode;
 use crate::rw_lock::replies;
 use crate::{contract, lock_path, mutex, queue_empties, queue_up};
 
-contract!("revocation":
-    a_holder_is_asked_by_the_mark_that_curator_sets,
-    a_holder_that_was_asked_is_still_known,
-    a_holder_that_was_asked_after_a_wait_is_still_known,
-    who_asks_and_why_is_told_to_the_holder_and_shown,
-    a_holder_of_another_program_gets_the_plain_request,
-    those_who_were_asked_are_waited_for,
-    since_when_it_is_held_is_noted,
-    a_note_overwrites_no_request,
-    what_others_need_to_know_survives_a_note,
-    a_request_that_came_before_the_wait_is_seen,
-    asking_costs_three_round_trips_and_listening_one,
-    nobody_is_asked_where_nobody_holds,
-    who_holds_after_one_left_during_the_look_is_asked,
-    a_look_at_those_who_leave_at_once_does_not_call_the_lock_free,
-    a_contender_that_may_not_be_read_is_seen,
-    those_who_wait_are_not_asked,
-    a_waiter_can_be_asked_by_its_node,
-    a_holder_that_gives_way_is_not_forced,
-    a_holder_that_does_not_is_forced_and_told,
-    the_loss_of_the_lock_ends_the_wait_for_a_request,
-    a_holder_without_any_server_is_told_of_its_loss,
-    a_waiter_that_is_refused_for_now_pauses,
-    a_holder_that_is_refused_for_now_pauses,
-);
+contract!(revocation);
 
 async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);

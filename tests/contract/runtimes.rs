@@ -17,18 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::contract;
 
-contract!("several runtimes":
-    an_add_in_a_runtime_that_stands_still_stalls_no_other,
-    an_add_in_a_runtime_that_has_ended_stalls_no_other,
-    what_was_begun_in_a_runtime_that_has_ended_goes_on,
-    a_lingering_node_does_not_stay_when_a_runtime_has_ended,
-    a_start_that_is_given_up_makes_room_for_the_next,
-    the_end_of_the_clients_runtime_is_told,
-    an_add_without_the_clients_runtime_is_told_that_it_is_closed,
-    a_session_that_ends_while_its_program_stands_still_is_named,
-    a_filter_that_panics_ends_its_cache,
-    a_closure_of_a_presence_that_panics_ends_it,
-);
+contract!(runtimes);
 
 /// What nothing here takes unless it hangs.
 const HANGS: Duration = Duration::from_secs(20);

@@ -10,22 +10,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, enqueue, lock_path, queue_empties};
 
-contract!("read-write lock":
-    readers_go_together_and_writers_alone,
-    an_uncontended_read_or_write_is_one_round_trip,
-    grants_follow_the_order_of_arrival,
-    l14_readers_and_writers_never_wait_for_each_other_in_a_circle,
-    l15_a_downgraded_reader_keeps_its_place,
-    l15_a_writer_waits_for_the_reader_that_another_library_put_before_it,
-    l16_a_reader_watches_the_nearest_writer_ahead,
-    readers_behind_a_writer_wake_once_and_ask_nothing,
-    a_writer_sleeps_while_readers_ahead_of_the_nearest_leave,
-    timeouts_and_tries_leave_nothing,
-    a_downgrade_is_one_round_trip_and_keeps_the_token,
-    a_downgrade_whose_reply_is_lost_has_happened_once,
-    a_lost_writer_cannot_downgrade,
-    readers_do_not_mix_with_other_locks,
-);
+contract!(rw_lock);
 
 pub(crate) fn rw_lock(participant: &Participant) -> Result<RwLock> {
     Ok(RwLock::new(&participant.client, LOCK)?)

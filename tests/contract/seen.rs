@@ -14,21 +14,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{LOCK, contract, lock_path, queue_up};
 
-contract!("seen":
-    a_node_that_is_the_lock_is_seen,
-    a_wait_for_a_node_ends_with_it,
-    the_holder_of_a_node_is_asked_and_forced,
-    the_node_of_another_program_is_not_written_to,
-    a_node_that_others_have_by_now_is_not_taken_from_them,
-    leases_are_no_locks,
-    a_due_lock_delay_is_seen,
-    a_lock_delay_that_is_waited_out_is_nobodys_hold,
-    a_lock_delay_is_seen_without_the_locks_node,
-    a_wait_outlasts_a_lock_delay,
-    a_watch_tells_each_change_of_a_queue,
-    a_watch_tells_a_change_of_the_lock_delay,
-    a_watch_outlasts_a_lost_connection_and_ends_with_its_session,
-);
+contract!(seen);
 
 /// Long enough to tell from a busy machine's pauses.
 const DELAY: Duration = Duration::from_millis(1500);

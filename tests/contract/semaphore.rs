@@ -11,24 +11,7 @@ use lockkeeper_wire::OpCode;
 use crate::rw_lock::replies;
 use crate::{LOCK, contract, enqueue, lock_path, queue_empties};
 
-contract!("semaphore":
-    so_many_hold_and_no_more,
-    several_permits_are_one_round_trip_too,
-    grants_follow_the_order_of_arrival_also_of_the_greedy,
-    whichever_holder_leaves_the_first_in_line_gets_in,
-    releases_in_order_of_arrival_wake_one_each,
-    l18_more_permits_let_in_those_who_wait,
-    l5_more_permits_do_not_let_in_a_waiter_whose_node_is_gone,
-    fewer_permits_take_none_away,
-    permits_come_back_when_their_holder_dies,
-    another_number_than_the_first_is_refused_or_accepted,
-    a_number_that_is_changed_later_is_followed,
-    a_number_whose_node_is_gone_as_it_is_written_is_looked_at_again,
-    what_can_never_be_had_is_refused,
-    no_permits_at_all_are_refused,
-    what_is_no_number_is_refused,
-    timeouts_and_tries_leave_nothing,
-);
+contract!(semaphore);
 
 fn semaphore(participant: &Participant, permits: u32) -> Result<Semaphore> {
     Ok(Semaphore::new(&participant.client, LOCK, permits)?)

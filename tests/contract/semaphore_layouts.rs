@@ -16,27 +16,7 @@ use tokio::task::JoinHandle;
 use crate::rw_lock::replies;
 use crate::{contract, next_session};
 
-contract!("semaphore layouts":
-    curator_nodes_are_where_curator_looks,
-    kazoo_nodes_are_where_kazoo_looks,
-    so_many_hold_and_no_more,
-    l17_a_zombie_at_the_gate_does_not_jam_it,
-    l17_one_that_gives_up_at_the_gate_leaves_nothing,
-    l17_leases_are_not_orphaned_by_lost_replies,
-    l17_one_that_loses_the_gate_takes_no_lease,
-    l18_a_shared_count_lets_in_those_who_wait,
-    several_permits_are_all_or_nothing,
-    the_loss_of_one_of_several_permits_is_told,
-    the_loss_of_one_of_several_permits_is_found,
-    the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats,
-    a_count_that_is_made_anew_is_heard_of,
-    more_permits_than_curator_counts_are_refused,
-    permits_of_two_sessions_are_not_granted_together,
-    one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases,
-    a_number_that_is_a_convention_cannot_be_set,
-    foreign_leases_are_refused,
-    leases_are_shown_and_keys_that_look_like_them_are_not,
-);
+contract!(semaphore_layouts);
 
 /// One for each layout: they do not mix.
 fn base(layout: &SemaphoreProfile) -> &'static str {

@@ -14,22 +14,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{contract, gets, next_session};
 
-contract!("a shared value":
-    it_is_set_and_read,
-    a_compare_and_set_tells_what_is_there,
-    an_update_is_made_on_what_it_replaces,
-    a_lost_reply_changes_it_once,
-    a_value_at_which_servers_close_the_connection_is_given_up,
-    what_cannot_be_read_is_kept_and_told,
-    what_cannot_be_written_changes_nothing,
-    a_missing_parent_is_made,
-    a_version_that_has_come_around_is_told,
-    a_burst_is_one_event_and_one_read,
-    a_node_made_anew_is_told_although_its_version_is_the_same,
-    changes_go_on_in_the_next_session,
-    a_follower_waits_while_no_server_can_be_reached,
-    what_each_costs,
-);
+contract!(shared);
 
 const LIMITS: &str = "/limits";
 

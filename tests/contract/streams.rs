@@ -13,9 +13,7 @@ use lockkeeper_testkit::backend::Backend;
 
 use crate::contract;
 
-contract!("streams":
-    whatever_tells_changes_is_a_stream_that_ends_with_its_client,
-);
+contract!(streams);
 
 async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await

@@ -14,32 +14,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::{IDLE, contract, cut_off_at_reads, reconnect, wake_ups};
 
-contract!("tree cache":
-    a_cache_is_complete_when_it_is_open,
-    a_path_that_does_not_exist_is_watched,
-    all_of_a_transaction_comes_in_one_update,
-    what_happened_while_it_was_cut_off_is_told_once,
-    what_happened_between_two_sessions_is_told_once,
-    while_it_is_cut_off_the_last_snapshot_stays,
-    it_does_not_read_while_no_server_can_be_reached,
-    the_first_watch_may_be_lost,
-    a_server_that_closes_at_the_watch_is_named,
-    a_cache_over_a_bound_ends_and_says_so,
-    a_list_that_no_answer_can_hold_is_named,
-    what_is_too_long_for_one_answer_is_read_in_parts,
-    a_node_that_may_not_be_read_is_named,
-    a_server_that_does_not_read_together_is_asked_one_by_one,
-    a_closed_client_ends_a_cache,
-    nothing_is_left_of_a_dropped_cache,
-    opening_costs_two_round_trips_for_each_level,
-    opening_many_nodes_takes_few_requests,
-    only_so_many_reads_are_on_their_way,
-    who_looks_late_is_told_the_difference,
-    a_change_costs_one_event_and_one_read,
-    a_burst_on_one_node_costs_one_read,
-    a_reconnect_lists_only_what_changed,
-    each_node_is_published_by_itself_if_wanted,
-);
+contract!(tree_cache);
 
 const ROOT: &str = "/config";
 

@@ -13,15 +13,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::contract;
 
-contract!("a call that nobody polls":
-    an_add_under_way_stalls_no_other,
-    an_add_that_waits_stalls_no_other,
-    numbers_stall_no_other,
-    a_set_stalls_no_other,
-    an_edition_stalls_no_other,
-    a_proclamation_stalls_no_other,
-    the_end_of_a_presence_stalls_no_next_one,
-);
+contract!(unpolled);
 
 /// What no call takes unless it waits for one that nobody polls.
 const HANGS: Duration = Duration::from_secs(20);

@@ -11,24 +11,7 @@ use lockkeeper_wire::OpCode;
 use crate::rw_lock::{replies, rw_lock};
 use crate::{contract, enqueue, is_no_auth, lock_path, queue_empties};
 
-contract!("upgrades":
-    an_upgradeable_reader_goes_with_readers_and_alone_of_its_kind,
-    an_upgrade_is_two_round_trips,
-    an_upgrade_waits_for_readers_and_lets_no_new_ones_in,
-    an_upgrade_goes_before_those_who_wait,
-    tokens_grow_from_an_upgrade_to_those_who_came_before_it,
-    tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_after,
-    an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up,
-    a_reader_is_not_misled_by_a_writer_that_gives_up_under_an_upgrade,
-    the_next_upgradeable_reader_waits_for_the_upgraded_writer,
-    an_upgraded_writer_can_downgrade,
-    an_upgrade_whose_reply_is_lost_has_happened_once,
-    an_upgrade_given_up_leaves_nothing,
-    a_reader_outlives_its_upgrade_that_took_too_long,
-    a_reader_that_may_be_replaced_is_given_up,
-    an_upgrade_that_is_refused_says_so,
-    a_downgrade_that_is_refused_says_so,
-);
+contract!(upgrade);
 
 async fn an_upgradeable_reader_goes_with_readers_and_alone_of_its_kind(
     backend: Backend,

@@ -14,13 +14,7 @@ use lockkeeper_testkit::backend::{Backend, children_reach};
 
 use crate::{LOCK, contract, lock_path};
 
-contract!("versions":
-    old_and_new_clients_stand_in_one_line,
-    a_later_layout_of_a_semaphore_keeps_older_clients_out,
-    a_mark_of_another_version_is_waited_for,
-    observers_read_what_they_know_of_a_later_record,
-    a_publication_of_a_later_version_is_left_alone,
-);
+contract!(versions);
 
 /// Long enough to tell from a busy machine's pauses.
 const DELAY: Duration = Duration::from_millis(1_500);

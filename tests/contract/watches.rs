@@ -10,17 +10,7 @@ use lockkeeper_wire::OpCode;
 
 use crate::contract;
 
-contract!("watches":
-    a_stream_is_told_of_a_reconnect_before_any_event_after_it,
-    an_answer_comes_after_the_events_of_what_it_shows,
-    a_watcher_tells_one_event_and_no_more,
-    one_shot_watches_and_a_persistent_one_share_a_path,
-    a_recursive_watch_serves_those_of_lists_of_children,
-    nothing_is_left_of_a_persistent_watch,
-    an_event_names_its_transaction_if_it_names_one,
-    a_burst_on_one_node_is_one_path,
-    a_server_without_persistent_watches_is_named,
-);
+contract!(watches);
 
 const ROOT: &str = "/watched";
 
