@@ -66,6 +66,7 @@ pub(crate) fn run(options: &Mutants) -> Result<()> {
 /// here, but by `cargo xtask mutants` alone.
 fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
     for patch in patches {
+        patch.check.names_something(tree.folder())?;
         tree.apply(patch)?;
         tree.restore()?;
     }

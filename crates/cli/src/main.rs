@@ -11,6 +11,7 @@
 //!       child        the command: its process group, its environment, its end
 //!       attend       from its start to its end: signals, requests for the lock, --max-run
 //!       rest         the time after it (--at-least)      events  what happens, for programs
+//!       pause        a command that stands still in an outage
 //!       loss         when the child has to be told to end, and when it has to be dead
 //!       signals      what is passed on; terminal: who may read it; exec: between fork and command
 //!       watchdog/    ends the command when lockkeeper itself is stopped or killed

@@ -28,6 +28,7 @@
 //!   server          Server: one server that a connection string stands for
 //!   service         what is known of the servers being one service, and how it is judged
 //!   one_service     asks the servers whether they are one service
+//!   addresses       which address of a server's name is tried next
 //!   dial            which server is tried next, and when
 //!   fault           why an attempt to connect failed, and whether a retry may help
 //!   rehearsal       Rehearsal: losses on purpose, for tests of programs that hold locks

@@ -14,8 +14,9 @@
 //! and on the ground floor, what all of them use:
 //!   attempt         an attempt to acquire: what it waits for, and whether it is made again
 //!   exposure        finds znodes above a lock that let strangers in despite its access control list
+//!   failure         what the errors say about trying again
+//!   error           what can go wrong
 //!   beside          names of znodes beside a lock
-//!   error           what can go wrong; failure: whether to try again
 //!   profile         how contenders are named, so that Curator and kazoo programs take part
 //!   owner_info      OwnerInfo: what a contender says of its program, for people to read
 //!   permit_format   how a number of permits is written into a node

@@ -11,6 +11,7 @@
 //!   cleanup    deletes that must happen, whatever becomes of the connection
 //!   config     Config: the options of a session
 //!   event      Event: what the session reports to its caller
+//!   watch_event  what happened to a node that is watched
 //!   error      why a request failed, and why a connection was given up
 //!   time       Instant: a reading of the caller's clock
 //! ```

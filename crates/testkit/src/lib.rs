@@ -11,8 +11,8 @@
 //! | [`wall_clock`] | wall clocks that jump |
 //! | [`process`] | child processes that are watched, and that never outlive the test |
 //! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
-//! | [`proxy`] | between a client and its server: counts frames, loses connections and replies |
-//! | [`history`], [`checker`], [`beliefs`] | what happened in a run, and what must be true of it |
+//! | [`proxy`], [`frames`] | between a client and its server: counts frames, loses connections and replies |
+//! | [`history`], [`checker`], [`beliefs`] | what happened in a run, and what must be true of it; `availability`, `jeopardy` and `leases` are parts of it |
 //! | [`sharing`], [`told`] | programs that share data, and what they say of it |
 //! | [`locks`] | locks of any kind behind one face, for simulations and models |
 //! | [`scratch`] | temporary folders that never outlive it either |

@@ -27,7 +27,7 @@
 //!   rearming     long setWatches requests, cut into portions
 //!   short        requests that are known to take little time
 //!   notices      requests that ran into a limit   report     ... and summaries, for operators
-//!   hash         the tables of paths and ids
+//!   hash         the tables of paths and ids      digest  of the passwords of digest authentication
 //! ```
 //!
 //! The caller hands in what arrived and what time it is, then asks for the effects:

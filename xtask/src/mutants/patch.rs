@@ -12,9 +12,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::str::FromStr;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
 
 /// Where the patches are.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/mutants");
@@ -146,6 +147,18 @@ impl FromStr for Check {
                 Self { target, ..suite(&format!("crates/{folder}"), "", &[filter]) }
             }
         })
+    }
+}
+
+impl Check {
+    /// Whether there are unit tests of the name, as far as the sources show: none would catch nothing.
+    pub(super) fn names_something(&self, root: &Path) -> Result<()> {
+        let [filter] = self.arguments.as_slice() else { return Ok(()) };
+        let folder = root.join(&self.package).join("src");
+        let mut grep = Command::new("grep");
+        let found = grep.args(["-rqE", &format!("(fn|mod) \\w*{filter}")]).arg(folder).status()?;
+        ensure!(self.target != ["--lib"] || found.success(), "no unit test is called so: {self}");
+        Ok(())
     }
 }
 

@@ -95,15 +95,15 @@ pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Starts the log on standard error; that of a server never keeps anything waiting. `LOCKKEEPER_LOG` has the last word: levels of all and of single
-/// targets, such as `info` or `warn,lockkeeper_engine=debug`.
+/// Starts the log on standard error; that of a server never keeps anything waiting. `LOCKKEEPER_LOG` has the last
+/// word: levels of all and of single targets, such as `info` or `warn,lockkeeper_engine=debug`.
 pub(crate) fn start_log(verbose: u8, server: bool) {
     let default = match verbose + u8::from(server) {
         // What a lost connection means for a lock, and another number of permits, is told in so
         // many words. That servers could not be compared is told by nothing else.
         0 => {
             "warn,lockkeeper_client=off,lockkeeper_client::one_service=warn,\
-             lockkeeper::locks::semaphore=off"
+             lockkeeper_locks::locks::semaphore=off"
         }
         1 => "info",
         2 => "debug",
