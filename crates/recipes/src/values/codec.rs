@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::values::finite::Finite;
+
 /// Why a value and its bytes do not fit.
 pub type CodecError = Box<dyn StdError + Send + Sync>;
 
@@ -25,17 +27,15 @@ pub trait Codec<T>: Send + Sync {
 }
 
 /// JSON, for whatever serde can write and read. JSON has no infinite numbers, and none for "not a
-/// number": they become null. A value that cannot be read back is refused; in an `Option`, such a number is
-/// read back as `None`.
+/// number": a value that contains one is refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
     fn encode(&self, value: &T) -> Result<Bytes, CodecError> {
-        let data = serde_json::to_vec(value)?;
-        serde_json::from_slice::<T>(&data)
-            .map_err(|error| format!("it cannot be read back from JSON: {error}"))?;
-        Ok(data.into())
+        // It would be written as null, which is something else when it is read.
+        value.serialize(Finite)?;
+        Ok(serde_json::to_vec(value)?.into())
     }
 
     fn decode(&self, data: &[u8]) -> Result<T, CodecError> {
@@ -59,14 +59,43 @@ impl Codec<Bytes> for Raw {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+
+    fn encoded<T: Serialize + DeserializeOwned>(value: T) -> Result<String, String> {
+        let data = Json.encode(&value).map_err(|error| error.to_string())?;
+        Ok(String::from_utf8(data.to_vec()).unwrap())
+    }
+
+    #[derive(Serialize, serde::Deserialize)]
+    enum Limit {
+        Unit,
+        One(f64),
+        Two(f32, Option<f64>),
+        Named { each: BTreeMap<String, Vec<f64>> },
+    }
 
     #[test]
     fn numbers_that_json_does_not_have_are_refused() {
-        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let reason = Json.encode(&("a".to_owned(), [1.0, number])).unwrap_err().to_string();
-            assert!(reason.contains("read back"), "{reason}");
+        let named =
+            |number| Limit::Named { each: BTreeMap::from([("a".into(), vec![1.0, number])]) };
+        for refused in [
+            encoded(f64::NAN),
+            encoded(f32::INFINITY),
+            encoded(Some(f64::NEG_INFINITY)),
+            encoded(Limit::One(f64::NAN)),
+            encoded(Limit::Two(1.0, Some(f64::NAN))),
+            encoded(named(f64::INFINITY)),
+            encoded((1, "a".to_owned(), [f64::NAN])),
+        ] {
+            let reason = refused.unwrap_err();
+            assert!(reason.contains("JSON has no number"), "{reason}");
         }
-        assert_eq!(&Json.encode(&vec![Some(1.5), None]).unwrap()[..], b"[1.5,null]");
+        assert_eq!(encoded(1.5).unwrap(), "1.5");
+        assert_eq!(encoded(None::<f64>).unwrap(), "null");
+        assert_eq!(encoded(Limit::Unit).unwrap(), "\"Unit\"");
+        assert_eq!(encoded(Limit::Two(1.0, None)).unwrap(), "{\"Two\":[1.0,null]}");
+        assert_eq!(encoded(named(2.0)).unwrap(), "{\"Named\":{\"each\":{\"a\":[1.0,2.0]}}}");
     }
 }

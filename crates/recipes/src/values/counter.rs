@@ -238,10 +238,12 @@ impl CounterInner {
     async fn unanswered(&self) -> ValueError {
         let Place { client, path } = &self.node.place;
         let path = path.clone();
-        match client.exists(&path).await {
-            Err(error) => ValueError::Unknown { path, source: TransactionError::Request(error) },
-            Ok(_) => ValueError::Panicked { path },
+        if client.is_closed()
+            && let Err(error) = client.exists(&path).await
+        {
+            return ValueError::Unknown { path, source: TransactionError::Request(error) };
         }
+        ValueError::Panicked { path }
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod counter_layout;
 mod draft;
 mod editions;
 pub(crate) mod error;
+mod finite;
 mod follower;
 pub(crate) mod id_blocks;
 mod last_good;

@@ -284,6 +284,10 @@ impl KeptNode for TtlNode {
         }
     }
 
+    async fn reach(&mut self) {
+        reachable(&self.options.client).await;
+    }
+
     async fn rest(&mut self) {
         tokio::time::sleep(STUCK_PAUSE.max(self.options.ttl / TOUCHES)).await;
     }

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::time::Duration;
 
 use atomic_write_file::AtomicWriteFile;
 use atomic_write_file::unix::OpenOptionsExt as _;
@@ -118,6 +119,25 @@ pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
     replaced.map_err(|error| failed(file, &error))
 }
 
+/// Deletes what programs left beside the file that ended while they replaced it: files of the library's names, of
+/// which nothing has come for an hour.
+pub(super) fn tidy(file: &Path) {
+    const ABANDONED: Duration = Duration::from_secs(3600);
+    let (Some(name), Some(directory)) = (file.file_name(), file.parent()) else { return };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let start = format!(".{}.", name.to_string_lossy());
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let named = entry.file_name();
+        let random = named.to_str().and_then(|named| named.strip_prefix(&start));
+        let is_temporary =
+            |text: &str| text.len() == 6 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if random.is_some_and(is_temporary) && age().is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 fn written(kept: &Kept) -> Vec<u8> {
     let header = FileHeader {
         lockkeeper_last_known_good: FORM,
@@ -206,6 +226,22 @@ mod tests {
     }
 
     /// They were taken for a file that is not there yet, and every value failed later.
+    #[test]
+    fn what_a_program_left_that_ended_while_it_wrote_is_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+        for name in [".limits.a1B2c3", ".limits.draft", ".limitsx.a1B2c3", "limits"] {
+            File::create(at(name)).unwrap().set_times(old).unwrap();
+        }
+        File::create(at(".limits.young1")).unwrap();
+        tidy(&at("limits"));
+        assert!(!at(".limits.a1B2c3").exists());
+        for name in [".limits.draft", ".limitsx.a1B2c3", "limits", ".limits.young1"] {
+            assert!(at(name).exists(), "{name}");
+        }
+    }
+
     #[test]
     fn a_path_that_names_no_file_is_refused_at_once() {
         for path in ["", "/", ".."] {

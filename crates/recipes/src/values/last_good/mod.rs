@@ -64,7 +64,10 @@ impl LastGood {
             (file.to_owned(), place.full_path(), place.client.tokio_runtime());
         let read = {
             let (file, path) = (file.clone(), path.clone());
-            runtime.spawn_blocking(move || file::read(&file, &path))
+            runtime.spawn_blocking(move || {
+                file::tidy(&file);
+                file::read(&file, &path)
+            })
         };
         let found = read.await.unwrap_or(Err(LastGoodError::Abandoned)).and_then(|found| {
             let Some(Kept { revision, data, .. }) = found else { return Ok(None) };

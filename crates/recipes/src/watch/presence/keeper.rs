@@ -1,5 +1,7 @@
 //! A node of the session that is kept in existence.
 
+use std::pin::pin;
+
 use bytes::Bytes;
 use lockkeeper_client::retry::{self, LONGEST_PAUSE, TooLong, Unanswered};
 use lockkeeper_client::{
@@ -142,6 +144,21 @@ impl KeptNode for SessionNode {
             },
         }
         Ok(())
+    }
+
+    async fn reach(&mut self) {
+        let client = self.terms.client.clone();
+        let mut reachable = pin!(retry::reachable(&client));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut reachable => return,
+                // It is made with the new data, and nobody waits for the end of an outage.
+                Some(update) = self.updates.recv(), if self.own_node == OwnNode::None => {
+                    self.note(update);
+                }
+            }
+        }
     }
 
     async fn rest(&mut self) {

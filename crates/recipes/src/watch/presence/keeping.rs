@@ -1,7 +1,7 @@
 //! The task that keeps a node in existence, for [`Presence`](crate::Presence) and
 //! [`TtlPresence`](crate::TtlPresence).
 
-use lockkeeper_client::retry::{self, Backoff, reachable};
+use lockkeeper_client::retry::{self, Backoff};
 use lockkeeper_client::{Client, CreateMode, Error, ZnodePath};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -22,6 +22,9 @@ pub(crate) trait KeptNode: Sized + Send + 'static {
 
     /// Returns when there may be no node, or another one.
     fn stay(&mut self, seen: Self::Seen) -> impl Future<Output = Result<(), PresenceError>> + Send;
+
+    /// Returns when a server can be reached, after none could be.
+    fn reach(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Waits before the next try of data that seems to be too long for servers.
     fn rest(&mut self) -> impl Future<Output = ()> + Send;
@@ -135,7 +138,7 @@ async fn keep<N: KeptNode>(node: &mut N, mut seen: N::Seen) -> PresenceError {
                     node.rest().await;
                 }
                 Entered::Failed(error) => return error,
-                Entered::Again { is_unreachable: Some(_) } => reachable(node.client()).await,
+                Entered::Again { is_unreachable: Some(_) } => node.reach().await,
                 Entered::Again { .. } => backoff.pause().await,
             }
         };

@@ -1,0 +1,171 @@
+//! A look at a value before it is written as JSON: whether all numbers in it have a form there.
+
+use std::fmt;
+
+use serde::ser::{
+    self, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+    SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
+};
+
+/// Writes nothing, and fails at a number that is infinite or none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finite;
+
+/// Why a value has no form in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Reason {
+    /// An infinite number, or none.
+    #[error("JSON has no number {0}; leave it out, or use another codec")]
+    Number(String),
+    /// What the value's own code says.
+    #[error("{0}")]
+    Own(String),
+}
+
+impl ser::Error for Reason {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::Own(message.to_string())
+    }
+}
+
+/// What has no number with a fraction in it.
+macro_rules! nothing_in {
+    ($($method:ident($($of:ty),*);)*) => {
+        $(fn $method(self, $(_: $of),*) -> Result<(), Reason> {
+            Ok(())
+        })*
+    };
+}
+
+/// What has parts, each of which is looked at.
+macro_rules! parts_of {
+    ($($method:ident($($of:ty),*);)*) => {
+        $(fn $method(self, $(_: $of),*) -> Result<Self, Reason> {
+            Ok(self)
+        })*
+    };
+}
+
+impl Serializer for Finite {
+    type Ok = ();
+    type Error = Reason;
+    type SerializeSeq = Self;
+    type SerializeTuple = Self;
+    type SerializeTupleStruct = Self;
+    type SerializeTupleVariant = Self;
+    type SerializeMap = Self;
+    type SerializeStruct = Self;
+    type SerializeStructVariant = Self;
+
+    nothing_in! {
+        serialize_bool(bool);
+        serialize_i8(i8);
+        serialize_i16(i16);
+        serialize_i32(i32);
+        serialize_i64(i64);
+        serialize_i128(i128);
+        serialize_u8(u8);
+        serialize_u16(u16);
+        serialize_u32(u32);
+        serialize_u64(u64);
+        serialize_u128(u128);
+        serialize_char(char);
+        serialize_str(&str);
+        serialize_bytes(&[u8]);
+        serialize_none();
+        serialize_unit();
+        serialize_unit_struct(&'static str);
+        serialize_unit_variant(&'static str, u32, &'static str);
+    }
+
+    fn serialize_f32(self, number: f32) -> Result<(), Reason> {
+        self.serialize_f64(number.into())
+    }
+
+    fn serialize_f64(self, number: f64) -> Result<(), Reason> {
+        match number.is_finite() {
+            true => Ok(()),
+            false => Err(Reason::Number(number.to_string())),
+        }
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Reason> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Reason> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), Reason> {
+        value.serialize(self)
+    }
+
+    parts_of! {
+        serialize_seq(Option<usize>);
+        serialize_tuple(usize);
+        serialize_tuple_struct(&'static str, usize);
+        serialize_tuple_variant(&'static str, u32, &'static str, usize);
+        serialize_map(Option<usize>);
+        serialize_struct(&'static str, usize);
+        serialize_struct_variant(&'static str, u32, &'static str, usize);
+    }
+}
+
+/// The parts of something that has several.
+macro_rules! each_of {
+    ($($parts:ident: $method:ident $(, $name:ty)?;)*) => {
+        $(impl $parts for Finite {
+            type Ok = ();
+            type Error = Reason;
+
+            fn $method<T: Serialize + ?Sized>(
+                &mut self,
+                $(_: $name,)?
+                value: &T,
+            ) -> Result<(), Reason> {
+                value.serialize(*self)
+            }
+
+            fn end(self) -> Result<(), Reason> {
+                Ok(())
+            }
+        })*
+    };
+}
+
+each_of! {
+    SerializeSeq: serialize_element;
+    SerializeTuple: serialize_element;
+    SerializeTupleStruct: serialize_field;
+    SerializeTupleVariant: serialize_field;
+    SerializeStruct: serialize_field, &'static str;
+    SerializeStructVariant: serialize_field, &'static str;
+}
+
+impl SerializeMap for Finite {
+    type Ok = ();
+    type Error = Reason;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Reason> {
+        key.serialize(*self)
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Reason> {
+        value.serialize(*self)
+    }
+
+    fn end(self) -> Result<(), Reason> {
+        Ok(())
+    }
+}
