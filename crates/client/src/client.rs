@@ -167,7 +167,7 @@ impl Client {
     ///
     /// # Panics
     /// In async code, where `.await` is used instead. A thread that waited here could not run its other tasks,
-    /// one of which may have what is waited for.
+    /// one of which may have what is waited for. And if the runtime in which the client was connected has ended.
     #[track_caller]
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         self.tokio_runtime().block_on(future)

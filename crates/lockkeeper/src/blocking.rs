@@ -17,7 +17,8 @@
 //! Work does not stop by itself when a lock is lost: a thread cannot be stopped from outside. Call
 //! [`Guard::ensure`](crate::Guard::ensure) or [`Guard::checkpoint`](crate::Guard::checkpoint) before each step,
 //! or use tokens. [`Guard::run`](crate::Guard::run) and [`Election::lead`](crate::Election::lead) stop their
-//! work only where it awaits something.
+//! work only where it awaits something, and at the deadline also there: a leader that is to wait an outage out
+//! says so ([`ride_out`](crate::ElectionBuilder::ride_out)).
 //!
 //! # Cost
 //!
@@ -73,7 +74,7 @@ const CLOSING_LIMIT: Duration = Duration::from_secs(1);
 /// is. Threads share it by reference.
 ///
 /// When it is dropped, it ends the session as [`close`](crate::Client::close) does, and waits for that, for a
-/// second at most. So keep it for as long as its locks. Clones are of the client within, and do not keep the
+/// second at most. So keep it for as long as its locks, and do not move it into a task of its own runtime. Clones are of the client within, and do not keep the
 /// session open.
 #[derive(Debug)]
 #[must_use = "the session is closed when it is dropped"]

@@ -14,9 +14,12 @@ use super::stand::{Stalls, Stand};
 use super::{OutageForm, OutageOptions, is_ready, report};
 use crate::servers::Place;
 
-/// How often an outage is tried that becomes longer or shorter than wanted, and how often holders are
-/// started who lose without an outage, or never hold: servers in Java that were just started answer late.
+/// How often an outage is tried that becomes longer or shorter than wanted.
 const TRIES: u32 = 6;
+
+/// How often holders are started who lose without an outage, or never hold: servers in Java that were just started
+/// answer late.
+const STARTS: u32 = 3;
 
 /// A shared outage is not made again for another group if it would be longer by less than such a share.
 const ALIKE: f64 = 0.03;
@@ -355,7 +358,7 @@ impl Crowds {
                 }
                 Err(error) => error,
             };
-            if tries == TRIES {
+            if tries == STARTS {
                 return Err(attempt.context("the servers or this machine are too slow"));
             }
             println!("{}: holders are started again: {attempt:#}", name(self.stand.place));

@@ -58,7 +58,8 @@ impl Tree {
 
     /// Takes out all that are planted.
     pub(super) fn restore(&self) -> Result<()> {
-        git(&self.folder, ["checkout", "--quiet", "--force"]).map(drop)
+        git(&self.folder, ["checkout", "--quiet", "--force"])?;
+        git(&self.folder, ["clean", "--quiet", "--force", "-d"]).map(drop)
     }
 }
 
