@@ -123,7 +123,8 @@ pub(super) fn write(samples: &[Sample], rivals: &[RivalsOutcome], kills: &Kills)
          How long may a service be away before a holder loses its lock? Holders are guards of the \
          library and commands under `lockkeeper run`, each with a lock and a session of its own, \
          with session timeout T. The servers are `lockkeeper serve` (engine) and three Apache \
-         ZooKeeper servers with a tick of 2 s (ensemble), both with a quorum lease, and the \
+         ZooKeeper servers with a tick of 2 s, which do not wait for their disks (ensemble), both \
+         with a quorum lease, and the \
          machine-local engine with a direct lease (local). Each outage has eight holders of each \
          kind, whose heartbeats are spread evenly. An outage lasts from before it was made until \
          an independent client has had a write committed: on the same host as the holders where \

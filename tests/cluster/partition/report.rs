@@ -82,7 +82,7 @@ fn page(runs: &[CutRun]) -> String {
     let mut text = format!(
         "# The partitioned server\n\n\
          Written by `cargo xtask partition`; do not edit.\n\n\
-         Three Apache ZooKeeper servers (tick {} s, syncLimit {SYNC_LIMIT}) and their clients on \
+         Three Apache ZooKeeper servers (tick {} s, syncLimit {SYNC_LIMIT}, no wait for their disks) and their clients on \
          hosts of their own, session timeout {} s. A holds a lock through one server, B waits for \
          it through the others; then A's server leaves the others, but goes on serving A, or one \
          of the two is paused, or the link between them cut: see the forms below. The \
