@@ -58,7 +58,7 @@ const SUITES: &[Suite] = &[
     suite("clients", Lane::Others, 4, 30),
     suite("peers", Lane::Others, 4, 20),
     suite("differential", Lane::Others, 2, 70),
-    suite("simulation", Lane::Computing(&["simulate"]), 1, 800),
+    suite("simulation", Lane::Computing(&["simulate"]), 1, 1_200),
     suite("model", Lane::Computing(&["model"]), 1, 60),
     suite("mutants", Lane::Computing(&["mutants", "--check"]), 1, 90),
     suite("instructions", Lane::Computing(&["instructions"]), 1, 120),
