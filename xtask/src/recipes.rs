@@ -29,39 +29,45 @@ const REPEATED: [&str; 1] = ["Error"];
 /// One line for each place in which a recipe is missing, and for each name that stands for two types.
 pub(crate) fn run() -> Result<()> {
     let root = workspace()?.workspace_root.into_std_path_buf();
-    let places: Vec<(&str, String)> = PLACES
-        .iter()
-        .map(|place| Ok((*place, sources(&root.join(place))?.into_values().collect())))
-        .collect::<Result<_>>()?;
+    let (count, mut findings) = misplaced(&root)?;
+    for folder in crates_in(&root)? {
+        let shown = folder.strip_prefix(&root).unwrap_or(&folder).display();
+        let twice = declared_twice(&sources(&folder)?);
+        findings.extend(twice.into_iter().map(|line| format!("{shown}: two types {line}")));
+    }
 
-    let (mut findings, mut count) = (Vec::new(), 0);
+    ensure!(count > 0, "no recipe was found");
+    ensure!(findings.is_empty(), "{}", findings.join("\n"));
+    println!("{count} recipes, each in its places");
+    Ok(())
+}
+
+/// How many recipes there are, and one line for each place that lacks one, or section that one lacks.
+fn misplaced(root: &Path) -> Result<(usize, Vec<String>)> {
+    let mut places = Vec::new();
+    for place in PLACES {
+        places.push((place.to_owned(), sources(&root.join(place))?.into_values().collect()));
+    }
+
+    let (mut count, mut findings) = (0, Vec::new());
     for name in CRATES {
-        let folder = root.join(name).join("src");
-        let exports = fs::read_to_string(folder.join("lib.rs"))?;
-        for (file, text) in sources(&folder)? {
+        let lib = format!("{name}/src/lib.rs");
+        let exports = fs::read_to_string(root.join(&lib))?;
+        let exports = (lib, exports);
+        for (file, text) in sources(&root.join(name).join("src"))? {
+            let file = file.strip_prefix(root).unwrap_or(&file).display();
             for recipe in recipes(&text) {
                 count += 1;
-                let file = file.strip_prefix(&root).unwrap_or(&file).display();
                 let lacks = recipe.lacks().map(|section| format!("{file}: no section {section:?}"));
                 findings.extend(lacks);
-                let here = [(format!("{name}/src/lib.rs"), &exports)].into_iter();
-                let there = places.iter().map(|(place, text)| ((*place).to_owned(), text));
-                let missing = here.chain(there).filter(|(_, text)| !has_word(text, &recipe.name));
+                let all = places.iter().chain([&exports]);
+                let missing = all.filter(|(_, text)| !has_word(text, &recipe.name));
                 findings
                     .extend(missing.map(|(place, _)| format!("{}: not in {place}", recipe.name)));
             }
         }
     }
-
-    for folder in crates_in(&root)? {
-        let twice = declared_twice(&sources(&folder)?);
-        let shown = folder.strip_prefix(&root).unwrap_or(&folder).display();
-        findings.extend(twice.into_iter().map(|line| format!("{shown}: two types {line}")));
-    }
-    ensure!(count > 0, "no recipe was found");
-    ensure!(findings.is_empty(), "{}", findings.join("\n"));
-    println!("{count} recipes, each in its places");
-    Ok(())
+    Ok((count, findings))
 }
 
 /// The main type of a recipe, and what its documentation says.

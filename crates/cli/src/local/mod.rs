@@ -168,6 +168,7 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
     let room =
         status.room.map(|room| format!("room        {}\n", room.describe())).unwrap_or_default();
     let others = lines(&others(home));
+
     Ok(format!(
         "running     yes, for {uptime} (pid {}, lockkeeper {})\n\
          users       {}\n\

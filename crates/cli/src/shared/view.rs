@@ -373,6 +373,7 @@ impl<'a> Contender<'a> {
             Some(HeldSince::Observed(since)) => (Some(since), Some("observed")),
             None => (None, None),
         };
+
         Self {
             position,
             state: if entry.holds { "holds" } else { "waits" },

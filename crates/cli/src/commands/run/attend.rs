@@ -74,6 +74,7 @@ impl<'a, 'l> Attendance<'a, 'l> {
         let mut limit = RunLimit::new(rules);
         let mut request = pin!(held.revoke_requested());
         let mut listens = rules.on_revoke == OnRevoke::Term;
+
         loop {
             tokio::select! {
                 // An ended child comes first: nothing that has no process any more is signalled.

@@ -106,6 +106,7 @@ impl Once {
             }
             (None, None) => return Ok(()),
         };
+
         match locks.len() {
             1 if shares => refused(
                 "--once-per and --every need a lock that one run holds at a time: leave out --shared and \

@@ -121,6 +121,7 @@ impl Processes {
                 let _ = kill_process_group(self.group, Signal::KILL);
                 has_group_ended = group::has_ended(self.group);
             }
+
             let found = self.run.signal(&[Signal::KILL], |_, _| true);
             let is_none = found == 0 && has_group_ended;
             seen_none = if is_none { seen_none + 1 } else { 0 };

@@ -141,6 +141,7 @@ async fn in_line(
 ) -> Result<Held, AcquireError> {
     let client = &connection.client;
     let path = lock.paths()[0];
+
     loop {
         match lock.acquire().await {
             Err(error) if is_lost_with_session(&error) => {

@@ -117,6 +117,7 @@ impl ZooCfg {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // Java takes a carriage return alone for the end of a line, too.
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
+
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with(['#', '!']) {
@@ -127,6 +128,7 @@ impl ZooCfg {
                 Failure::new(Exit::Config, format!("{name}, line {number}: {why}"))
             })?;
         }
+
         cfg.skip_java_stores();
         cfg.check_alone()?;
         Ok(cfg)
