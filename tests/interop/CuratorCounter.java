@@ -9,6 +9,7 @@ import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.framework.recipes.shared.SharedValue;
 import org.apache.curator.framework.recipes.shared.VersionedValue;
 import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.curator.retry.RetryNTimes;
 
 /**
  * Adds 1 to one of Apache Curator's counters so many times, or changes a shared value once. Arguments:
@@ -23,7 +24,7 @@ public final class CuratorCounter {
 
     public static void main(String[] args) throws Exception {
         CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 10000, 10000,
-                new ExponentialBackoffRetry(20, 10));
+                new RetryNTimes(1000, 20));
         try (client) {
             client.start();
             client.blockUntilConnected();
