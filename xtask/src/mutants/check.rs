@@ -39,7 +39,7 @@ impl Checks {
     pub(super) fn run(&self, check: &Check) -> Result<Option<String>> {
         let mut run = self.test(check);
         run.arg("--").args(&check.arguments);
-        run.envs(check.lease_seeds.map(|seeds| ("LOCKKEEPER_LEASE_SEEDS", seeds.to_string())));
+        run.envs(check.seeds.map(|seeds| ("LOCKKEEPER_LEASE_SEEDS", seeds.to_string())));
 
         let output = run.output().context("cannot start cargo")?;
         if output.status.success() {

@@ -52,8 +52,8 @@ pub(super) struct Check {
     pub(super) target: Vec<String>,
     /// The arguments of what was built.
     pub(super) arguments: Vec<String>,
-    /// How many seeds the suite of the leases is told to try.
-    pub(super) lease_seeds: Option<u64>,
+    /// How many seeds the suite is told to try, if it tries seeds: the first so many.
+    pub(super) seeds: Option<u64>,
 }
 
 impl Patch {
@@ -122,16 +122,17 @@ impl FromStr for Check {
             package: package.to_owned(),
             target: ["--test", suite].map(str::to_owned).to_vec(),
             arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
-            lease_seeds: None,
+            seeds: None,
         };
         Ok(match (kind, rest) {
             ("leases", seeds) => {
-                let lease_seeds = Some(parse_seeds(seeds)?);
-                Self { lease_seeds, ..suite("crates/session", "leases", &[]) }
+                Self { seeds: Some(parse_seeds(seeds)?), ..suite("crates/session", "leases", &[]) }
             }
             ("simulation", seeds) => {
-                let seeds = parse_seeds(seeds)?.to_string();
-                suite("tests/virtual", "simulation", &["run", "--seeds", &seeds])
+                let (seeds, run) = (parse_seeds(seeds)?, ["run", "--seeds"]);
+                let mut simulation = suite("tests/virtual", "simulation", &run);
+                simulation.arguments.push(seeds.to_string());
+                Self { seeds: Some(seeds), ..simulation }
             }
             (_, "") => bail!("unknown check: {text}"),
             ("model", only) => suite("tests/virtual", "model", &["run", "--long", "--only", only]),
@@ -151,6 +152,13 @@ impl FromStr for Check {
 }
 
 impl Check {
+    /// Whether this one tries whatever the other does, and more seeds.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        (&self.package, &self.target) == (&other.package, &other.target)
+            && other.seeds.is_some()
+            && self.seeds > other.seeds
+    }
+
     /// Whether there are unit tests of the name, as far as the sources show: none would catch nothing.
     pub(super) fn names_something(&self, root: &Path) -> Result<()> {
         let [filter] = self.arguments.as_slice() else { return Ok(()) };
