@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    Acl, Change, Client, CreateMode, ErrorCode, Permissions, Presence, PresenceError,
+    Acl, Change, Client, Contact, CreateMode, ErrorCode, Permissions, Presence, PresenceError,
     PresenceState, Stat, TreeCache, TtlPresence, WhenTaken, ZnodePath, Zxid,
 };
 use lockkeeper_testkit::backend::Backend;
@@ -510,6 +510,31 @@ async fn nothing_is_asked_while_no_server_can_be_reached(backend: Backend) -> Re
     present(&written, first).await?;
     assert_eq!(&client.data(written.path()).await?.0[..], b"new");
     read.end().await?;
+    Ok(())
+}
+
+/// There is no node, and the next one is made with the new data.
+///
+/// Seen to fail without the updates that `KeptNode::reach` takes.
+async fn an_update_does_not_wait_for_the_end_of_an_outage(backend: Backend) -> Result<()> {
+    let builder = Client::builder().session_timeout(Duration::from_secs(2));
+    let (participant, other) =
+        (backend.participant_with(builder).await?, backend.observer().await?);
+    let presence = Presence::builder(&participant.client, NODE).data("old").start().await?;
+    let first = present(&presence, Zxid(0)).await?;
+    participant.proxy.clear();
+    let parent = node().parent().context("a parent")?;
+    other.transaction().delete(&node(), None).delete(&parent, None).commit().await?;
+    participant.proxy.passes(|passed| replies(passed, OpCode::CreateContainer) == 1).await;
+    participant.proxy.refuse();
+    let mut status = participant.client.status();
+    status.wait_for(|status| status.contact == Contact::Unreachable).await?;
+
+    tokio::time::timeout(LONG, presence.update("new")).await.context("it waits")??;
+    participant.proxy.restore();
+    present(&presence, first).await?;
+    assert_eq!(&other.data(&node()).await?.0[..], b"new");
+    presence.end().await?;
     Ok(())
 }
 
