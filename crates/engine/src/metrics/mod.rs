@@ -35,7 +35,7 @@ pub(crate) struct Metrics {
 pub(crate) struct Counters {
     /// First frames of connections.
     pub(crate) handshakes: Counter,
-    /// Connections over a limit.
+    /// Connections over a limit: of all, of one origin, or of those that may begin a session.
     pub(crate) rejected: Counter,
     /// Connections that ended.
     pub(crate) dropped: Counter,

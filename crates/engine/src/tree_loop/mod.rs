@@ -385,6 +385,10 @@ impl TreeLoop {
                 if is_auth_failure(&output) {
                     self.metrics.counters.auth_failed.add(1);
                 }
+                // The listener let it in, as it could have had a session.
+                if matches!(output, Output::Close(CloseReason::PlacesKept)) {
+                    self.metrics.counters.rejected.add(1);
+                }
                 connection.owe(&output);
                 replies.push((connection.clone(), output));
             }

@@ -149,6 +149,24 @@ async fn counters_say_what_clients_did_and_saw() {
     }
 }
 
+/// New clients that found only the places that are kept for others were refused, and no number said so.
+#[tokio::test]
+async fn every_connection_over_a_limit_is_counted() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let builder = Engine::builder().metrics_address(any).max_connections(10);
+    let engine = builder.max_connections_per_address(9).start().await.unwrap();
+    let rejected = || Page::of(&engine).value("connection_rejected");
+    let _clients: Vec<Client> = (0..9).map(|_| Client::connect(&engine, LONG)).collect();
+
+    // It takes the place that is kept, and says too late that it has no session.
+    let mut new = Client::raw(&engine);
+    assert_eq!(rejected(), 0.0);
+    assert!(Client::raw(&engine).rest().is_empty());
+    assert_eq!(rejected(), 1.0, "no place is left");
+    assert!(new.handshake_fails(LONG));
+    assert_eq!(rejected(), 2.0, "the place was not for it");
+}
+
 #[tokio::test]
 async fn times_fit_what_a_clock_beside_them_says() {
     const READS: f64 = 50.0;
