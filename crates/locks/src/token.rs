@@ -15,8 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value that is larger for every later holder of a lock.
 ///
-/// It is the transaction that made the holder's node (`czxid`), followed by a count for locks that
-/// are handed on without a new node. It prints as a decimal number, with the count after a dot if
+/// It is a transaction, followed by a count for locks that are handed on without a new node. The
+/// transaction is that which created the holder's node (`czxid`). A guard that an upgrade gives has that of a
+/// later write to its node, and one that a downgrade gives keeps the token of the guard before. It prints as a decimal number, with the count after a dot if
 /// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text. It is read
 /// back with [`str::parse`], and serde writes and reads the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +27,7 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// The token of the holder whose node this transaction created.
+    /// The token of this transaction: as a rule that which created the holder's node.
     pub fn new(zxid: Zxid) -> Self {
         Self { zxid, grant: 0 }
     }

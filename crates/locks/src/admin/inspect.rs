@@ -65,7 +65,8 @@ pub struct Entry {
     /// [`Semaphore::set_permits`](crate::Semaphore::set_permits) with a smaller number, `false` also for
     /// holders of permits beyond that number, as nothing on the servers tells them from waiters.
     pub holds: bool,
-    /// Its fencing token.
+    /// The transaction that created its node. That is its fencing token, or less: a holder that was upgraded or
+    /// that took over a node has a larger one.
     pub token: FencingToken,
     /// Its session.
     pub session: SessionId,
