@@ -43,24 +43,18 @@ impl fmt::Debug for TtlPresenceBuilder {
 }
 
 impl TtlPresenceBuilder {
-    /// The node's data. Default: none.
-    pub fn data(mut self, data: impl Into<Bytes>) -> Self {
-        self.data = data.into();
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The node's data. Default: none.
+        pub fn data(self, data: impl Into<Bytes>) => self.data = data.into();
 
-    /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
-    pub fn when_taken(mut self, what: WhenTaken) -> Self {
-        self.when_taken = what;
-        self
-    }
+        /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+        pub fn when_taken(self, what: WhenTaken) => self.when_taken = what;
 
-    /// How an earlier life of this program is known by the data of its node. Such a node is taken over
-    /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
-    /// Without this, a program that starts again waits until the time to live of its last life is over.
-    pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        self.is_ours = Some(Arc::new(is_ours));
-        self
+        /// How an earlier life of this program is known by the data of its node. Such a node is taken over
+        /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
+        /// Without this, a program that starts again waits until the time to live of its last life is over.
+        pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
+            self.is_ours = Some(Arc::new(is_ours));
     }
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is

@@ -80,37 +80,28 @@ pub struct PickerBuilder<T> {
 }
 
 impl<T: Candidate> PickerBuilder<T> {
-    /// The zone of this client. Its instances get all calls for as long as one of them takes calls;
-    /// otherwise, and for [`Pick::Key`] always, those of all zones do. Default: none.
-    ///
-    /// An ejected instance of another zone gets one call after each pause, as it would in this zone: or
-    /// it would stay ejected for as long as this zone answers, and count against
-    /// [`Ejection::at_most_percent`].
-    ///
-    /// A zone with few instances and many clients is loaded more than the others.
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = Some(zone.into());
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The zone of this client. Its instances get all calls for as long as one of them takes calls;
+        /// otherwise, and for [`Pick::Key`] always, those of all zones do. Default: none.
+        ///
+        /// An ejected instance of another zone gets one call after each pause, as it would in this zone: or
+        /// it would stay ejected for as long as this zone answers, and count against
+        /// [`Ejection::at_most_percent`].
+        ///
+        /// A zone with few instances and many clients is loaded more than the others.
+        pub fn zone(self, zone: impl Into<String>) => self.zone = Some(zone.into());
 
-    /// When an instance is ejected because its calls fail, and for how long. Default:
-    /// [`Ejection::default`].
-    pub fn ejection(mut self, ejection: Ejection) -> Self {
-        self.ejection = ejection;
-        self
-    }
+        /// When an instance is ejected because its calls fail, and for how long. Default:
+        /// [`Ejection::default`].
+        pub fn ejection(self, ejection: Ejection) => self.ejection = ejection;
 
-    /// Where the random numbers come from, so that a run can be repeated. Default: another seed for
-    /// each picker.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
+        /// Where the random numbers come from, so that a run can be repeated. Default: another seed for
+        /// each picker.
+        pub fn seed(self, seed: u64) => self.seed = Some(seed);
 
-    /// What latency and pauses are measured by. It must not go back. Default: [`Clock::now`].
-    pub fn clock(mut self, now: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
-        self.now = Some(Box::new(now));
-        self
+        /// What latency and pauses are measured by. It must not go back. Default: [`Clock::now`].
+        pub fn clock(self, now: impl Fn() -> Instant + Send + Sync + 'static) =>
+            self.now = Some(Box::new(now));
     }
 
     /// The picker, without instances.
