@@ -122,9 +122,9 @@ pub use lockkeeper_session::{
     Cleanup, Contact, ExpectedNode, HoldProof, Instant, LeaseMode, LeaseState, NameUse, Outcome,
     Timing, WatchEvent,
 };
-#[doc(hidden)]
-pub use lockkeeper_wire::setters;
 pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
     PathRequest, Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, ZnodePath, Zxid,
 };
+#[doc(hidden)]
+pub use lockkeeper_wire::{impl_debug, setters};

@@ -1,5 +1,5 @@
-//! What the errors of [`error`](crate::error) answer as a [`Failure`]. The methods of that name which an error has of
-//! its own are what it answers here.
+//! What the errors of [`error`](crate::error) answer as a [`Failure`](lockkeeper_client::Failure). Methods of these
+//! names that an error has of its own answer the same.
 
 use lockkeeper_client::{Outcome, fails_for_good, impl_failure};
 

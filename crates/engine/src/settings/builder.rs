@@ -1,6 +1,5 @@
 //! Builder: the options of an engine, and the check that they fit together.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,11 +34,7 @@ pub struct Builder {
 #[derive(Clone)]
 struct Secret(String);
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
+lockkeeper_wire::impl_debug!(Secret, self =>);
 
 impl Builder {
     lockkeeper_wire::setters! {

@@ -9,7 +9,6 @@ mod record;
 mod run;
 mod store;
 
-use std::fmt;
 use std::time::Duration;
 
 use lockkeeper_client::retry::{Backoff, retry_anywhere};
@@ -362,9 +361,4 @@ impl Once {
     }
 }
 
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (lock, options) = (&self.store.lock, &self.store.options);
-        f.debug_struct("Once").field("lock", lock).field("options", options).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Once, self => lock: self.store.lock, options: self.store.options);

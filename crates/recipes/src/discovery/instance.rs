@@ -1,7 +1,6 @@
 //! What an instance of a service says of itself.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -217,11 +216,9 @@ impl PartialEq for Payload {
     }
 }
 
-/// Its length: it may be long, and secret.
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Payload").field("bytes", &self.json().len()).finish_non_exhaustive()
-    }
+lockkeeper_client::impl_debug! {
+    /// Its length: it may be long, and secret.
+    Payload, self => bytes: self.json().len()
 }
 
 #[cfg(test)]

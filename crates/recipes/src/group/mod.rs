@@ -17,7 +17,6 @@ mod members;
 mod membership;
 mod view;
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -255,9 +254,4 @@ impl MemberBuilder {
     }
 }
 
-impl fmt::Debug for MemberBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("MemberBuilder");
-        shown.field("group", &self.group.path).field("id", &self.id).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(MemberBuilder, self => group: self.group.path, id: self.id);

@@ -13,7 +13,6 @@ mod keeping;
 mod reservation;
 mod state;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,14 +42,8 @@ pub struct PresenceBuilder {
     terms: PresenceTerms,
 }
 
-impl fmt::Debug for PresenceBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PresenceBuilder");
-        shown
-            .field("path", &self.path)
-            .field("when_taken", &self.terms.when_taken)
-            .finish_non_exhaustive()
-    }
+lockkeeper_client::impl_debug! {
+    PresenceBuilder, self => path: self.path, when_taken: self.terms.when_taken
 }
 
 impl PresenceBuilder {

@@ -1,6 +1,5 @@
 //! [`TtlPresence`]: a node that stays for a while when its program is gone, and then goes by itself.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +34,7 @@ pub struct TtlPresenceBuilder {
     is_ours: Option<IsOurs>,
 }
 
-impl fmt::Debug for TtlPresenceBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("TtlPresenceBuilder");
-        shown.field("path", &self.path).field("ttl", &self.ttl).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(TtlPresenceBuilder, self => path: self.path, ttl: self.ttl);
 
 impl TtlPresenceBuilder {
     lockkeeper_client::setters! {

@@ -1,6 +1,5 @@
 //! [`Picker`]: picks an instance for each call, and learns from how the calls end.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -247,24 +246,11 @@ impl<T: Candidate> Drop for Call<T> {
     }
 }
 
-impl<T: Candidate> fmt::Debug for Call<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("instance", &self.instance.id()).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Call<T: Candidate>, self => instance: self.instance.id());
 
-impl<T: Candidate> fmt::Debug for Picker<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Picker").finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Picker<T: Candidate>, self =>);
 
-impl<T> fmt::Debug for PickerBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PickerBuilder");
-        shown.field("zone", &self.zone).field("ejection", &self.ejection).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(PickerBuilder<T>, self => zone: self.zone, ejection: self.ejection);
 
 #[cfg(test)]
 mod tests {
