@@ -10,7 +10,6 @@
 //! last are tried.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -58,11 +57,7 @@ impl Default for Addresses {
     }
 }
 
-impl fmt::Debug for Addresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Addresses").field("names", &self.names).finish_non_exhaustive()
-    }
-}
+lockkeeper_wire::impl_debug!(Addresses, self => names: self.names);
 
 impl Addresses {
     fn with(lookup: Lookup) -> Self {

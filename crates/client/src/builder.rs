@@ -77,44 +77,31 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The session timeout to ask for: how long the servers keep a session that they do not hear
-    /// of. Servers clamp it, usually to 2 to 20 of their ticks (4 s to 40 s). Default: 15 s, with
-    /// which locks survive an outage of more than 8 s; see [`Timing`](crate::Timing). Less than 1 ms
-    /// and more than 2,147,483,647 ms are refused when it connects.
-    pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.config.session_timeout = timeout;
-        self
-    }
+    lockkeeper_wire::setters! {
+        /// The session timeout to ask for: how long the servers keep a session that they do not hear
+        /// of. Servers clamp it, usually to 2 to 20 of their ticks (4 s to 40 s). Default: 15 s, with
+        /// which locks survive an outage of more than 8 s; see [`Timing`](crate::Timing). Less than 1 ms
+        /// and more than 2,147,483,647 ms are refused when it connects.
+        pub fn session_timeout(self, timeout: Duration) => self.config.session_timeout = timeout;
 
-    /// What proves that the session is alive. Default: [`LeaseMode::Quorum`], which is right for
-    /// every service; [`LeaseMode::Direct`] only for a server that stands alone.
-    pub fn lease(mut self, mode: LeaseMode) -> Self {
-        self.config.lease = mode;
-        self
-    }
+        /// What proves that the session is alive. Default: [`LeaseMode::Quorum`], which is right for
+        /// every service; [`LeaseMode::Direct`] only for a server that stands alone.
+        pub fn lease(self, mode: LeaseMode) => self.config.lease = mode;
 
-    /// The servers' `tickTime`; a longer one shortens leases under [`LeaseMode::Quorum`], a
-    /// shorter one than the servers really have makes them unsafe. Default: 2 s.
-    pub fn server_tick(mut self, tick: Duration) -> Self {
-        self.config.server_tick = tick;
-        self
-    }
+        /// The servers' `tickTime`; a longer one shortens leases under [`LeaseMode::Quorum`], a
+        /// shorter one than the servers really have makes them unsafe. Default: 2 s.
+        pub fn server_tick(self, tick: Duration) => self.config.server_tick = tick;
 
-    /// Whether reads never go back from one session to the next: servers that have not applied all
-    /// that an earlier session of this client has seen are passed over. When all are behind for longer
-    /// than a session can last, because they were wiped or restored, any is taken again, and
-    /// [`Status::rewinds`](crate::Status::rewinds) counts. Default: `false`, with which a new session
-    /// begins at the first server that answers.
-    pub fn reads_go_forward(mut self, wanted: bool) -> Self {
-        self.config.reads_go_forward = wanted;
-        self
-    }
+        /// Whether reads never go back from one session to the next: servers that have not applied all
+        /// that an earlier session of this client has seen are passed over. When all are behind for longer
+        /// than a session can last, because they were wiped or restored, any is taken again, and
+        /// [`Status::rewinds`](crate::Status::rewinds) counts. Default: `false`, with which a new session
+        /// begins at the first server that answers.
+        pub fn reads_go_forward(self, wanted: bool) => self.config.reads_go_forward = wanted;
 
-    /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575. A read
-    /// whose answer is longer fails: see [`Error::answer_too_long`](crate::Error::answer_too_long).
-    pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.config.max_frame = bytes;
-        self
+        /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575. A read
+        /// whose answer is longer fails: see [`Error::answer_too_long`](crate::Error::answer_too_long).
+        pub fn max_frame(self, bytes: usize) => self.config.max_frame = bytes;
     }
 
     /// Shows `user:password` by the scheme `digest` to every server. On the wire the password is
@@ -123,34 +110,25 @@ impl ClientBuilder {
         self.credentials("digest", format!("{user}:{password}"))
     }
 
-    /// Shows credentials of any scheme to every server.
-    pub fn credentials(mut self, scheme: &str, secret: impl Into<Bytes>) -> Self {
-        self.config.credentials.push(Credentials { scheme: scheme.into(), secret: secret.into() });
-        self
-    }
+    lockkeeper_wire::setters! {
+        /// Shows credentials of any scheme to every server.
+        pub fn credentials(self, scheme: &str, secret: impl Into<Bytes>) =>
+            self.config.credentials.push(Credentials { scheme: scheme.into(), secret: secret.into() });
 
-    /// The access control list of the znodes that the client creates: the places in a queue, what
-    /// is missing above them, and what is beside them. Default: [`DefaultAcl::Creator`] with
-    /// credentials of the scheme `digest`, else [`DefaultAcl::Open`].
-    pub fn default_acl(mut self, acl: DefaultAcl) -> Self {
-        self.acl = Some(acl);
-        self
-    }
+        /// The access control list of the znodes that the client creates: the places in a queue, what
+        /// is missing above them, and what is beside them. Default: [`DefaultAcl::Creator`] with
+        /// credentials of the scheme `digest`, else [`DefaultAcl::Open`].
+        pub fn default_acl(self, acl: DefaultAcl) => self.acl = Some(acl);
 
-    /// How long the first connection may take, also if that is longer than the session timeout.
-    /// Default: 10 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
+        /// How long the first connection may take, also if that is longer than the session timeout.
+        /// Default: 10 s.
+        pub fn connect_timeout(self, timeout: Duration) => self.connect_timeout = timeout;
 
-    /// Whether no lock is granted before a majority of the servers that the connection string names has
-    /// been seen to be one service; see [`Client::prove_one_service`]. With the default, `false`, servers
-    /// that cannot be reached are passed over with a warning. With both, servers that are seen to be
-    /// different services are an error.
-    pub fn strict_servers(mut self, wanted: bool) -> Self {
-        self.strict_servers = wanted;
-        self
+        /// Whether no lock is granted before a majority of the servers that the connection string names has
+        /// been seen to be one service; see [`Client::prove_one_service`]. With the default, `false`, servers
+        /// that cannot be reached are passed over with a warning. With both, servers that are seen to be
+        /// different services are an error.
+        pub fn strict_servers(self, wanted: bool) => self.strict_servers = wanted;
     }
 
     /// Speaks TLS with every server that is not a socket on this machine, whether the connection
@@ -162,18 +140,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Lets a test make the client suffer; see [`Rehearsal`](crate::Rehearsal).
-    #[cfg(feature = "rehearsal")]
-    pub fn rehearsal(mut self, rehearsal: &crate::rehearsal::Rehearsal) -> Self {
-        self.rehearsal = Some(rehearsal.clone());
-        self
-    }
+    lockkeeper_wire::setters! {
+        /// Lets a test make the client suffer; see [`Rehearsal`](crate::Rehearsal).
+        #[cfg(feature = "rehearsal")]
+        pub fn rehearsal(self, rehearsal: &crate::rehearsal::Rehearsal) =>
+            self.rehearsal = Some(rehearsal.clone());
 
-    /// Replaces the clock, the network, identifiers and tasks: for simulations.
-    #[doc(hidden)]
-    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
-        self.runtime = runtime;
-        self
+        /// Replaces the clock, the network, identifiers and tasks: for simulations.
+        #[doc(hidden)]
+        pub fn runtime(self, runtime: Arc<dyn Runtime>) => self.runtime = runtime;
     }
 
     /// Connects to one of the servers and starts a session. A task of the current tokio runtime

@@ -51,21 +51,34 @@ pub trait Failure: std::error::Error {
     fn outcome(&self) -> Outcome;
 }
 
+/// Implements [`Failure`] for an error by a table: for each variant, whether the call may be repeated, and whether it
+/// may have had an effect.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_failure {
+    ($(#[$documentation:meta])* $error:ty { $($variant:pat => $answers:expr),+ $(,)? }) => {
+        $(#[$documentation])*
+        impl $crate::Failure for $error {
+            fn is_retryable(&self) -> bool {
+                let (is_retryable, _): (bool, $crate::Outcome) = match self { $($variant => $answers),+ };
+                is_retryable
+            }
+
+            fn outcome(&self) -> $crate::Outcome {
+                let (_, outcome): (bool, $crate::Outcome) = match self { $($variant => $answers),+ };
+                outcome
+            }
+        }
+    };
+}
+
 /// Implements [`Failure`] for errors in what the program asked for: the same call always fails, and sends
 /// nothing that could have an effect.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! fails_for_good {
     ($($error:ty),* $(,)?) => {$(
-        impl $crate::Failure for $error {
-            fn is_retryable(&self) -> bool {
-                false
-            }
-
-            fn outcome(&self) -> $crate::Outcome {
-                $crate::Outcome::NotApplied
-            }
-        }
+        $crate::impl_failure!($error { _ => (false, $crate::Outcome::NotApplied) });
     )*};
 }
 
@@ -88,82 +101,35 @@ fails_for_good!(PathError, ConnectStringError, AclError);
 #[cfg(feature = "tls")]
 fails_for_good!(crate::tls::TlsError);
 
-impl Failure for Error {
-    fn is_retryable(&self) -> bool {
-        self.is_retryable()
-    }
+impl_failure!(Error { error => (error.is_retryable(), error.outcome()) });
 
-    fn outcome(&self) -> Outcome {
-        self.outcome()
-    }
-}
+impl_failure!(TransactionError {
+    Self::Failed { .. } => (false, Outcome::NotApplied),
+    Self::Request(error) => (error.is_retryable(), error.outcome()),
+});
 
-impl Failure for TransactionError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Failed { .. } => false,
-            Self::Request(error) => error.is_retryable(),
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Failed { .. } => Outcome::NotApplied,
-            Self::Request(error) => error.outcome(),
-        }
-    }
-}
-
-impl Failure for StillHeld {
+impl_failure!(
     /// The holders may release in the meantime.
-    fn is_retryable(&self) -> bool {
-        true
-    }
+    StillHeld { _ => (true, Outcome::NotApplied) }
+);
 
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
+impl_failure!(ConnectError {
+    Self::Unreachable(_) | Self::Io(_) => (true, Outcome::NotApplied),
+    Self::ConnectString(_)
+    | Self::OutOfRange { .. }
+    | Self::NotZooKeeper(_)
+    | Self::Untrusted(_)
+    | Self::NoTls
+    | Self::AuthFailed
+    | Self::TimeoutTooShort { .. } => (false, Outcome::NotApplied),
+});
 
-impl Failure for ConnectError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::Io(_) => true,
-            Self::ConnectString(_)
-            | Self::OutOfRange { .. }
-            | Self::NotZooKeeper(_)
-            | Self::Untrusted(_)
-            | Self::NoTls
-            | Self::AuthFailed
-            | Self::TimeoutTooShort { .. } => false,
-        }
-    }
+impl_failure!(ServiceError {
+    Self::Unproven { .. } | Self::NodeGone { .. } => (true, Outcome::NotApplied),
+    Self::NotOne { .. } => (false, Outcome::NotApplied),
+});
 
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
-
-impl Failure for ServiceError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Unproven { .. } | Self::NodeGone { .. } => true,
-            Self::NotOne { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
-
-impl Failure for WatchLost {
+impl_failure!(
     /// A watch that has ended tells nothing more; the call that made it can be made again.
-    fn is_retryable(&self) -> bool {
-        false
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
+    WatchLost { _ => (false, Outcome::NotApplied) }
+);

@@ -1,6 +1,5 @@
 //! SessionIdentity: what another process needs to close a session of this one.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,10 +19,7 @@ pub struct SessionIdentity {
     pub timeout: Duration,
 }
 
-/// Without the password.
-impl fmt::Debug for SessionIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("SessionIdentity");
-        shown.field("id", &self.id).field("timeout", &self.timeout).finish_non_exhaustive()
-    }
+lockkeeper_wire::impl_debug! {
+    /// Without the password.
+    SessionIdentity, self => id: self.id, timeout: self.timeout
 }

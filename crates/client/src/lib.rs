@@ -126,3 +126,5 @@ pub use lockkeeper_wire::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, OpResult, PathError,
     PathRequest, Permissions, ReadOp, ReadResult, Sequence, SessionId, Stat, ZnodePath, Zxid,
 };
+#[doc(hidden)]
+pub use lockkeeper_wire::{impl_debug, setters};

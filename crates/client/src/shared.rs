@@ -1,7 +1,6 @@
 //! The session behind a lock, as the handles of a client and its driver share it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,12 +82,8 @@ pub(crate) struct Shared {
     link: Mutex<Link>,
 }
 
-/// How it stands, and nothing of what is on its way: that may be secret, and is in every handle.
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("status", &*self.status.borrow()).finish_non_exhaustive()
-    }
-}
+// How it stands, and nothing of what is on its way: that may be secret, and is in every handle.
+lockkeeper_wire::impl_debug!(Shared, self => status: *self.status.borrow());
 
 impl Shared {
     pub(crate) fn new(runtime: Arc<dyn Runtime>, config: Config) -> Self {

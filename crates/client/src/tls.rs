@@ -133,11 +133,9 @@ pub(crate) fn fault_kind(error: &io::Error) -> FaultKind {
     }
 }
 
-/// Without the key.
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
-    }
+lockkeeper_wire::impl_debug! {
+    /// Without the key.
+    Tls, self => name: self.name
 }
 
 /// The real runtime, with encrypted TCP connections.

@@ -1,6 +1,5 @@
 //! The handle of a running engine.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -228,13 +227,8 @@ impl Drop for Engine {
     }
 }
 
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("addresses", &self.addrs())
-            .field("socket_path", &self.socket_path())
-            .finish_non_exhaustive()
-    }
+lockkeeper_wire::impl_debug! {
+    Engine, self => addresses: self.addrs(), socket_path: self.socket_path()
 }
 
 /// The address under which this machine reaches a listener on `address`.

@@ -1,7 +1,7 @@
-//! What the errors of [`error`](crate::error) answer as a [`Failure`]. The methods of that name which an error has of
-//! its own are what it answers here.
+//! What the errors of [`error`](crate::error) answer as a [`Failure`](lockkeeper_client::Failure). Methods of these
+//! names that an error has of its own answer the same.
 
-use lockkeeper_client::{Failure, Outcome, fails_for_good};
+use lockkeeper_client::{Outcome, fails_for_good, impl_failure};
 
 use crate::error::{
     AcquireError, BuildError, EnsureError, LossReason, ObserveError, ProclaimError, ReleaseError,
@@ -10,120 +10,53 @@ use crate::error::{
 
 fails_for_good!(BuildError);
 
-impl Failure for AcquireError {
-    fn is_retryable(&self) -> bool {
-        self.is_retryable()
-    }
+impl_failure!(AcquireError { error => (error.is_retryable(), error.outcome()) });
 
-    fn outcome(&self) -> Outcome {
-        self.outcome()
+impl_failure!(
+    /// Retryable is another acquire. Work under the lock may have been done.
+    LossReason {
+        Self::SessionExpired
+        | Self::DeadlinePassed
+        | Self::NodeDeleted
+        | Self::CheckRefused
+        | Self::Revoked
+        | Self::Released => (true, Outcome::Unknown),
+        Self::ClientClosed => (false, Outcome::Unknown),
     }
-}
+);
 
-impl Failure for LossReason {
-    /// Whether another acquire may succeed.
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::SessionExpired
-            | Self::DeadlinePassed
-            | Self::NodeDeleted
-            | Self::CheckRefused
-            | Self::Revoked
-            | Self::Released => true,
-            Self::ClientClosed => false,
-        }
-    }
+impl_failure!(EnsureError {
+    Self::Jeopardy | Self::TooShort { .. } => (true, Outcome::NotApplied),
+    Self::Lost(_) => (false, Outcome::NotApplied),
+});
 
-    /// Work under the lock may have been done.
-    fn outcome(&self) -> Outcome {
-        Outcome::Unknown
-    }
-}
+impl_failure!(VerifyError {
+    Self::Jeopardy => (true, Outcome::NotApplied),
+    Self::Unknown(error) => (error.is_retryable(), Outcome::NotApplied),
+    Self::Lost(_) | Self::Refused(_) => (false, Outcome::NotApplied),
+});
 
-impl Failure for EnsureError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Jeopardy | Self::TooShort { .. } => true,
-            Self::Lost(_) => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
-
-impl Failure for VerifyError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Jeopardy => true,
-            Self::Unknown(error) => error.is_retryable(),
-            Self::Lost(_) | Self::Refused(_) => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
-
-impl Failure for ReleaseError {
+impl_failure!(
     /// The guard is gone, and a release that is not confirmed goes on by itself.
-    fn is_retryable(&self) -> bool {
-        false
+    ReleaseError {
+        Self::Lost(_) | Self::Unconfirmed(_) => (false, Outcome::Unknown),
+        Self::NotHeld { .. } => (false, Outcome::NotApplied),
     }
+);
 
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Lost(_) | Self::Unconfirmed(_) => Outcome::Unknown,
-            Self::NotHeld { .. } => Outcome::NotApplied,
-        }
-    }
-}
+impl_failure!(SetPermitsError {
+    Self::Client(error) => (error.is_retryable(), error.outcome()),
+    Self::Fixed { .. } | Self::Zero { .. } | Self::TooMany { .. } => (false, Outcome::NotApplied),
+});
 
-impl Failure for SetPermitsError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Client(error) => error.is_retryable(),
-            Self::Fixed { .. } | Self::Zero { .. } | Self::TooMany { .. } => false,
-        }
-    }
+impl_failure!(ObserveError {
+    Self::Client { source, .. } => (source.is_retryable(), Outcome::NotApplied),
+    Self::Foreign { .. } | Self::NotEphemeral { .. } => (false, Outcome::NotApplied),
+});
 
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Client(error) => error.outcome(),
-            Self::Fixed { .. } | Self::Zero { .. } | Self::TooMany { .. } => Outcome::NotApplied,
-        }
-    }
-}
-
-impl Failure for ObserveError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Client { source, .. } => source.is_retryable(),
-            Self::Foreign { .. } | Self::NotEphemeral { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
-
-impl Failure for ProclaimError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Refused(error) => error.is_retryable(),
-            Self::Lost(_) | Self::Foreign { .. } | Self::TooLong { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            // The value of another call that was lost on the way may be written.
-            Self::Lost(_) | Self::TooLong { .. } => Outcome::Unknown,
-            Self::Refused(error) => error.outcome(),
-            Self::Foreign { .. } => Outcome::NotApplied,
-        }
-    }
-}
+impl_failure!(ProclaimError {
+    // The value of another call that was lost on the way may be written.
+    Self::Lost(_) | Self::TooLong { .. } => (false, Outcome::Unknown),
+    Self::Refused(error) => (error.is_retryable(), error.outcome()),
+    Self::Foreign { .. } => (false, Outcome::NotApplied),
+});

@@ -31,11 +31,9 @@ pub struct Credentials {
     pub secret: Bytes,
 }
 
-/// Never prints the secret.
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("scheme", &self.scheme).finish_non_exhaustive()
-    }
+lockkeeper_wire::impl_debug! {
+    /// Never prints the secret.
+    Credentials, self => scheme: self.scheme
 }
 
 /// The options of a session.

@@ -9,7 +9,6 @@ mod messages;
 mod sending;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -72,13 +71,8 @@ struct Identity {
     timeout: Duration,
 }
 
-/// Without the password, which gives control of the session.
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Identity");
-        shown.field("id", &self.id).field("timeout", &self.timeout).finish_non_exhaustive()
-    }
-}
+// Without the password, which gives control of the session.
+lockkeeper_wire::impl_debug!(Identity, self => id: self.id, timeout: self.timeout);
 
 /// A client's session.
 ///

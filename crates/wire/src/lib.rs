@@ -16,6 +16,7 @@
 //!   borrowed   requests that are written from borrowed parts
 //!   response   everything that a server sends after the handshake
 //!   multi      the operations and results of `multi` and `multiRead`
+//!   macros     setters and `Debug`, for the crates that stand on this one
 //! ```
 //!
 //! Invariants: no I/O and no clock; bytes that came from a peer never cause a panic, and no
@@ -30,6 +31,7 @@ mod error;
 mod frame;
 mod handshake;
 mod ids;
+mod macros;
 mod multi;
 mod op;
 mod path;

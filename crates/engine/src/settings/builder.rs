@@ -1,6 +1,5 @@
 //! Builder: the options of an engine, and the check that they fit together.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,33 +34,23 @@ pub struct Builder {
 #[derive(Clone)]
 struct Secret(String);
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
+lockkeeper_wire::impl_debug!(Secret, self =>);
 
 impl Builder {
-    /// Listens on a TCP address; port 0 takes a free one. May be called several times.
-    pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.plan.listen.push(address);
-        self
-    }
+    lockkeeper_wire::setters! {
+        /// Listens on a TCP address; port 0 takes a free one. May be called several times.
+        pub fn listen(self, address: SocketAddr) => self.plan.listen.push(address);
 
-    /// Listens on a Unix socket at `path` (at most 107 bytes when made absolute; 103 on systems
-    /// other than Linux), for this user alone unless [`Builder::unix_socket_mode`] says otherwise: the
-    /// socket gets the mode 0600, and a missing directory 0700. What a dead engine left there is
-    /// replaced.
-    pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
-        self.plan.unix_socket = Some(path.into());
-        self
-    }
+        /// Listens on a Unix socket at `path` (at most 107 bytes when made absolute; 103 on systems
+        /// other than Linux), for this user alone unless [`Builder::unix_socket_mode`] says otherwise: the
+        /// socket gets the mode 0600, and a missing directory 0700. What a dead engine left there is
+        /// replaced.
+        pub fn unix_socket(self, path: impl Into<PathBuf>) =>
+            self.plan.unix_socket = Some(path.into());
 
-    /// The permissions of the Unix socket: whoever may write to it, and may enter its directory, is
-    /// served. Default: 0600.
-    pub fn unix_socket_mode(mut self, mode: u32) -> Self {
-        self.plan.unix_socket_mode = Some(mode);
-        self
+        /// The permissions of the Unix socket: whoever may write to it, and may enter its directory, is
+        /// served. Default: 0600.
+        pub fn unix_socket_mode(self, mode: u32) => self.plan.unix_socket_mode = Some(mode);
     }
 
     /// Listens on a TCP address and speaks TLS there; port 0 takes a free one. May be called
@@ -74,159 +63,113 @@ impl Builder {
         self
     }
 
-    /// Allows TCP addresses that other machines can reach, although nothing is encrypted and
-    /// anyone who reaches them is served. Without this they are refused.
-    pub fn allow_plaintext(mut self) -> Self {
-        self.allow_plaintext = true;
-        self
-    }
+    lockkeeper_wire::setters! {
+        /// Allows TCP addresses that other machines can reach, although nothing is encrypted and
+        /// anyone who reaches them is served. Without this they are refused.
+        pub fn allow_plaintext(self) => self.allow_plaintext = true;
 
-    /// Keeps the state in this directory, which is made if missing (0700). One engine at a time.
-    ///
-    /// With [`Durability::Memory`] only what the next engine must know is kept, in a file
-    /// `<directory>.floor` beside it: above which token to begin, and for how long leases may go on.
-    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
-        self.plan.data_dir = Some(path.into());
-        self
-    }
+        /// Keeps the state in this directory, which is made if missing (0700). One engine at a time.
+        ///
+        /// With [`Durability::Memory`] only what the next engine must know is kept, in a file
+        /// `<directory>.floor` beside it: above which token to begin, and for how long leases may go on.
+        pub fn data_dir(self, path: impl Into<PathBuf>) => self.plan.data_dir = Some(path.into());
 
-    /// What a reply promises. Default: [`Durability::Sync`] with a data directory,
-    /// [`Durability::Memory`] without.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
-        self
-    }
+        /// What a reply promises. Default: [`Durability::Sync`] with a data directory,
+        /// [`Durability::Memory`] without.
+        pub fn durability(self, durability: Durability) => self.durability = Some(durability);
 
-    /// Whether the engine's threads poll for more work before they sleep, which takes processor time
-    /// and saves the time of waking them. Default: see [`Spin`].
-    pub fn spin(mut self, spin: Spin) -> Self {
-        self.plan.spin = spin;
-        self
-    }
+        /// Whether the engine's threads poll for more work before they sleep, which takes processor time
+        /// and saves the time of waking them. Default: see [`Spin`].
+        pub fn spin(self, spin: Spin) => self.plan.spin = spin;
 
-    /// The unit of session expiry, at least 1 ms: sessions end at the next whole tick after their
-    /// timeout. Default: 2 s, as in ZooKeeper.
-    pub fn tick(mut self, tick: Duration) -> Self {
-        self.plan.config.tick = tick;
-        self
-    }
+        /// The unit of session expiry, at least 1 ms: sessions end at the next whole tick after their
+        /// timeout. Default: 2 s, as in ZooKeeper.
+        pub fn tick(self, tick: Duration) => self.plan.config.tick = tick;
 
-    /// The shortest session timeout that a client can get. Default: 2 ticks.
-    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
-        self.min_session_timeout = Some(timeout);
-        self
-    }
+        /// The shortest session timeout that a client can get. Default: 2 ticks.
+        pub fn min_session_timeout(self, timeout: Duration) =>
+            self.min_session_timeout = Some(timeout);
 
-    /// The longest session timeout that a client can get. Default: 20 ticks.
-    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
-        self.max_session_timeout = Some(timeout);
-        self
-    }
+        /// The longest session timeout that a client can get. Default: 20 ticks.
+        pub fn max_session_timeout(self, timeout: Duration) =>
+            self.max_session_timeout = Some(timeout);
 
-    /// For how long no session begins, if the engine follows one whose clients may still hold locks:
-    /// on a directory that was [restored](crate::restore), or in memory. Zero: not at all.
-    ///
-    /// Default: after a restore the longest session timeout that clients can get, or could before; in
-    /// memory the longest that was granted, as the file beside the data directory tells. So an engine in
-    /// memory without a data directory, or whose file was lost, has no quiet time: give one if it
-    /// follows another at the same address.
-    pub fn quiet_time(mut self, time: Duration) -> Self {
-        self.plan.quiet_time = Some(time);
-        self
-    }
+        /// For how long no session begins, if the engine follows one whose clients may still hold locks:
+        /// on a directory that was [restored](crate::restore), or in memory. Zero: not at all.
+        ///
+        /// Default: after a restore the longest session timeout that clients can get, or could before; in
+        /// memory the longest that was granted, as the file beside the data directory tells. So an engine in
+        /// memory without a data directory, or whose file was lost, has no quiet time: give one if it
+        /// follows another at the same address.
+        pub fn quiet_time(self, time: Duration) => self.plan.quiet_time = Some(time);
 
-    /// Allows clients to create nodes with a time to live. Without this they get an error, as from
-    /// a ZooKeeper without `extendedTypesEnabled`.
-    pub fn allow_ttl_nodes(mut self) -> Self {
-        self.plan.config.ttl_nodes = true;
-        self
-    }
+        /// Allows clients to create nodes with a time to live. Without this they get an error, as from
+        /// a ZooKeeper without `extendedTypesEnabled`.
+        pub fn allow_ttl_nodes(self) => self.plan.config.ttl_nodes = true;
 
-    /// How often empty containers and overdue TTL nodes are looked for. Default: every minute, as
-    /// in ZooKeeper.
-    pub fn reap_interval(mut self, interval: Duration) -> Self {
-        self.plan.config.reap_interval = interval;
-        self
-    }
+        /// How often empty containers and overdue TTL nodes are looked for. Default: every minute, as
+        /// in ZooKeeper.
+        pub fn reap_interval(self, interval: Duration) => self.plan.config.reap_interval = interval;
 
-    /// After what time a container that never had a child is reaped too. Default: never, as in
-    /// ZooKeeper.
-    pub fn unused_container(mut self, limit: Duration) -> Self {
-        self.plan.config.unused_container = Some(limit);
-        self
-    }
+        /// After what time a container that never had a child is reaped too. Default: never, as in
+        /// ZooKeeper.
+        pub fn unused_container(self, limit: Duration) =>
+            self.plan.config.unused_container = Some(limit);
 
-    /// Gives all permissions to whoever shows this user's password by the scheme `digest`:
-    /// `user:base64(sha1(user:password))`, ZooKeeper's `superDigest`. With another
-    /// [algorithm](Builder::digest_algorithm), the hash is one of that.
-    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
-        self.super_digest = Some(Secret(digest.into()));
-        self
-    }
+        /// Gives all permissions to whoever shows this user's password by the scheme `digest`:
+        /// `user:base64(sha1(user:password))`, ZooKeeper's `superDigest`. With another
+        /// [algorithm](Builder::digest_algorithm), the hash is one of that.
+        pub fn super_digest(self, digest: impl Into<String>) =>
+            self.super_digest = Some(Secret(digest.into()));
 
-    /// How the passwords of the scheme `digest` are hashed: ZooKeeper's `digestAlg`. Default: SHA-1. The lists
-    /// of nodes have the hashes, so after a change their owners are not recognised any more.
-    pub fn digest_algorithm(mut self, algorithm: DigestAlgorithm) -> Self {
-        self.plan.config.digest_algorithm = algorithm;
-        self
-    }
+        /// How the passwords of the scheme `digest` are hashed: ZooKeeper's `digestAlg`. Default: SHA-1.
+        /// The lists of nodes have the hashes, so after a change their owners are not recognised any more.
+        pub fn digest_algorithm(self, algorithm: DigestAlgorithm) =>
+            self.plan.config.digest_algorithm = algorithm;
 
-    /// Enforces the hard limits of quotas, and warns of the soft ones, as ZooKeeper's
-    /// `enforceQuota` does. Without this, the server only keeps the books.
-    pub fn enforce_quotas(mut self) -> Self {
-        self.plan.config.enforce_quotas = true;
-        self
-    }
+        /// Enforces the hard limits of quotas, and warns of the soft ones, as ZooKeeper's
+        /// `enforceQuota` does. Without this, the server only keeps the books.
+        pub fn enforce_quotas(self) => self.plan.config.enforce_quotas = true;
 
-    /// Answers this four-letter word too, or all of them for `*`. Without this: `srvr`, `ruok` and
-    /// `isro`. Some of the others tell who is connected and what is locked, and are costly.
-    pub fn four_letter_word(mut self, word: impl Into<String>) -> Self {
-        self.words.push(word.into());
-        self
-    }
+        /// Answers this four-letter word too, or all of them for `*`. Without this: `srvr`, `ruok` and
+        /// `isro`. Some of the others tell who is connected and what is locked, and are costly.
+        pub fn four_letter_word(self, word: impl Into<String>) => self.words.push(word.into());
 
-    /// Answers only `srvr` and the words of this list: ZooKeeper's `4lw.commands.whitelist`, with commas
-    /// between the words, or `*`. Words that there are not are named in the log, and have no effect. Those of
-    /// [`four_letter_word`](Builder::four_letter_word) are answered too.
-    pub fn four_letter_whitelist(mut self, list: impl Into<String>) -> Self {
-        self.whitelist = Some(list.into());
-        self
-    }
+        /// Answers only `srvr` and the words of this list: ZooKeeper's `4lw.commands.whitelist`, with
+        /// commas between the words, or `*`. Words that there are not are named in the log, and have no
+        /// effect. Those of [`four_letter_word`](Builder::four_letter_word) are answered too.
+        pub fn four_letter_whitelist(self, list: impl Into<String>) =>
+            self.whitelist = Some(list.into());
 
-    /// Serves the metrics in Prometheus' format at `http://<address>/metrics`, and beside them whether
-    /// the engine is alive at `/healthz`, and whether a client would get a session at `/readyz`. Anyone
-    /// who reaches the address can read them, so one that other machines reach needs
-    /// [`Builder::allow_plaintext`].
-    pub fn metrics_address(mut self, address: SocketAddr) -> Self {
-        self.plan.metrics_address = Some(address);
-        self
-    }
+        /// Serves the metrics in Prometheus' format at `http://<address>/metrics`, and beside them whether
+        /// the engine is alive at `/healthz`, and whether a client would get a session at `/readyz`. Anyone
+        /// who reaches the address can read them, so one that other machines reach needs
+        /// [`Builder::allow_plaintext`].
+        pub fn metrics_address(self, address: SocketAddr) =>
+            self.plan.metrics_address = Some(address);
 
-    /// Answers HTTP requests for a host of this name too, with any port; may be called several times.
-    ///
-    /// On a loopback address, a request whose `Host` is neither `localhost`, nor an IP address, nor one of
-    /// these names is refused with the status 421: a web page that is open in a browser of this machine
-    /// could read the metrics otherwise, under a name of its own. On other addresses every name is
-    /// answered, unless names are listed here.
-    pub fn allow_host(mut self, name: impl Into<String>) -> Self {
-        self.plan.metrics_hosts.push(name.into());
-        self
-    }
+        /// Answers HTTP requests for a host of this name too, with any port; may be called several times.
+        ///
+        /// On a loopback address, a request whose `Host` is neither `localhost`, nor an IP address, nor one
+        /// of these names is refused with the status 421: a web page that is open in a browser of this
+        /// machine could read the metrics otherwise, under a name of its own. On other addresses every name
+        /// is answered, unless names are listed here.
+        pub fn allow_host(self, name: impl Into<String>) =>
+            self.plan.metrics_hosts.push(name.into());
 
-    /// Does this when the engine comes to rest after a load (more than 200 requests, changes and
-    /// ends of connections within 2 s), on the thread that owns the tree: 2 to 5 s after the load,
-    /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an
-    /// allocator that has a heap for each thread can be made to give it back to the system here.
-    ///
-    /// The same happens while the process has more than 13/16 of the memory of the machine, or of what its control
-    /// groups and limits allow, at most every 5 s: from 14/16 on, clients may create nothing but locks, and nothing from 15/16
-    /// on.
-    ///
-    /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
-    /// there; a panic ends the engine with [`EngineError::Panicked`](crate::EngineError::Panicked).
-    pub fn at_rest(mut self, action: impl Fn() + Send + Sync + 'static) -> Self {
-        self.plan.idle_hook = Some(IdleHook::new(action));
-        self
+        /// Does this when the engine comes to rest after a load (more than 200 requests, changes and
+        /// ends of connections within 2 s), on the thread that owns the tree: 2 to 5 s after the load,
+        /// and once more 2 to 3 s later. By then the engine has freed what only the load needed; an
+        /// allocator that has a heap for each thread can be made to give it back to the system here.
+        ///
+        /// The same happens while the process has more than 13/16 of the memory of the machine, or of what
+        /// its control groups and limits allow, at most every 5 s: from 14/16 on, clients may create
+        /// nothing but locks, and nothing from 15/16 on.
+        ///
+        /// Clients wait meanwhile. The thread runs a `tokio` runtime, so nothing may block on another
+        /// there; a panic ends the engine with [`EngineError::Panicked`](crate::EngineError::Panicked).
+        pub fn at_rest(self, action: impl Fn() + Send + Sync + 'static) =>
+            self.plan.idle_hook = Some(IdleHook::new(action));
     }
 
     /// Finds what is wrong with the settings alone.
@@ -290,135 +233,95 @@ pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
 /// Whoever runs into one gets an error or loses its connection, the log gets one line, and nobody
 /// else notices.
 impl Builder {
-    /// The largest request and the largest reply, in bytes. Default:
-    /// [`MAX_FRAME`](lockkeeper_wire::MAX_FRAME), 1 MiB less one, as in ZooKeeper. A client that
-    /// sends a larger one loses its connection; one whose reply would be larger gets the error -5.
-    pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.plan.config.max_frame = bytes;
-        self
-    }
+    lockkeeper_wire::setters! {
+        /// The largest request and the largest reply, in bytes. Default:
+        /// [`MAX_FRAME`](lockkeeper_wire::MAX_FRAME), 1 MiB less one, as in ZooKeeper. A client that
+        /// sends a larger one loses its connection; one whose reply would be larger gets the error -5.
+        pub fn max_frame(self, bytes: usize) => self.plan.config.max_frame = bytes;
 
-    /// How many connections there may be. Default: 10,000. The last tenth is kept for clients that come
-    /// back with a session; others are closed. The process's limit of open files is raised as far as the
-    /// system allows and this needs it. If the system allows less, there are fewer connections, and the log says
-    /// so.
-    pub fn max_connections(mut self, count: usize) -> Self {
-        self.plan.limits.max_connections = count;
-        self
-    }
+        /// How many connections there may be. Default: 10,000. The last tenth is kept for clients that come
+        /// back with a session; others are closed. The process's limit of open files is raised as far as
+        /// the system allows and this needs it. If the system allows less, there are fewer connections, and
+        /// the log says so.
+        pub fn max_connections(self, count: usize) => self.plan.limits.max_connections = count;
 
-    /// How many connections may come from one IP address, or over a Unix socket from one user. Clients that
-    /// come back with a session get a quarter of the places that are kept for such beyond that. Default: three
-    /// quarters of all, 7,500. The user of this process and root may have all, and 100 more if other users can
-    /// reach the socket ([`Builder::unix_socket_mode`]).
-    pub fn max_connections_per_address(mut self, count: usize) -> Self {
-        self.plan.limits.max_connections_per_address = Some(count);
-        self
-    }
+        /// How many connections may come from one IP address, or over a Unix socket from one user. Clients
+        /// that come back with a session get a quarter of the places that are kept for such beyond that.
+        /// Default: three quarters of all, 7,500. The user of this process and root may have all, and 100
+        /// more if other users can reach the socket ([`Builder::unix_socket_mode`]).
+        pub fn max_connections_per_address(self, count: usize) =>
+            self.plan.limits.max_connections_per_address = Some(count);
 
-    /// How many connections may wait in the operating system to be accepted, on each address; the
-    /// system may allow fewer. Default: 1,024.
-    pub fn listen_backlog(mut self, count: u32) -> Self {
-        self.plan.limits.backlog = count;
-        self
-    }
+        /// How many connections may wait in the operating system to be accepted, on each address; the
+        /// system may allow fewer. Default: 1,024.
+        pub fn listen_backlog(self, count: u32) => self.plan.limits.backlog = count;
 
-    /// How many connections are accepted per second, on all addresses together, at least 1; bursts
-    /// of a fifth of it are not slowed down. More have to wait, and none is refused for it.
-    /// Default: 5,000.
-    pub fn connection_rate(mut self, per_second: u32) -> Self {
-        self.plan.limits.connection_rate = per_second;
-        self
-    }
+        /// How many connections are accepted per second, on all addresses together, at least 1; bursts
+        /// of a fifth of it are not slowed down. More have to wait, and none is refused for it.
+        /// Default: 5,000.
+        pub fn connection_rate(self, per_second: u32) =>
+            self.plan.limits.connection_rate = per_second;
 
-    /// How many sessions there may be, connected or not; a client that wants another one is
-    /// closed. Default: 1,000,000.
-    pub fn max_sessions(mut self, count: usize) -> Self {
-        self.plan.config.max_sessions = count;
-        self
-    }
+        /// How many sessions there may be, connected or not; a client that wants another one is
+        /// closed. Default: 1,000,000.
+        pub fn max_sessions(self, count: usize) => self.plan.config.max_sessions = count;
 
-    /// How many paths one connection may watch; a request for one more gets the error -127.
-    /// Default: 1,000,000.
-    pub fn max_watches(mut self, paths: usize) -> Self {
-        self.plan.config.max_watches = paths;
-        self
-    }
+        /// How many paths one connection may watch; a request for one more gets the error -127.
+        /// Default: 1,000,000.
+        pub fn max_watches(self, paths: usize) => self.plan.config.max_watches = paths;
 
-    /// How many operations a `multi` may have; a longer one gets the error -8. Default: 100,000,
-    /// which no frame of the default length reaches. (There are none within another one.)
-    pub fn max_multi(mut self, operations: usize) -> Self {
-        self.plan.config.max_ops = operations;
-        self
-    }
+        /// How many operations a `multi` may have; a longer one gets the error -8. Default: 100,000,
+        /// which no frame of the default length reaches. (There are none within another one.)
+        pub fn max_multi(self, operations: usize) => self.plan.config.max_ops = operations;
 
-    /// How many bytes of replies and events may wait for one client. Default: 64 MiB. From a quarter of
-    /// it on the client is held back: what it asks for is neither read nor handled until it has taken
-    /// half of that. So nobody is dropped who asks for more in one go, and takes it. A client for which
-    /// more than all of it waits, as it watches much and reads nothing, is dropped (its session lives on).
-    pub fn max_outgoing(mut self, bytes: usize) -> Self {
-        self.plan.limits.max_outgoing = bytes;
-        self
-    }
+        /// How many bytes of replies and events may wait for one client. Default: 64 MiB. From a quarter of
+        /// it on the client is held back: what it asks for is neither read nor handled until it has taken
+        /// half of that. So nobody is dropped who asks for more in one go, and takes it. A client for which
+        /// more than all of it waits, as it watches much and reads nothing, is dropped (its session lives
+        /// on).
+        pub fn max_outgoing(self, bytes: usize) => self.plan.limits.max_outgoing = bytes;
 
-    /// How long a client may take nothing of what waits for it before it is dropped (its session lives
-    /// on). Default: 30 s.
-    pub fn send_timeout(mut self, limit: Duration) -> Self {
-        self.plan.limits.send_timeout = limit;
-        self
-    }
+        /// How long a client may take nothing of what waits for it before it is dropped (its session lives
+        /// on). Default: 30 s.
+        pub fn send_timeout(self, limit: Duration) => self.plan.limits.send_timeout = limit;
 
-    /// How many bytes may wait for all connections together: replies and events that clients have not
-    /// taken, and requests that are not whole or not handled; watches, by what they weigh, leave less of
-    /// it and get half of it at most. Default: a quarter of the machine's memory, or of what the control
-    /// groups and the limits of the process (`ulimit -v` and `-d`) allow if that is less.
-    ///
-    /// From half of it on, a client that has more of it than others with much is held back, and those of
-    /// them that take nothing for 2 s are dropped, the largest first (their sessions live on). When all
-    /// of it is taken, the largest are dropped in any case. Clients with less than 16 KiB notice nothing.
-    pub fn memory_budget(mut self, bytes: usize) -> Self {
-        self.plan.limits.memory_budget = Some(bytes);
-        self
-    }
+        /// How many bytes may wait for all connections together: replies and events that clients have not
+        /// taken, and requests that are not whole or not handled; watches, by what they weigh, leave less of
+        /// it and get half of it at most. Default: a quarter of the machine's memory, or of what the control
+        /// groups and the limits of the process (`ulimit -v` and `-d`) allow if that is less.
+        ///
+        /// From half of it on, a client that has more of it than others with much is held back, and those of
+        /// them that take nothing for 2 s are dropped, the largest first (their sessions live on). When all
+        /// of it is taken, the largest are dropped in any case. Clients with less than 16 KiB notice nothing.
+        pub fn memory_budget(self, bytes: usize) => self.plan.limits.memory_budget = Some(bytes);
 
-    /// How many bytes the data may weigh, which is about the memory that it takes as it grows (an allocator
-    /// may keep more after many deletes): nodes with their paths, data, access control lists and
-    /// what the engine keeps with each node, as counted (`data_weight` in `mntr`). Default: half of the
-    /// machine's memory, or of what the control groups and the limits of the process (`ulimit -v` and `-d`)
-    /// allow if that is less.
-    ///
-    /// A write for which there is no room gets the error -125 (quota exceeded). The last eighth is for
-    /// ephemeral nodes with up to 1 KiB of data, so that locks can be taken when the rest is full. Deletes,
-    /// and data that gets no longer, are never refused; nor is anything that was there before.
-    pub fn data_budget(mut self, bytes: usize) -> Self {
-        self.plan.limits.data_budget = Some(bytes);
-        self
-    }
+        /// How many bytes the data may weigh, which is about the memory that it takes as it grows (an
+        /// allocator may keep more after many deletes): nodes with their paths, data, access control lists
+        /// and what the engine keeps with each node, as counted (`data_weight` in `mntr`). Default: half of
+        /// the machine's memory, or of what the control groups and the limits of the process (`ulimit -v`
+        /// and `-d`) allow if that is less.
+        ///
+        /// A write for which there is no room gets the error -125 (quota exceeded). The last eighth is for
+        /// ephemeral nodes with up to 1 KiB of data, so that locks can be taken when the rest is full.
+        /// Deletes, and data that gets no longer, are never refused; nor is anything that was there before.
+        pub fn data_budget(self, bytes: usize) => self.plan.limits.data_budget = Some(bytes);
 
-    /// How many bytes the engine leaves free on the disk of its data directory. Default: 256 MiB, or a
-    /// quarter of a smaller file system. Zero: none.
-    ///
-    /// With less room, creates and data that gets longer are refused with the error -125 (quota exceeded),
-    /// except for ephemeral nodes with up to 1 KiB of data, and with less than half of it those as well.
-    /// Everything else goes on. The room is looked at every second while there is plenty, every 0.1 s
-    /// while there is little, and every 10 ms while that gets less.
-    pub fn disk_reserve(mut self, bytes: u64) -> Self {
-        self.plan.limits.disk_reserve = Some(bytes);
-        self
-    }
+        /// How many bytes the engine leaves free on the disk of its data directory. Default: 256 MiB, or a
+        /// quarter of a smaller file system. Zero: none.
+        ///
+        /// With less room, creates and data that gets longer are refused with the error -125 (quota
+        /// exceeded), except for ephemeral nodes with up to 1 KiB of data, and with less than half of it
+        /// those as well. Everything else goes on. The room is looked at every second while there is
+        /// plenty, every 0.1 s while there is little, and every 10 ms while that gets less.
+        pub fn disk_reserve(self, bytes: u64) => self.plan.limits.disk_reserve = Some(bytes);
 
-    /// How many ephemeral nodes one session may have; one more gets the error -125. They all end in one
-    /// transaction, during which everyone waits. Default: 20,000.
-    pub fn max_ephemerals(mut self, count: usize) -> Self {
-        self.plan.config.max_ephemerals = count;
-        self
-    }
+        /// How many ephemeral nodes one session may have; one more gets the error -125. They all end in one
+        /// transaction, during which everyone waits. Default: 20,000.
+        pub fn max_ephemerals(self, count: usize) => self.plan.config.max_ephemerals = count;
 
-    /// How long a new connection may take to send its handshake, that of TLS included. Default:
-    /// 10 s.
-    pub fn handshake_time(mut self, limit: Duration) -> Self {
-        self.plan.limits.handshake_time = limit;
-        self
+        /// How long a new connection may take to send its handshake, that of TLS included. Default:
+        /// 10 s.
+        pub fn handshake_time(self, limit: Duration) => self.plan.limits.handshake_time = limit;
     }
 }
 

@@ -1,6 +1,5 @@
 //! Settings that fit together: what the rest of the engine reads.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,8 +61,4 @@ impl IdleHook {
     }
 }
 
-impl fmt::Debug for IdleHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IdleHook(..)")
-    }
-}
+lockkeeper_wire::impl_debug!(IdleHook, self =>);

@@ -212,11 +212,9 @@ fn plainly(error: io::Error) -> io::Error {
     }
 }
 
-/// Without the key.
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tls(..)")
-    }
+lockkeeper_wire::impl_debug! {
+    /// Without the key.
+    Tls, self =>
 }
 
 /// The longest PEM file that is read, in bytes: far above the list of all public roots. What is longer

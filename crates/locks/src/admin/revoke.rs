@@ -87,16 +87,13 @@ impl Revocation {
         Self { client: client.clone(), path: path.clone(), request }
     }
 
-    /// Says who asks, such as `ann on db1`. An empty text is none, and a long one is cut after 1,024 bytes.
-    pub fn by(mut self, by: impl Into<String>) -> Self {
-        self.request.by = bounded(by);
-        self
-    }
+    lockkeeper_client::setters! {
+        /// Says who asks, such as `ann on db1`. An empty text is none, and a long one is cut after 1,024
+        /// bytes.
+        pub fn by(self, by: impl Into<String>) => self.request.by = bounded(by);
 
-    /// Says why. An empty text is none, and a long one is cut after 1,024 bytes.
-    pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.request.reason = bounded(reason);
-        self
+        /// Says why. An empty text is none, and a long one is cut after 1,024 bytes.
+        pub fn reason(self, reason: impl Into<String>) => self.request.reason = bounded(reason);
     }
 
     /// Asks as [`revoke`] does. Returns the nodes of those who were asked. Costs what [`revoke`] costs.

@@ -128,42 +128,30 @@ pub struct ElectionBuilder {
 }
 
 impl ElectionBuilder {
-    /// What the candidate is called, for observers to read; nothing is decided by it. Default: program,
-    /// process and host.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
+    lockkeeper_client::setters! {
+        /// What the candidate is called, for observers to read; nothing is decided by it. Default: program,
+        /// process and host.
+        pub fn id(self, id: impl Into<String>) => self.id = Some(id.into());
 
-    /// How candidates are named. All candidates of one election must use the same layout. Default:
-    /// [`ElectionLayout::CuratorLatch`].
-    pub fn layout(mut self, layout: ElectionLayout) -> Self {
-        self.layout = layout;
-        self
-    }
+        /// How candidates are named. All candidates of one election must use the same layout. Default:
+        /// [`ElectionLayout::CuratorLatch`].
+        pub fn layout(self, layout: ElectionLayout) => self.layout = layout;
 
-    /// How long [`Election::lead`] waits, as the leader, before it begins the work: for resources that
-    /// cannot check tokens, so that what a vanished leader still had on its way arrives before. Default:
-    /// zero.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
-        self
-    }
+        /// How long [`Election::lead`] waits, as the leader, before it begins the work: for resources that
+        /// cannot check tokens, so that what a vanished leader still had on its way arrives before. Default:
+        /// zero.
+        pub fn grace(self, grace: Duration) => self.grace = grace;
 
-    /// Has [`Election::lead`] run the work as [`Guard::run_through`](crate::Guard::run_through) does: at a
-    /// deadline it is not dropped but stands still, for less than `longest`, and goes on with the same
-    /// token if the servers prove that this candidate led all the time. For work that can stand still at
-    /// any `.await`. Default: the work is dropped at a deadline.
-    pub fn ride_out(mut self, longest: Duration) -> Self {
-        self.rides_out = Some(longest);
-        self
-    }
+        /// Has [`Election::lead`] run the work as [`Guard::run_through`](crate::Guard::run_through) does:
+        /// at a deadline it is not dropped but stands still, for less than `longest`, and goes on with the
+        /// same token if the servers prove that this candidate led all the time. For work that can stand
+        /// still at any `.await`. Default: the work is dropped at a deadline.
+        pub fn ride_out(self, longest: Duration) => self.rides_out = Some(longest);
 
-    /// The access control list of the znodes of the election, and of those that are missing above it.
-    /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
-    pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
+        /// The access control list of the znodes of the election, and of those that are missing above it.
+        /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+        pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
+            self.client = self.client.with_default_acl(acl);
     }
 
     /// Makes the election. No I/O.

@@ -122,22 +122,15 @@ pub struct ExclusiveNodeBuilder {
 setup_options!(ExclusiveNodeBuilder: acl, label, user, why);
 
 impl ExclusiveNodeBuilder {
-    /// Who enters by this handle, and may have other ways in. Default: a new owner. Without a
-    /// label, the holder is called by the owner's name.
-    pub fn owner(mut self, owner: &Owner) -> Self {
-        self.owner = Some(owner.clone());
-        self
-    }
+    lockkeeper_client::setters! {
+        /// Who enters by this handle, and may have other ways in. Default: a new owner. Without a
+        /// label, the holder is called by the owner's name.
+        pub fn owner(self, owner: &Owner) => self.owner = Some(owner.clone());
 
-    pub(crate) fn waits_for(mut self, nodes: WaitsFor) -> Self {
-        self.waits_for = nodes;
-        self
-    }
+        pub(crate) fn waits_for(self, nodes: WaitsFor) => self.waits_for = nodes;
 
-    /// The handle that it is a part of warns once, and not each of its locks.
-    pub(crate) fn warned(mut self, warned: &Warned) -> Self {
-        self.warned = warned.clone();
-        self
+        /// The handle that it is a part of warns once, and not each of its locks.
+        pub(crate) fn warned(self, warned: &Warned) => self.warned = warned.clone();
     }
 
     /// Makes the lock. No I/O.

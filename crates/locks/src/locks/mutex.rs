@@ -104,39 +104,31 @@ impl<L> MutexBuilder<L> {
         Self { setup, path, sharing: Sharing::default(), delay: None, of }
     }
 
-    /// Keeps the node of a released lock until it has been idle for `period`, or another contender
-    /// enters the queue. Until then this process can acquire the lock again without a round trip.
-    /// Another contender waits for one round trip and one event more. Off by default.
-    pub fn linger(mut self, period: Duration) -> Self {
-        self.sharing.linger = Some(period);
-        self
-    }
+    lockkeeper_client::setters! {
+        /// Keeps the node of a released lock until it has been idle for `period`, or another contender
+        /// enters the queue. Until then this process can acquire the lock again without a round trip.
+        /// Another contender waits for one round trip and one event more. Off by default.
+        pub fn linger(self, period: Duration) => self.sharing.linger = Some(period);
 
-    /// Hands one node on to up to `holders` tasks of this process in a row, the last of them within
-    /// `time`. Without it each task enters the queue on the server at its end. Contenders of other
-    /// processes wait longer by at most `time` and the hold of the last one. With 0 or 1 holders nothing is
-    /// handed on. Off by default.
-    pub fn cohort(mut self, holders: u32, time: Duration) -> Self {
-        self.sharing.cohort = Some((holders, time));
-        self
-    }
+        /// Hands one node on to up to `holders` tasks of this process in a row, the last of them within
+        /// `time`. Without it each task enters the queue on the server at its end. Contenders of other
+        /// processes wait longer by at most `time` and the hold of the last one. With 0 or 1 holders
+        /// nothing is handed on. Off by default.
+        pub fn cohort(self, holders: u32, time: Duration) =>
+            self.sharing.cohort = Some((holders, time));
 
-    /// Makes the next holder wait for `delay` if this one vanishes without a release, as a program
-    /// that dies does. For resources that cannot check fencing tokens. All programs that use the
-    /// lock must set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) those of others. Costs
-    /// one more round trip at each grant, and a node beside the lock, `<path>-__delay__`. Off by default.
-    pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(LockDelay::Kept(delay));
-        self
-    }
+        /// Makes the next holder wait for `delay` if this one vanishes without a release, as a program that
+        /// dies does. For resources that cannot check fencing tokens. All programs that use the lock must
+        /// set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) those of others. Costs one
+        /// more round trip at each grant, and a node beside the lock, `<path>-__delay__`. Off by default.
+        pub fn lock_delay(self, delay: Duration) => self.delay = Some(LockDelay::Kept(delay));
 
-    /// Waits out the [lock delay](MutexBuilder::lock_delay) of another program's holder that vanished, and
-    /// leaves none. Without this, and without a delay of its own, a lock does not look for one: that would
-    /// cost every grant of every lock a round trip. Costs one more round trip at each grant. Has no effect
-    /// beside [`lock_delay`](MutexBuilder::lock_delay), which obeys others too. Off by default.
-    pub fn obey_lock_delay(mut self) -> Self {
-        self.delay = self.delay.or(Some(LockDelay::Obeyed));
-        self
+        /// Waits out the [lock delay](MutexBuilder::lock_delay) of another program's holder that vanished,
+        /// and leaves none. Without this, and without a delay of its own, a lock does not look for one:
+        /// that would cost every grant of every lock a round trip. Costs one more round trip at each grant.
+        /// Has no effect beside [`lock_delay`](MutexBuilder::lock_delay), which obeys others too. Off by
+        /// default.
+        pub fn obey_lock_delay(self) => self.delay = self.delay.or(Some(LockDelay::Obeyed));
     }
 
     pub(crate) fn mutex(self) -> Result<Mutex, BuildError> {

@@ -161,11 +161,7 @@ impl Locks {
     }
 }
 
-impl std::fmt::Debug for Locks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Locks").field("prefix", &self.prefix).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Locks, self => prefix: self.prefix);
 
 impl Handles {
     /// Drops handles that nobody uses if there are too many, those first that were not asked for

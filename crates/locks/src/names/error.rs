@@ -1,6 +1,6 @@
 //! Why a name was not claimed.
 
-use lockkeeper_client::{Error, Failure, Outcome, ZnodePath};
+use lockkeeper_client::{Error, Outcome, ZnodePath, impl_failure};
 
 use crate::error::{AcquireError, BuildError};
 use crate::names::holder::NameHolder;
@@ -42,22 +42,9 @@ pub enum ClaimError {
     Acquire(#[from] AcquireError),
 }
 
-impl Failure for ClaimError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Taken { .. } => true,
-            Self::Unseen { source, .. } => source.is_retryable(),
-            Self::Acquire(error) => error.is_retryable(),
-            Self::Name(_) | Self::Foreign { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Acquire(error) => error.outcome(),
-            Self::Taken { .. } | Self::Unseen { .. } | Self::Name(_) | Self::Foreign { .. } => {
-                Outcome::NotApplied
-            }
-        }
-    }
-}
+impl_failure!(ClaimError {
+    Self::Taken { .. } => (true, Outcome::NotApplied),
+    Self::Unseen { source, .. } => (source.is_retryable(), Outcome::NotApplied),
+    Self::Acquire(error) => (error.is_retryable(), error.outcome()),
+    Self::Name(_) | Self::Foreign { .. } => (false, Outcome::NotApplied),
+});

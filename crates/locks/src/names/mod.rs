@@ -101,18 +101,15 @@ pub struct NamesBuilder {
 }
 
 impl NamesBuilder {
-    /// What others read beside the name, such as an address. Default: nothing but host, process and
-    /// program.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
-        self
-    }
+    lockkeeper_client::setters! {
+        /// What others read beside the name, such as an address. Default: nothing but host, process and
+        /// program.
+        pub fn label(self, label: impl Into<String>) => self.label = Some(label.into());
 
-    /// The access control list of the znodes of the names, and of those that are missing above them.
-    /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
-    pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
+        /// The access control list of the znodes of the names, and of those that are missing above them.
+        /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+        pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
+            self.client = self.client.with_default_acl(acl);
     }
 
     /// Makes the handle. No I/O.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath};
+use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failure};
 
 use crate::error::{BuildError, LossReason};
 
@@ -58,30 +58,13 @@ pub enum OnceError {
     Write(#[from] TransactionError),
 }
 
-impl Failure for OnceError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Read(error) => error.is_retryable(),
-            Self::Write(error) => error.is_retryable(),
-            Self::Lost { .. }
-            | Self::OtherLock { .. }
-            | Self::Key(_)
-            | Self::Ahead { .. }
-            | Self::Foreign { .. }
-            | Self::Replaced { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Lost { .. } => Outcome::Unknown,
-            Self::Write(error) => error.outcome(),
-            Self::Read(_)
-            | Self::OtherLock { .. }
-            | Self::Key(_)
-            | Self::Ahead { .. }
-            | Self::Foreign { .. }
-            | Self::Replaced { .. } => Outcome::NotApplied,
-        }
-    }
-}
+impl_failure!(OnceError {
+    Self::Read(error) => (error.is_retryable(), Outcome::NotApplied),
+    Self::Write(error) => (error.is_retryable(), error.outcome()),
+    Self::Lost { .. } => (false, Outcome::Unknown),
+    Self::OtherLock { .. }
+    | Self::Key(_)
+    | Self::Ahead { .. }
+    | Self::Foreign { .. }
+    | Self::Replaced { .. } => (false, Outcome::NotApplied),
+});

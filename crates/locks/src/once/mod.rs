@@ -9,7 +9,6 @@ mod record;
 mod run;
 mod store;
 
-use std::fmt;
 use std::time::Duration;
 
 use lockkeeper_client::retry::{Backoff, retry_anywhere};
@@ -114,29 +113,22 @@ pub struct OnceBuilder {
 }
 
 impl OnceBuilder {
-    /// What happens if something was begun and no end is recorded. Default: [`IfUnfinished::Rerun`].
-    pub fn if_unfinished(mut self, if_unfinished: IfUnfinished) -> Self {
-        self.options.if_unfinished = if_unfinished;
-        self
-    }
+    lockkeeper_client::setters! {
+        /// What happens if something was begun and no end is recorded. Default: [`IfUnfinished::Rerun`].
+        pub fn if_unfinished(self, if_unfinished: IfUnfinished) =>
+            self.options.if_unfinished = if_unfinished;
 
-    /// How many records of ticks are kept, and how many of other keys: the newest of each, and up to an eighth
-    /// more. A key whose record is gone is done again; a tick is not. Default: 1,000. At least 1; 0 counts as 1.
-    pub fn keep(mut self, records: u32) -> Self {
-        self.options.keep = records.max(1);
-        self
-    }
+        /// How many records of ticks are kept, and how many of other keys: the newest of each, and up to an
+        /// eighth more. A key whose record is gone is done again; a tick is not. Default: 1,000. At least
+        /// 1; 0 counts as 1.
+        pub fn keep(self, records: u32) => self.options.keep = records.max(1);
 
-    /// How far ahead of the servers' clock a tick may be; one that is further is refused. Default: a minute.
-    pub fn ahead(mut self, most: Duration) -> Self {
-        self.options.ahead = most;
-        self
-    }
+        /// How far ahead of the servers' clock a tick may be; one that is further is refused. Default: a
+        /// minute.
+        pub fn ahead(self, most: Duration) => self.options.ahead = most;
 
-    /// What the program is called in the records.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.options.label = Some(label.into());
-        self
+        /// What the program is called in the records.
+        pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());
     }
 
     /// Makes the handle. No I/O.
@@ -369,9 +361,4 @@ impl Once {
     }
 }
 
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (lock, options) = (&self.store.lock, &self.store.options);
-        f.debug_struct("Once").field("lock", lock).field("options", options).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Once, self => lock: self.store.lock, options: self.store.options);

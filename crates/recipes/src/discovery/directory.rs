@@ -22,23 +22,16 @@ pub struct ServiceDirectoryBuilder {
 }
 
 impl ServiceDirectoryBuilder {
-    /// The zone of this client, whose instances are picked first. See [`PickerBuilder::zone`].
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.picker = self.picker.zone(zone);
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The zone of this client, whose instances are picked first. See [`PickerBuilder::zone`].
+        pub fn zone(self, zone: impl Into<String>) => self.picker = self.picker.zone(zone);
 
-    /// When an instance is left out because its calls fail, and for how long. Default:
-    /// [`Ejection::default`].
-    pub fn ejection(mut self, ejection: Ejection) -> Self {
-        self.picker = self.picker.ejection(ejection);
-        self
-    }
+        /// When an instance is left out because its calls fail, and for how long. Default:
+        /// [`Ejection::default`].
+        pub fn ejection(self, ejection: Ejection) => self.picker = self.picker.ejection(ejection);
 
-    /// Where the random numbers of picks come from. See [`PickerBuilder::seed`].
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.picker = self.picker.seed(seed);
-        self
+        /// Where the random numbers of picks come from. See [`PickerBuilder::seed`].
+        pub fn seed(self, seed: u64) => self.picker = self.picker.seed(seed);
     }
 
     /// Reads the instances, and keeps them up to date. There may be none, and not even the service's node.

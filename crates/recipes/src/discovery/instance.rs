@@ -1,7 +1,6 @@
 //! What an instance of a service says of itself.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -75,53 +74,34 @@ impl Instance {
         }
     }
 
-    /// With the name or address of its host.
-    #[must_use]
-    pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.address = Some(address.into());
-        self
-    }
+    lockkeeper_client::setters! {
+        /// With the name or address of its host.
+        #[must_use]
+        pub fn address(self, address: impl Into<String>) => self.address = Some(address.into());
 
-    /// With a port.
-    #[must_use]
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
-        self
-    }
+        /// With a port.
+        #[must_use]
+        pub fn port(self, port: u16) => self.port = Some(port);
 
-    /// With a port for TLS.
-    #[must_use]
-    pub fn ssl_port(mut self, port: u16) -> Self {
-        self.ssl_port = Some(port);
-        self
-    }
+        /// With a port for TLS.
+        #[must_use]
+        pub fn ssl_port(self, port: u16) => self.ssl_port = Some(port);
 
-    /// With whatever else it says.
-    #[must_use]
-    pub fn payload(mut self, payload: Payload) -> Self {
-        self.payload = Some(payload);
-        self
-    }
+        /// With whatever else it says.
+        #[must_use]
+        pub fn payload(self, payload: Payload) => self.payload = Some(payload);
 
-    /// With a form for its URI.
-    #[must_use]
-    pub fn uri_spec(mut self, spec: UriSpec) -> Self {
-        self.uri_spec = Some(spec);
-        self
-    }
+        /// With a form for its URI.
+        #[must_use]
+        pub fn uri_spec(self, spec: UriSpec) => self.uri_spec = Some(spec);
 
-    /// With another weight than 1.
-    #[must_use]
-    pub fn weight(mut self, weight: u32) -> Self {
-        self.weight = weight;
-        self
-    }
+        /// With another weight than 1.
+        #[must_use]
+        pub fn weight(self, weight: u32) => self.weight = weight;
 
-    /// With a zone.
-    #[must_use]
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = Some(zone.into());
-        self
+        /// With a zone.
+        #[must_use]
+        pub fn zone(self, zone: impl Into<String>) => self.zone = Some(zone.into());
     }
 
     /// Its URI; `None` if it does not say how that is made.
@@ -236,11 +216,9 @@ impl PartialEq for Payload {
     }
 }
 
-/// Its length: it may be long, and secret.
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Payload").field("bytes", &self.json().len()).finish_non_exhaustive()
-    }
+lockkeeper_client::impl_debug! {
+    /// Its length: it may be long, and secret.
+    Payload, self => bytes: self.json().len()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Error, Failure, Outcome, PathError, ZnodePath};
+use lockkeeper_client::{Client, Error, Outcome, PathError, ZnodePath, impl_failure};
 use tokio::sync::watch;
 
 use crate::discovery::instance::{Instance, ServiceType};
@@ -56,27 +56,13 @@ pub enum RegisterError {
     Presence(#[from] PresenceError),
 }
 
-impl Failure for RegisterError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Timeout { .. } => true,
-            Self::Presence(error) => error.is_retryable(),
-            Self::Path(_) | Self::Reserved(_) | Self::NotDynamic { .. } | Self::Renamed { .. } => {
-                false
-            }
-        }
+impl_failure!(RegisterError {
+    Self::Timeout { .. } => (true, Outcome::Unknown),
+    Self::Presence(error) => (error.is_retryable(), error.outcome()),
+    Self::Path(_) | Self::Reserved(_) | Self::NotDynamic { .. } | Self::Renamed { .. } => {
+        (false, Outcome::NotApplied)
     }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Timeout { .. } => Outcome::Unknown,
-            Self::Presence(error) => error.outcome(),
-            Self::Path(_) | Self::Reserved(_) | Self::NotDynamic { .. } | Self::Renamed { .. } => {
-                Outcome::NotApplied
-            }
-        }
-    }
-}
+});
 
 /// An instance that can be found while this is, over reconnects and sessions. Dropping it takes it out in
 /// the background.

@@ -1,6 +1,6 @@
 //! What can go wrong with groups.
 
-use lockkeeper_client::{Failure, Outcome, PathError, ZnodePath};
+use lockkeeper_client::{Outcome, PathError, ZnodePath, impl_failure};
 
 use crate::watch::{CacheError, PresenceError};
 
@@ -41,23 +41,10 @@ pub enum GroupError {
     },
 }
 
-impl Failure for GroupError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Join(error) => error.is_retryable(),
-            Self::View { source, .. } => source.is_retryable(),
-            Self::Path(_) | Self::Reserved(_) | Self::Id { .. } | Self::NoRoom => false,
-        }
+impl_failure!(GroupError {
+    Self::Join(error) => (error.is_retryable(), error.outcome()),
+    Self::View { source, .. } => (source.is_retryable(), Outcome::NotApplied),
+    Self::Path(_) | Self::Reserved(_) | Self::Id { .. } | Self::NoRoom => {
+        (false, Outcome::NotApplied)
     }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Join(error) => error.outcome(),
-            Self::View { .. }
-            | Self::Path(_)
-            | Self::Reserved(_)
-            | Self::Id { .. }
-            | Self::NoRoom => Outcome::NotApplied,
-        }
-    }
-}
+});

@@ -17,7 +17,6 @@ mod members;
 mod membership;
 mod view;
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -115,18 +114,14 @@ pub struct GroupBuilder {
 }
 
 impl GroupBuilder {
-    /// How members are named. All members of one group must use the same layout. Default:
-    /// [`GroupLayout::CuratorMember`].
-    pub fn layout(mut self, layout: GroupLayout) -> Self {
-        self.layout = layout;
-        self
-    }
+    lockkeeper_client::setters! {
+        /// How members are named. All members of one group must use the same layout. Default:
+        /// [`GroupLayout::CuratorMember`].
+        pub fn layout(self, layout: GroupLayout) => self.layout = layout;
 
-    /// The access control list of the members' nodes, and of those that are missing above them. Default: that
-    /// of the client; see [`DefaultAcl`].
-    pub fn acl(mut self, acl: &DefaultAcl) -> Self {
-        self.client = self.client.with_default_acl(acl);
-        self
+        /// The access control list of the members' nodes, and of those that are missing above them.
+        /// Default: that of the client; see [`DefaultAcl`].
+        pub fn acl(self, acl: &DefaultAcl) => self.client = self.client.with_default_acl(acl);
     }
 
     /// Makes the group. No I/O.
@@ -219,25 +214,19 @@ pub struct MemberBuilder {
 }
 
 impl MemberBuilder {
-    /// What the member tells. Default: nothing.
-    pub fn data(mut self, data: impl Into<Bytes>) -> Self {
-        self.data = data.into();
-        self
-    }
+    lockkeeper_client::setters! {
+        /// What the member tells. Default: nothing.
+        pub fn data(self, data: impl Into<Bytes>) => self.data = data.into();
 
-    /// What to do when somebody else is there with this id. Default: [`WhenTaken::Wait`].
-    pub fn when_taken(mut self, what: WhenTaken) -> Self {
-        self.when_taken = what;
-        self
-    }
+        /// What to do when somebody else is there with this id. Default: [`WhenTaken::Wait`].
+        pub fn when_taken(self, what: WhenTaken) => self.when_taken = what;
 
-    /// How an earlier life of this program is known by the data of its node: it is replaced at once, in one
-    /// transaction, and not waited for. The earlier life must have joined with this option too. It does
-    /// nothing in the layouts of kazoo, in which each life has a node of its own: the earlier one is there
-    /// until its session ends.
-    pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        self.is_ours = Some(Arc::new(is_ours));
-        self
+        /// How an earlier life of this program is known by the data of its node: it is replaced at once, in
+        /// one transaction, and not waited for. The earlier life must have joined with this option too. It
+        /// does nothing in the layouts of kazoo, in which each life has a node of its own: the earlier one
+        /// is there until its session ends.
+        pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
+            self.is_ours = Some(Arc::new(is_ours));
     }
 
     /// Joins. Costs what [`Group::join`] does.
@@ -265,9 +254,4 @@ impl MemberBuilder {
     }
 }
 
-impl fmt::Debug for MemberBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("MemberBuilder");
-        shown.field("group", &self.group.path).field("id", &self.id).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(MemberBuilder, self => group: self.group.path, id: self.id);

@@ -153,12 +153,7 @@ impl GroupView {
     }
 }
 
-impl fmt::Debug for GroupView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("GroupView");
-        shown.field("id", &self.id).field("members", &self.len()).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(GroupView, self => id: self.id, members: self.len());
 
 /// The last transaction that changed the children of the group's node.
 ///

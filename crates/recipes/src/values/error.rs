@@ -2,7 +2,7 @@
 
 use lockkeeper_client::retry::TooLong;
 use lockkeeper_client::{
-    Error, Failure, Outcome, PathError, TransactionError, ZnodePath, fails_for_good,
+    Error, Outcome, PathError, TransactionError, ZnodePath, fails_for_good, impl_failure,
 };
 
 use crate::exact::WriteError;
@@ -182,15 +182,7 @@ pub enum ValueError {
     },
 }
 
-impl Failure for ValueError {
-    fn is_retryable(&self) -> bool {
-        self.is_retryable()
-    }
-
-    fn outcome(&self) -> Outcome {
-        self.outcome()
-    }
-}
+impl_failure!(ValueError { error => (error.is_retryable(), error.outcome()) });
 
 impl ValueError {
     /// Whether the operation may have had an effect. Only [`ValueError::Unknown`] and

@@ -121,19 +121,17 @@ impl PlaceOptions {
 macro_rules! place_options {
     ($builder:ident $(<$($parameter:ident),*>)?) => {
         impl $(<$($parameter),*>)? $builder $(<$($parameter),*>)? {
-            /// The access control list of the nodes that are created, that of the outcome marker
-            /// included. Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
-            pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
-                self.place.client = self.place.client.with_default_acl(acl);
-                self
-            }
+            lockkeeper_client::setters! {
+                /// The access control list of the nodes that are created, that of the outcome marker
+                /// included. Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+                pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
+                    self.place.client = self.place.client.with_default_acl(acl);
 
-            /// The directory of the outcome markers: a node below which this client may create others,
-            /// and that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It
-            /// is created when it is missing, as a container.
-            pub fn markers(mut self, directory: &str) -> Self {
-                self.place.markers = Some(directory.to_owned());
-                self
+                /// The directory of the outcome markers: a node below which this client may create others,
+                /// and that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It
+                /// is created when it is missing, as a container.
+                pub fn markers(self, directory: &str) =>
+                    self.place.markers = Some(directory.to_owned());
             }
         }
     };

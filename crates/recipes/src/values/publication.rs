@@ -1,7 +1,6 @@
 //! [`Publication`]: what one publishes as a whole, and many follow. `draft.rs` writes an edition, and
 //! `manifest.rs` is what the pointer at `<path>` says.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
@@ -488,17 +487,9 @@ impl<T, C> Clone for Publication<T, C> {
     }
 }
 
-impl<T, C> fmt::Debug for PublicationBuilder<T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PublicationBuilder").field("path", &self.place.path).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(PublicationBuilder<T, C>, self => path: self.place.path);
 
-impl<T, C> fmt::Debug for Publication<T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publication").field("path", &self.place.path).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Publication<T, C>, self => path: self.place.path);
 
 /// What the pointer is to say next.
 struct NextManifest {

@@ -1,6 +1,5 @@
 //! [`Shared`]: one value that many programs read, change and follow.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -341,14 +340,6 @@ impl<T, C> Clone for Shared<T, C> {
     }
 }
 
-impl<T, C> fmt::Debug for SharedBuilder<T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedBuilder").field("path", &self.place.path).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(SharedBuilder<T, C>, self => path: self.place.path);
 
-impl<T, C> fmt::Debug for Shared<T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("path", &self.place.path).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Shared<T, C>, self => path: self.place.path);

@@ -4,7 +4,6 @@
 //! and whichever runtimes of theirs stand still. A task that ends early, by a panic or with its runtime,
 //! drops the calls that wait for it, and these return without an answer.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::Client;
@@ -70,11 +69,7 @@ impl<Q, A, S> SharedWrite<Q, A, S> {
     }
 }
 
-impl<Q, A, S> fmt::Debug for SharedWrite<Q, A, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedWrite").finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(SharedWrite<Q, A, S>, self =>);
 
 /// The right to answer the calls, which one task has at a time.
 pub(super) struct WriteTurn<Q, A, S> {

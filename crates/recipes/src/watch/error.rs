@@ -1,6 +1,6 @@
 //! Why a tree cache could not be opened, or has ended.
 
-use lockkeeper_client::{Error, Failure, Outcome, ZnodePath};
+use lockkeeper_client::{Error, Outcome, ZnodePath, impl_failure};
 
 /// Why a [`TreeCache`](crate::TreeCache) could not be opened, or has ended. The last snapshot of one
 /// that has ended stays readable.
@@ -81,22 +81,14 @@ pub enum CacheError {
     Request(#[from] Error),
 }
 
-impl Failure for CacheError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            Self::Request(error) => error.is_retryable(),
-            Self::Path(_)
-            | Self::TooManyNodes { .. }
-            | Self::TooManyBytes { .. }
-            | Self::TooManyChildren { .. }
-            | Self::Reserved(_)
-            | Self::Unreadable { .. }
-            | Self::NoWatch { .. }
-            | Self::Stopped { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
+impl_failure!(CacheError {
+    Self::Request(error) => (error.is_retryable(), Outcome::NotApplied),
+    Self::Path(_)
+    | Self::TooManyNodes { .. }
+    | Self::TooManyBytes { .. }
+    | Self::TooManyChildren { .. }
+    | Self::Reserved(_)
+    | Self::Unreadable { .. }
+    | Self::NoWatch { .. }
+    | Self::Stopped { .. } => (false, Outcome::NotApplied),
+});

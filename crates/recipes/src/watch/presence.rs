@@ -13,7 +13,6 @@ mod keeping;
 mod reservation;
 mod state;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,60 +42,39 @@ pub struct PresenceBuilder {
     terms: PresenceTerms,
 }
 
-impl fmt::Debug for PresenceBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PresenceBuilder");
-        shown
-            .field("path", &self.path)
-            .field("when_taken", &self.terms.when_taken)
-            .finish_non_exhaustive()
-    }
+lockkeeper_client::impl_debug! {
+    PresenceBuilder, self => path: self.path, when_taken: self.terms.when_taken
 }
 
 impl PresenceBuilder {
-    /// The node's data. Default: none.
-    pub fn data(mut self, data: impl Into<Bytes>) -> Self {
-        self.terms.data = data.into();
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The node's data. Default: none.
+        pub fn data(self, data: impl Into<Bytes>) => self.terms.data = data.into();
 
-    /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
-    pub fn when_taken(mut self, what: WhenTaken) -> Self {
-        self.terms.when_taken = what;
-        self
-    }
+        /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+        pub fn when_taken(self, what: WhenTaken) => self.terms.when_taken = what;
 
-    /// How an earlier life of this program is known by the data of its node, such as by an id of this
-    /// machine that no other has. Such a node is replaced, and not waited for: at the start, and also
-    /// later, when a node that was waited for has gone. A presence that has been there once replaces
-    /// nobody any more: if two programs run that take each other for an earlier life, the one that started
-    /// last has the node, and they do not fight over it. If this panics, the presence ends
-    /// ([`PresenceError::Stopped`]).
-    pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        self.terms.is_ours = Some(Arc::new(is_ours));
-        self
-    }
+        /// How an earlier life of this program is known by the data of its node, such as by an id of this
+        /// machine that no other has. Such a node is replaced, and not waited for: at the start, and also
+        /// later, when a node that was waited for has gone. A presence that has been there once replaces
+        /// nobody any more: if two programs run that take each other for an earlier life, the one that
+        /// started last has the node, and they do not fight over it. If this panics, the presence ends
+        /// ([`PresenceError::Stopped`]).
+        pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
+            self.terms.is_ours = Some(Arc::new(is_ours));
 
-    /// Puts `_c_` and a number that nobody else has before the name, as Curator's protection does.
-    /// The name stays the same over sessions; [`Presence::path`] tells it. For nodes that are found by
-    /// listing the one above them: no other's node is ever in the way.
-    pub fn protected(mut self) -> Self {
-        self.is_protected = true;
-        self
-    }
+        /// Puts `_c_` and a number that nobody else has before the name, as Curator's protection does.
+        /// The name stays the same over sessions; [`Presence::path`] tells it. For nodes that are found by
+        /// listing the one above them: no other's node is ever in the way.
+        pub fn protected(self) => self.is_protected = true;
 
-    /// Whether the node's version tells it from one that was just made by others, which a later life of
-    /// this program asks for before it [replaces](Self::replaces) it. Else those who watch have one event
-    /// in place of two.
-    pub(crate) fn marked(mut self, is_marked: bool) -> Self {
-        self.terms.is_marked = is_marked;
-        self
-    }
+        /// Whether the node's version tells it from one that was just made by others, which a later life of
+        /// this program asks for before it [replaces](Self::replaces) it. Else those who watch have one event
+        /// in place of two.
+        pub(crate) fn marked(self, is_marked: bool) => self.terms.is_marked = is_marked;
 
-    /// What the nodes above are made as, where they are missing.
-    pub(crate) fn parents(mut self, mode: CreateMode) -> Self {
-        self.terms.parents = mode;
-        self
+        /// What the nodes above are made as, where they are missing.
+        pub(crate) fn parents(self, mode: CreateMode) => self.terms.parents = mode;
     }
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is

@@ -4,7 +4,6 @@
 //! changed, whatever the number of nodes.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use lockkeeper_client::{Stat, Zxid};
@@ -276,12 +275,9 @@ impl Snapshot {
     }
 }
 
-/// Its outline, as the nodes may be many and secret.
-impl fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Snapshot");
-        shown.field("zxid", &self.zxid).field("nodes", &self.len()).finish_non_exhaustive()
-    }
+lockkeeper_client::impl_debug! {
+    /// Its outline, as the nodes may be many and secret.
+    Snapshot, self => zxid: self.zxid, nodes: self.len()
 }
 
 /// How a node differs from one snapshot to a later one.

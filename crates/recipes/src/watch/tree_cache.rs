@@ -23,31 +23,21 @@ pub struct TreeCacheBuilder {
 }
 
 impl TreeCacheBuilder {
-    /// The most nodes that there may be. Default: 1,000,000.
-    pub fn max_nodes(mut self, nodes: usize) -> Self {
-        self.scope.max_nodes = nodes;
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The most nodes that there may be. Default: 1,000,000.
+        pub fn max_nodes(self, nodes: usize) => self.scope.max_nodes = nodes;
 
-    /// The most bytes that names and data may have, all together. Default: 1 GiB. Each node
-    /// takes about 500 bytes of memory besides.
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.scope.max_bytes = bytes;
-        self
-    }
+        /// The most bytes that names and data may have, all together. Default: 1 GiB. Each node
+        /// takes about 500 bytes of memory besides.
+        pub fn max_bytes(self, bytes: usize) => self.scope.max_bytes = bytes;
 
-    /// How many levels below the path are cached; 0 is the node itself, 1 its children too.
-    /// Default: all.
-    pub fn max_depth(mut self, levels: usize) -> Self {
-        self.scope.max_depth = levels;
-        self
-    }
+        /// How many levels below the path are cached; 0 is the node itself, 1 its children too.
+        /// Default: all.
+        pub fn max_depth(self, levels: usize) => self.scope.max_depth = levels;
 
-    /// Knows the last change of the children of the path itself: the larger one of its `pzxid` and the
-    /// last creation among them. A deleted child then costs a read of the path, in place of its own.
-    pub(crate) fn knows_pzxid(mut self) -> Self {
-        self.scope.knows_pzxid = true;
-        self
+        /// Knows the last change of the children of the path itself: the larger one of its `pzxid` and the
+        /// last creation among them. A deleted child then costs a read of the path, in place of its own.
+        pub(crate) fn knows_pzxid(self) => self.scope.knows_pzxid = true;
     }
 
     /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
@@ -58,25 +48,22 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Leaves out the nodes that may not be read, or are longer than the
-    /// [client takes](lockkeeper_client::ClientBuilder::max_frame), with everything below them: [`Snapshot::unreadable`]
-    /// names them. Otherwise one such node ends the cache; one of more than 16 MiB does so in any case, as
-    /// it costs the connection. No event tells when one may be read again, so they are looked at after 1 s,
-    /// 2 s and so on up to 30 s, at the cost of two reads each (with others, and alone). Newer servers tell
-    /// nothing of such nodes: one that is made so later is found after the next reconnect, or when it is
-    /// written after it can be read. The node at the path of the cache itself must be readable.
-    pub fn skip_unreadable(mut self) -> Self {
-        self.scope.skips_unreadable = true;
-        self
-    }
+    lockkeeper_client::setters! {
+        /// Leaves out the nodes that may not be read, or are longer than the [client
+        /// takes](lockkeeper_client::ClientBuilder::max_frame), with everything below them:
+        /// [`Snapshot::unreadable`] names them. Otherwise one such node ends the cache; one of more than 16
+        /// MiB does so in any case, as it costs the connection. No event tells when one may be read again,
+        /// so they are looked at after 1 s, 2 s and so on up to 30 s, at the cost of two reads each (with
+        /// others, and alone). Newer servers tell nothing of such nodes: one that is made so later is found
+        /// after the next reconnect, or when it is written after it can be read. The node at the path of
+        /// the cache itself must be readable.
+        pub fn skip_unreadable(self) => self.scope.skips_unreadable = true;
 
-    /// Publishes each node as it is read, instead of the whole tree at one moment. For trees that are
-    /// written without a pause. [`Snapshot::is_exact`] is false then: the nodes of a snapshot may be of
-    /// different moments, and what one transaction did may come in parts. Each node by itself goes
-    /// only forward.
-    pub fn each_node(mut self) -> Self {
-        self.each_node = true;
-        self
+        /// Publishes each node as it is read, instead of the whole tree at one moment. For trees that are
+        /// written without a pause. [`Snapshot::is_exact`] is false then: the nodes of a snapshot may be of
+        /// different moments, and what one transaction did may come in parts. Each node by itself goes
+        /// only forward.
+        pub fn each_node(self) => self.each_node = true;
     }
 
     /// Reads the tree. A path that does not exist gives an empty snapshot, and is watched. Costs

@@ -1,6 +1,5 @@
 //! [`TtlPresence`]: a node that stays for a while when its program is gone, and then goes by itself.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,32 +34,21 @@ pub struct TtlPresenceBuilder {
     is_ours: Option<IsOurs>,
 }
 
-impl fmt::Debug for TtlPresenceBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("TtlPresenceBuilder");
-        shown.field("path", &self.path).field("ttl", &self.ttl).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(TtlPresenceBuilder, self => path: self.path, ttl: self.ttl);
 
 impl TtlPresenceBuilder {
-    /// The node's data. Default: none.
-    pub fn data(mut self, data: impl Into<Bytes>) -> Self {
-        self.data = data.into();
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The node's data. Default: none.
+        pub fn data(self, data: impl Into<Bytes>) => self.data = data.into();
 
-    /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
-    pub fn when_taken(mut self, what: WhenTaken) -> Self {
-        self.when_taken = what;
-        self
-    }
+        /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+        pub fn when_taken(self, what: WhenTaken) => self.when_taken = what;
 
-    /// How an earlier life of this program is known by the data of its node. Such a node is taken over
-    /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
-    /// Without this, a program that starts again waits until the time to live of its last life is over.
-    pub fn replaces(mut self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        self.is_ours = Some(Arc::new(is_ours));
-        self
+        /// How an earlier life of this program is known by the data of its node. Such a node is taken over
+        /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
+        /// Without this, a program that starts again waits until the time to live of its last life is over.
+        pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
+            self.is_ours = Some(Arc::new(is_ours));
     }
 
     /// Makes the node, and whatever is missing above it (as containers). Returns when the node is

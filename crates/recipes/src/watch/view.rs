@@ -19,7 +19,6 @@
 //! read is answered, and not before: an answer of the time before the event still makes a cut.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -71,11 +70,7 @@ impl Scope {
     }
 }
 
-impl fmt::Debug for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("root", &self.root).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Scope, self => root: self.root);
 
 /// The least that a child takes in a listing, in bytes: its length, and one character.
 const LEAST_PER_NAME: usize = 5;

@@ -4,7 +4,6 @@
 //! the file system's own records change too. So the file is filled with zeros ahead of what is
 //! written, and used again as it is when its contents are in the database.
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -223,8 +222,4 @@ impl WalStore for LogFile {
     }
 }
 
-impl fmt::Debug for LogFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogFile").field("end", &self.end()).finish_non_exhaustive()
-    }
-}
+lockkeeper_wire::impl_debug!(LogFile, self => end: self.end());

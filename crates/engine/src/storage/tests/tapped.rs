@@ -1,6 +1,5 @@
 //! A file that tells before it is written or synced, and may then refuse.
 
-use std::fmt;
 use std::fs::File;
 
 use super::*;
@@ -52,8 +51,4 @@ impl<F: Fn(Touch) -> io::Result<()> + Send + Sync + 'static> StorageBackend for 
     }
 }
 
-impl<F> fmt::Debug for Tapped<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tapped").field("file", &self.file).finish_non_exhaustive()
-    }
-}
+lockkeeper_wire::impl_debug!(Tapped<F>, self => file: self.file);

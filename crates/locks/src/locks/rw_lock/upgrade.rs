@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{ErrorCode, Failure, Outcome, Stat, Transaction, TransactionError};
+use lockkeeper_client::{ErrorCode, Stat, Transaction, TransactionError, impl_failure};
 
 use crate::acquire::entrance::{Entrance, once_within};
 use crate::attempt::retry_acquire;
@@ -124,16 +124,10 @@ pub struct UpgradeError {
     reader: Option<Box<RwLockUpgradeableGuard>>,
 }
 
-impl Failure for UpgradeError {
-    /// Whether another upgrade may succeed, if the reader still reads; or else another acquire.
-    fn is_retryable(&self) -> bool {
-        self.error().is_retryable()
-    }
-
-    fn outcome(&self) -> Outcome {
-        self.error().outcome()
-    }
-}
+impl_failure!(
+    /// Retryable is another upgrade, if the reader still reads; or else another acquire.
+    UpgradeError { failed => (failed.error.is_retryable(), failed.error.outcome()) }
+);
 
 impl UpgradeError {
     /// Why not.

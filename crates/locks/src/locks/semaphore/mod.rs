@@ -98,19 +98,15 @@ pub struct SemaphoreBuilder {
 setup_options!(SemaphoreBuilder: acl, label, user, why);
 
 impl SemaphoreBuilder {
-    /// Which nodes it is made of, and how they are named; a [`Profile`](crate::Profile) is one of the
-    /// choices. Default: [`SemaphoreProfile::Native`].
-    pub fn profile(mut self, profile: impl Into<SemaphoreProfile>) -> Self {
-        self.profile = profile.into();
-        self
-    }
+    lockkeeper_client::setters! {
+        /// Which nodes it is made of, and how they are named; a [`Profile`](crate::Profile) is one of the
+        /// choices. Default: [`SemaphoreProfile::Native`].
+        pub fn profile(self, profile: impl Into<SemaphoreProfile>) => self.profile = profile.into();
 
-    /// Uses another number of permits if that is stored already; the number of this handle counts only
-    /// where there is none. Without it, [`AcquireError::OtherPermits`] refuses the handle. With
-    /// [`SemaphoreProfile::CuratorCounted`] it is always so.
-    pub fn accept_other_permits(mut self) -> Self {
-        self.accepts_other = true;
-        self
+        /// Uses another number of permits if that is stored already; the number of this handle counts only
+        /// where there is none. Without it, [`AcquireError::OtherPermits`] refuses the handle. With
+        /// [`SemaphoreProfile::CuratorCounted`] it is always so.
+        pub fn accept_other_permits(self) => self.accepts_other = true;
     }
 
     /// Makes the semaphore. No I/O.

@@ -1,6 +1,6 @@
 //! What a picker has to know of an instance, and the ways to pick one.
 
-use lockkeeper_client::{Failure, Outcome};
+use lockkeeper_client::{Outcome, impl_failure};
 
 /// An instance as a [`Picker`](crate::Picker) sees it.
 pub trait Candidate {
@@ -85,13 +85,7 @@ pub enum PickError {
     },
 }
 
-impl Failure for PickError {
+impl_failure!(
     /// Instances come and go.
-    fn is_retryable(&self) -> bool {
-        true
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome::NotApplied
-    }
-}
+    PickError { _ => (true, Outcome::NotApplied) }
+);

@@ -44,27 +44,21 @@ impl Ejection {
         Self { percent: 0, ..Self::default() }
     }
 
-    /// How many calls in a row must fail, at least 1 (0 is taken for 1). Default: 5.
-    pub fn failures(mut self, in_a_row: u32) -> Self {
-        self.failures = in_a_row.max(1);
-        self
-    }
+    lockkeeper_client::setters! {
+        /// How many calls in a row must fail, at least 1 (0 is taken for 1). Default: 5.
+        pub fn failures(self, in_a_row: u32) => self.failures = in_a_row.max(1);
 
-    /// How long the first ejection lasts, and the longest. Each one lasts twice as long as the one
-    /// before, until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
-    pub fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        (self.first_pause, self.longest_pause) = (first, longest.max(first));
-        self
-    }
+        /// How long the first ejection lasts, and the longest. Each one lasts twice as long as the one
+        /// before, until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
+        pub fn pauses(self, first: Duration, longest: Duration) =>
+            (self.first_pause, self.longest_pause) = (first, longest.max(first));
 
-    /// How many of a hundred instances may be ejected at once, rounded down to whole instances; more
-    /// than 100 is taken for 100. What fails beyond it goes on being called. Default: 50.
-    ///
-    /// When many fail at once, it is more often the client, its network or its requests. Instances on
-    /// trial count as ejected; those of weight 0 do not count at all.
-    pub fn at_most_percent(mut self, percent: u8) -> Self {
-        self.percent = percent.min(100);
-        self
+        /// How many of a hundred instances may be ejected at once, rounded down to whole instances; more
+        /// than 100 is taken for 100. What fails beyond it goes on being called. Default: 50.
+        ///
+        /// When many fail at once, it is more often the client, its network or its requests. Instances on
+        /// trial count as ejected; those of weight 0 do not count at all.
+        pub fn at_most_percent(self, percent: u8) => self.percent = percent.min(100);
     }
 
     /// How many of so many instances may be ejected.

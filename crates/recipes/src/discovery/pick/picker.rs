@@ -1,6 +1,5 @@
 //! [`Picker`]: picks an instance for each call, and learns from how the calls end.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,37 +79,28 @@ pub struct PickerBuilder<T> {
 }
 
 impl<T: Candidate> PickerBuilder<T> {
-    /// The zone of this client. Its instances get all calls for as long as one of them takes calls;
-    /// otherwise, and for [`Pick::Key`] always, those of all zones do. Default: none.
-    ///
-    /// An ejected instance of another zone gets one call after each pause, as it would in this zone: or
-    /// it would stay ejected for as long as this zone answers, and count against
-    /// [`Ejection::at_most_percent`].
-    ///
-    /// A zone with few instances and many clients is loaded more than the others.
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = Some(zone.into());
-        self
-    }
+    lockkeeper_client::setters! {
+        /// The zone of this client. Its instances get all calls for as long as one of them takes calls;
+        /// otherwise, and for [`Pick::Key`] always, those of all zones do. Default: none.
+        ///
+        /// An ejected instance of another zone gets one call after each pause, as it would in this zone: or
+        /// it would stay ejected for as long as this zone answers, and count against
+        /// [`Ejection::at_most_percent`].
+        ///
+        /// A zone with few instances and many clients is loaded more than the others.
+        pub fn zone(self, zone: impl Into<String>) => self.zone = Some(zone.into());
 
-    /// When an instance is ejected because its calls fail, and for how long. Default:
-    /// [`Ejection::default`].
-    pub fn ejection(mut self, ejection: Ejection) -> Self {
-        self.ejection = ejection;
-        self
-    }
+        /// When an instance is ejected because its calls fail, and for how long. Default:
+        /// [`Ejection::default`].
+        pub fn ejection(self, ejection: Ejection) => self.ejection = ejection;
 
-    /// Where the random numbers come from, so that a run can be repeated. Default: another seed for
-    /// each picker.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
+        /// Where the random numbers come from, so that a run can be repeated. Default: another seed for
+        /// each picker.
+        pub fn seed(self, seed: u64) => self.seed = Some(seed);
 
-    /// What latency and pauses are measured by. It must not go back. Default: [`Clock::now`].
-    pub fn clock(mut self, now: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
-        self.now = Some(Box::new(now));
-        self
+        /// What latency and pauses are measured by. It must not go back. Default: [`Clock::now`].
+        pub fn clock(self, now: impl Fn() -> Instant + Send + Sync + 'static) =>
+            self.now = Some(Box::new(now));
     }
 
     /// The picker, without instances.
@@ -256,24 +246,11 @@ impl<T: Candidate> Drop for Call<T> {
     }
 }
 
-impl<T: Candidate> fmt::Debug for Call<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("instance", &self.instance.id()).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Call<T: Candidate>, self => instance: self.instance.id());
 
-impl<T: Candidate> fmt::Debug for Picker<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Picker").finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(Picker<T: Candidate>, self =>);
 
-impl<T> fmt::Debug for PickerBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PickerBuilder");
-        shown.field("zone", &self.zone).field("ejection", &self.ejection).finish_non_exhaustive()
-    }
-}
+lockkeeper_client::impl_debug!(PickerBuilder<T>, self => zone: self.zone, ejection: self.ejection);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! What can go wrong with a last known good value.
 
-use lockkeeper_client::{Failure, Outcome};
+use lockkeeper_client::{Outcome, impl_failure};
 use std::path::PathBuf;
 
 /// Why a last known good value was not used, or not kept.
@@ -88,24 +88,17 @@ pub enum LastGoodError {
     Abandoned,
 }
 
-impl Failure for LastGoodError {
+impl_failure!(
     /// The next good value is tried again.
-    fn is_retryable(&self) -> bool {
-        self.may_be_replaced() || matches!(self, Self::Abandoned)
+    LastGoodError {
+        Self::Io { .. } | Self::Abandoned => (true, Outcome::Unknown),
+        Self::Damaged { .. } | Self::Undecodable { .. } => (true, Outcome::NotApplied),
+        Self::NotPrivate { .. }
+        | Self::Foreign { .. }
+        | Self::Later { .. }
+        | Self::OtherPath { .. } => (false, Outcome::NotApplied),
     }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Io { .. } | Self::Abandoned => Outcome::Unknown,
-            Self::NotPrivate { .. }
-            | Self::Foreign { .. }
-            | Self::Later { .. }
-            | Self::OtherPath { .. }
-            | Self::Damaged { .. }
-            | Self::Undecodable { .. } => Outcome::NotApplied,
-        }
-    }
-}
+);
 
 impl LastGoodError {
     /// Whether the file may be replaced with the next good value.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_client::{
-    Client, Error, Failure, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid,
+    Client, Error, Outcome, PathError, SessionId, TransactionError, ZnodePath, Zxid, impl_failure,
 };
 use tokio::sync::watch;
 
@@ -100,34 +100,14 @@ pub enum PresenceError {
     Request(#[from] Error),
 }
 
-impl Failure for PresenceError {
-    fn is_retryable(&self) -> bool {
-        match self {
-            // The other program, or the other presence of this one, may end.
-            Self::Taken { .. } | Self::InUse { .. } => true,
-            Self::Refused(error) => error.is_retryable(),
-            Self::Request(error) => error.is_retryable(),
-            Self::Path(_)
-            | Self::Reserved(_)
-            | Self::TooLong { .. }
-            | Self::NoTtlNodes { .. }
-            | Self::Stopped { .. } => false,
-        }
-    }
-
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Refused(error) => error.outcome(),
-            Self::Request(error) => error.outcome(),
-            Self::TooLong { .. } | Self::Stopped { .. } => Outcome::Unknown,
-            Self::Path(_)
-            | Self::Reserved(_)
-            | Self::Taken { .. }
-            | Self::InUse { .. }
-            | Self::NoTtlNodes { .. } => Outcome::NotApplied,
-        }
-    }
-}
+impl_failure!(PresenceError {
+    // The other program, or the other presence of this one, may end.
+    Self::Taken { .. } | Self::InUse { .. } => (true, Outcome::NotApplied),
+    Self::Refused(error) => (error.is_retryable(), error.outcome()),
+    Self::Request(error) => (error.is_retryable(), error.outcome()),
+    Self::TooLong { .. } | Self::Stopped { .. } => (false, Outcome::Unknown),
+    Self::Path(_) | Self::Reserved(_) | Self::NoTtlNodes { .. } => (false, Outcome::NotApplied),
+});
 
 impl PresenceError {
     /// The path, if a presence can be there.
