@@ -7,11 +7,11 @@ use lockkeeper::{
     Acl, DefaultAcl, ExclusiveNode, Guard, LossReason, MultiLock, Mutex, Owner, OwnerInfo,
     Permissions, Profile, ReentrantMutex, RwLock, Semaphore, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::backend::Participant;
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, lock_of};
-use crate::{LOCK, contract, for_each_lock};
+use crate::{LOCK, Pair, contract, for_each_lock};
 
 contract!(interface);
 
@@ -46,8 +46,7 @@ async fn shows(
 }
 
 /// Seen to fail with a `MultiLock` that leaves the label out.
-async fn every_lock_takes_the_same_options(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn every_lock_takes_the_same_options(alice: Participant) -> Result<()> {
     let (client, acl) = (&alice.client, DefaultAcl::List(acl()));
     for (index, profile) in [Profile::Curator, Profile::Kazoo].into_iter().enumerate() {
         let path = |name: &str| format!("/{name}-{index}");
@@ -118,8 +117,7 @@ async fn every_lock_takes_the_same_options(backend: Backend) -> Result<()> {
     shows(&alice, lock.acquire().await?, None).await
 }
 
-async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     assert!(guard.is_held());
     let line = format!("{guard:?}");
@@ -136,8 +134,7 @@ async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>(backend: Backend)
 
 const PATHS: [&str; 2] = ["/locks/a", "/locks/b"];
 
-async fn a_guard_of_several_locks_offers_what_others_do(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_guard_of_several_locks_offers_what_others_do((alice, bob): Pair) -> Result<()> {
     let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
     assert!(guard.is_held());
     assert_eq!(guard.session(), alice.client.session_id());
@@ -159,8 +156,7 @@ async fn a_guard_of_several_locks_offers_what_others_do(backend: Backend) -> Res
 }
 
 /// Seen to fail with a wait for the first lock alone.
-async fn a_request_for_one_of_several_locks_is_told(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_request_for_one_of_several_locks_is_told((alice, bob): Pair) -> Result<()> {
     let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
     let path = ZnodePath::new(PATHS[1])?;
     let asked = tokio::spawn(async move {

@@ -10,7 +10,7 @@ use lockkeeper::{
     Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RwLock,
     RwLockWriteGuard, Semaphore, SemaphoreGuard, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode::{self, Create2, Exists, GetChildren2, GetData, Multi, RemoveWatches};
 
@@ -59,21 +59,23 @@ pub(crate) fn lock_of<L: Exclusive>(participant: &Participant) -> Result<L> {
 
 /// Returns when there are so many contenders. Where only the holder has a node, when there is that
 /// one or not.
-pub(crate) async fn contenders<L: Exclusive>(backend: &Backend, number: usize) -> Result<()> {
+pub(crate) async fn contenders<L: Exclusive>(
+    participant: &Participant,
+    number: usize,
+) -> Result<()> {
     let nodes = if L::FAIR { number } else { number.min(1) };
-    children_reach(&backend.observer().await?, &L::line(), nodes).await
+    children_reach(&participant.observer().await?, &L::line(), nodes).await
 }
 
 /// Starts to acquire the lock, and returns when this is number `place` in line; where there is no
 /// line, when it watches the holder's node.
 pub(crate) async fn line_up<L: Exclusive>(
-    backend: &Backend,
     participant: &Participant,
     place: usize,
 ) -> Result<Acquiring<L::Held>> {
     let lock = lock_of::<L>(participant)?;
     if L::FAIR {
-        return queue_up(backend, &lock, place).await;
+        return queue_up(participant, &lock, place).await;
     }
     let looks = |passed: &[Passed]| replies(passed, OpCode::GetData);
     let before = looks(&participant.proxy.passed());
