@@ -11,13 +11,7 @@ use lockkeeper::{
 use lockkeeper_testkit::backend::{Backend, Participant};
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
-use crate::{LOCK, contract, for_each_lock, gets, lock_path};
-
-for_each_lock!("access":
-    with_credentials_a_stranger_can_neither_hold_nor_end_a_hold,
-    those_on_a_list_wait_for_each_other,
-    a_waiter_with_other_credentials_can_watch_the_holder,
-);
+use crate::{LOCK, contract, gets, lock_path};
 
 contract!(access);
 

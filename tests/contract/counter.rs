@@ -11,6 +11,7 @@ use lockkeeper::{
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
+use tokio::task::JoinHandle;
 
 use crate::{Observed, Pair, contract, next_session};
 
@@ -30,6 +31,12 @@ fn counter(participant: &Participant) -> Result<Counter> {
 async fn written(client: &Client) -> Result<i64> {
     let (data, _) = client.data(&path()).await?;
     Ok(i64::from_be_bytes(data[..].try_into()?))
+}
+
+/// Adds in a task of its own.
+fn adds(counter: &Counter, delta: i64) -> JoinHandle<Result<Added, ValueError>> {
+    let counter = counter.clone();
+    tokio::spawn(async move { counter.add(delta).await })
 }
 
 fn count(passed: &[Passed], wanted: &Passed) -> usize {
@@ -92,10 +99,7 @@ async fn a_lost_reply_and_an_add_by_another_program_between((alice, bob): Pair) 
     ours.add(1).await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
-    let adding = tokio::spawn({
-        let ours = ours.clone();
-        async move { ours.add(1).await }
-    });
+    let adding = adds(&ours, 1);
     while written(&bob.client).await? == 1 {}
     alice.proxy.refuse();
     assert_eq!(theirs.add(10).await?, Added { before: 2, after: 12 });
@@ -128,10 +132,7 @@ async fn a_marker_that_somebody_deletes_leaves_it_unknown((alice, bob): Observed
     // In the second round the handle has written before.
     for round in 1..3 {
         alice.proxy.hold_replies();
-        let adding = tokio::spawn({
-            let counter = counter.clone();
-            async move { counter.add(1).await }
-        });
+        let adding = adds(&counter, 1);
         answer_until(&alice, OpCode::Multi).await;
         while written(&bob).await? == round {}
         alice.proxy.refuse();
@@ -177,10 +178,7 @@ async fn the_end_of_the_session_on_the_way_is_unknown((alice, bob): Observed) ->
         counter.value().await?;
         let old = alice.client.session_id();
         alice.proxy.hold_replies();
-        let adding = tokio::spawn({
-            let counter = counter.clone();
-            async move { counter.add(1).await }
-        });
+        let adding = adds(&counter, 1);
         answer_until(&alice, OpCode::Multi).await;
         while written(&bob).await? == round {}
         alice.proxy.refuse();
@@ -276,10 +274,7 @@ async fn the_end_of_the_session_before_it_is_sent_is_not(
     counter.add(1).await?;
     alice.proxy.refuse();
     alice.proxy.expire_session().await?;
-    let adding = tokio::spawn({
-        let counter = counter.clone();
-        async move { counter.add(1).await }
-    });
+    let adding = adds(&counter, 1);
     alice.proxy.restore();
     assert_eq!(adding.await??, Added { before: 1, after: 2 });
     assert_eq!(written(&observer).await?, 2);
@@ -294,13 +289,9 @@ async fn adds_of_one_handle_are_one_write(backend: Backend) -> Result<()> {
     counter.add(0).await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
-    let add = |delta| {
-        let counter = counter.clone();
-        tokio::spawn(async move { counter.add(delta).await })
-    };
-    let first = add(1);
+    let first = adds(&counter, 1);
     alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::GetData))).await;
-    let others: Vec<_> = (0..TASKS).map(|_| add(1)).collect();
+    let others: Vec<_> = (0..TASKS).map(|_| adds(&counter, 1)).collect();
     // They have all asked by the time that a task which came after them has run.
     tokio::spawn(async {}).await?;
     alice.proxy.restore();
@@ -357,11 +348,7 @@ async fn a_cancelled_add_takes_no_other_with_it(alice: Participant) -> Result<()
     counter.add(0).await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
-    let mut tasks = Vec::new();
-    for _ in 0..4 {
-        let counter = counter.clone();
-        tasks.push(tokio::spawn(async move { counter.add(1).await }));
-    }
+    let mut tasks: Vec<_> = (0..4).map(|_| adds(&counter, 1)).collect();
     alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::GetData))).await;
     let leader = tasks.remove(0);
     leader.abort();
@@ -428,10 +415,7 @@ async fn what_an_add_costs(backend: Backend) -> Result<()> {
         }
         alice.proxy.clear();
         alice.proxy.hold_replies();
-        let adding = tokio::spawn({
-            let ours = ours.clone();
-            async move { ours.add(1).await }
-        });
+        let adding = adds(&ours, 1);
         for trip in 1..=conflicts + 1 {
             let sent = [Multi, GetData].repeat(trip);
             let requests = |passed: &[Passed]| {

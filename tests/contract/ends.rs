@@ -20,11 +20,9 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::locks::{Exclusive, lock_of};
-use crate::{Observed, Pair, contract, for_each_lock};
+use crate::{Observed, Pair, contract};
 
 contract!(ends);
-
-for_each_lock!("an exclusive lock, its own check": a_lock_whose_own_check_failed_is_lost);
 
 /// What no wait takes unless it hangs.
 const HANGS: Duration = Duration::from_secs(20);

@@ -8,37 +8,11 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
-use crate::{LOCK, Pair, for_each_lock, gets, is_no_auth, lock_path, shut};
+use crate::locks::{Exclusive, Held, InLine, contenders, line_up, lock_of};
+use crate::{LOCK, Pair, contract, gets, is_no_auth, lock_path, shut};
 
 // What the exclusive node costs, its herd and what its waiters leave: see `exclusive_node.rs`.
-for_each_lock!("an exclusive lock":
-    try_acquire_does_not_wait_and_leaves_nothing,
-    l3_a_timeout_leaves_nothing,
-    a_limit_of_nothing_takes_a_free_lock,
-    l20_a_guard_belongs_to_no_task_and_no_thread,
-    l22_dropping_a_clone_of_the_lock_releases_nothing,
-    l24_an_empty_lock_is_a_container,
-    a_guard_dropped_without_a_runtime_releases,
-    closing_the_client_waits_for_dropped_guards,
-    a_transaction_is_applied_only_while_held,
-    a_check_that_is_refused_verifies_nothing;
-    where there is a line:
-    an_uncontended_acquire_is_one_round_trip,
-    grants_follow_the_order_of_arrival_and_tokens_grow,
-    a_release_wakes_one_waiter,
-    a_wait_costs_one_more_round_trip_and_one_event,
-    a_long_line_costs_one_listing_however_long_it_is,
-    l8_a_waiter_that_gives_up_leaves_no_watch,
-    l13_a_timeout_covers_the_whole_wait,
-    l12_two_handles_of_one_session_exclude_each_other,
-    l23_a_foreign_child_is_refused_and_named,
-    an_idle_lock_below_is_removed,
-    an_idle_lock_below_is_removed_after_a_lost_reply,
-    a_lock_below_in_use_is_refused_and_named,
-    a_contender_that_is_not_ephemeral_is_refused_and_named,
-    l25_a_waiter_that_gives_up_takes_no_watch_from_others,
-);
+contract!(exclusive);
 
 /// Whether so many waiters have what they need to go on waiting.
 fn settled<L: Exclusive>(passed: &[Passed], waiters: usize) -> bool {
@@ -50,7 +24,7 @@ fn reads<L: Exclusive>() -> usize {
     L::CONTENDED.iter().filter(|op| **op == OpCode::GetData).count()
 }
 
-async fn an_uncontended_acquire_is_one_round_trip<L: Exclusive>(alice: Participant) -> Result<()> {
+async fn an_uncontended_acquire_is_one_round_trip<L: InLine>(alice: Participant) -> Result<()> {
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
 
@@ -70,7 +44,7 @@ async fn an_uncontended_acquire_is_one_round_trip<L: Exclusive>(alice: Participa
     Ok(())
 }
 
-async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
+async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -91,7 +65,7 @@ async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
     Ok(())
 }
 
-async fn a_release_wakes_one_waiter<L: Exclusive>(backend: Backend) -> Result<()> {
+async fn a_release_wakes_one_waiter<L: InLine>(backend: Backend) -> Result<()> {
     const WAITERS: usize = 20;
     let (holder, waiters) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&holder)?.acquire().await?;
@@ -111,7 +85,7 @@ async fn a_release_wakes_one_waiter<L: Exclusive>(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
+async fn a_wait_costs_one_more_round_trip_and_one_event<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -136,7 +110,7 @@ async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
 /// each of the others, one round trip after the other: 999 of them for the thousandth.
 ///
 /// Seen to fail with `Standing::WaitOn` for one that was remembered: as many reads as were ahead.
-async fn a_long_line_costs_one_listing_however_long_it_is<L: Exclusive>(
+async fn a_long_line_costs_one_listing_however_long_it_is<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
     const AHEAD: usize = 10;
@@ -200,7 +174,7 @@ async fn a_limit_of_nothing_takes_a_free_lock<L: Exclusive>((alice, bob): Pair) 
 /// L8: failed tries left their watches on the server.
 ///
 /// Seen to fail when a watcher that is dropped tells the server nothing (`Watches::remove`).
-async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>((alice, bob): Pair) -> Result<()> {
+async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: InLine>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
@@ -220,7 +194,7 @@ async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>((alice, bob): P
 /// before its timeout. If that began anew, all of them would have left before it is over.
 ///
 /// Seen to fail with the timeout around `Contender::outwait` instead of the whole acquire.
-async fn l13_a_timeout_covers_the_whole_wait<L: Exclusive>(backend: Backend) -> Result<()> {
+async fn l13_a_timeout_covers_the_whole_wait<L: InLine>(backend: Backend) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(1);
     const AHEAD: usize = 20;
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -246,7 +220,7 @@ async fn l13_a_timeout_covers_the_whole_wait<L: Exclusive>(backend: Backend) -> 
 }
 
 /// L12: one session with two handles on one path shared the ownership by accident.
-async fn l12_two_handles_of_one_session_exclude_each_other<L: Exclusive>(
+async fn l12_two_handles_of_one_session_exclude_each_other<L: InLine>(
     alice: Participant,
 ) -> Result<()> {
     let (first, second) = (lock_of::<L>(&alice)?, lock_of::<L>(&alice)?);
@@ -288,7 +262,7 @@ async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
 /// L23: a foreign child blocked the queue or broke its order.
 ///
 /// Seen to fail when `WaitQueue::read` leaves out what it does not know: the lock is held.
-async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(alice: Participant) -> Result<()> {
+async fn l23_a_foreign_child_is_refused_and_named<L: InLine>(alice: Participant) -> Result<()> {
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     let foreign = lock_path().child("0123456789abcdef0123456789abcdef__lock__0000000001")?;
@@ -319,7 +293,7 @@ async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(alice: Participa
 /// it.
 ///
 /// Seen to fail with `idle::clear` that deletes nothing.
-async fn an_idle_lock_below_is_removed<L: Exclusive>(alice: Participant) -> Result<()> {
+async fn an_idle_lock_below_is_removed<L: InLine>(alice: Participant) -> Result<()> {
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
     below.acquire().await?.release().await?;
     let counted = Semaphore::new(&alice.client, L::line().child("counted")?.as_str(), 3)?;
@@ -330,7 +304,7 @@ async fn an_idle_lock_below_is_removed<L: Exclusive>(alice: Participant) -> Resu
 }
 
 /// An acquire whose reply was lost was refused because of it.
-async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: Exclusive>(
+async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: InLine>(
     alice: Participant,
 ) -> Result<()> {
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
@@ -342,7 +316,7 @@ async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: Exclusive>(
 }
 
 /// One that somebody holds stays, and is named.
-async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(alice: Participant) -> Result<()> {
+async fn a_lock_below_in_use_is_refused_and_named<L: InLine>(alice: Participant) -> Result<()> {
     let line = L::line();
     for name in ["idle", "used"] {
         let below = Mutex::new(&alice.client, line.child(name)?.as_str())?;
@@ -359,7 +333,7 @@ async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(alice: Participa
 
 /// A node like a contender's that no session's end deletes, as one that was created by hand, kept all
 /// others waiting for good and without a word.
-async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: Exclusive>(
+async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: InLine>(
     alice: Participant,
 ) -> Result<()> {
     let lock = lock_of::<L>(&alice)?;
@@ -396,7 +370,7 @@ async fn l24_an_empty_lock_is_a_container<L: Exclusive>(alice: Participant) -> R
 ///
 /// Seen to fail when `Watches::remove` ends the watch with any of its watchers: the other one is not
 /// told.
-async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: Exclusive>(
+async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;

@@ -10,34 +10,11 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
+use crate::locks::{Exclusive, Held, InLine, contenders, line_up, lock_of};
 use crate::rw_lock::replies;
-use crate::{Observed, Pair, for_each_lock, gets, lock_path, next_session};
+use crate::{Observed, Pair, contract, gets, lock_path, next_session};
 
-for_each_lock!("an exclusive lock, faults":
-    l1_a_create_lost_on_its_way_leaves_one_node,
-    l1_a_create_whose_reply_is_lost_leaves_one_node,
-    l2_an_acquire_cancelled_during_its_create_leaves_nothing,
-    l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing,
-    l2_an_acquire_cancelled_while_waiting_leaves_nothing,
-    l4_a_node_of_an_expired_session_is_not_adopted,
-    l6_a_release_that_is_lost_is_tried_again,
-    l7_a_release_tried_again_does_not_touch_the_next_holder,
-    a_wait_survives_reconnects,
-    a_timeout_without_a_connection_says_so,
-    a_waiter_whose_client_is_closed_is_told_so,
-    a_holder_whose_client_is_closed_is_told_so,
-    an_expired_holder_is_told_and_can_acquire_again,
-    a_lost_lock_is_released_without_waiting_for_a_server;
-    where there is a line:
-    l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed,
-    l5_a_waiter_whose_session_expires_gets_an_error,
-    l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error,
-    l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error,
-    l5_a_waiter_whose_node_is_deleted_gets_an_error,
-    l9_a_predecessor_that_leaves_before_the_watch_is_set,
-    l10_reconnects_make_no_new_nodes,
-);
+contract!(exclusive_faults);
 
 /// L1: a create failed half-way and its node stayed: a dead lock.
 async fn l1_a_create_lost_on_its_way_leaves_one_node<L: Exclusive>(backend: Backend) -> Result<()> {
@@ -158,7 +135,7 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
 /// listed again. Symptom: the acquire failed with the end of a session that it had no place in yet.
 ///
 /// Seen to fail when `Contender::recover` takes the queue as it is, without `Contender::entered`.
-async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: Exclusive>(
+async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: InLine>(
     alice: Participant,
 ) -> Result<()> {
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
@@ -190,7 +167,7 @@ async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: Excl
 /// L5: a waiter's own session died, and it waited on, or was told that it held.
 ///
 /// Seen to fail when lost watches are left out of `Contender::outwait`: it waits for ever.
-async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
+async fn l5_a_waiter_whose_session_expires_gets_an_error<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -210,7 +187,7 @@ async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
 /// nobody else has deleted it.
 ///
 /// Seen to fail with `Contender::deleted` that does not compare the sessions.
-async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error<L: Exclusive>(
+async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -235,7 +212,7 @@ async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error
 /// L5, with the node deleted by somebody else.
 ///
 /// Seen to fail without watches on the own node: it waits for ever.
-async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
+async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -251,7 +228,7 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
 /// L5, with the node of one that is not the next.
 ///
 /// Seen to fail without the late watch on the own node (`OwnWatch::Late`): it waits for ever.
-async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: Exclusive>(
+async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -297,7 +274,7 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder<L: Exclusive>(
 /// L9: the predecessor disappears between the listing and the watch.
 ///
 /// Seen to fail when `Contender::watch` takes a missing node for one that is there: it waits for ever.
-async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
+async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
@@ -314,7 +291,7 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
 /// L10: a reset on every reconnect made 2.6 million nodes in two hours.
 ///
 /// Seen to fail with an acquire that begins anew when the connection is lost: it makes new nodes.
-async fn l10_reconnects_make_no_new_nodes<L: Exclusive>((alice, bob): Pair) -> Result<()> {
+async fn l10_reconnects_make_no_new_nodes<L: InLine>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
     let (before, _) = alice.client.children(&lock_path()).await?;

@@ -14,23 +14,9 @@ use lockkeeper_wire::OpCode;
 
 use crate::directory::hidden;
 use crate::locks::{Exclusive, line_up, lock_of};
-use crate::{Pair, for_each_lock, gets};
+use crate::{Pair, contract, gets};
 
-for_each_lock!("an exclusive lock, leases":
-    a_cut_off_holder_knows_before_the_next_one_holds,
-    a_holder_is_suspect_without_a_connection_and_sound_after_it,
-    a_lock_lost_at_the_deadline_stays_lost,
-    heartbeats_keep_a_lease,
-    verify_renews_the_deadline,
-    a_deleted_holder_is_told,
-    a_node_that_may_not_be_checked_is_lost_and_no_other,
-    a_loss_is_told_although_another_wait_is_not_polled,
-    each_wait_for_a_loss_reads_the_node_once,
-    work_ends_when_the_lock_is_lost,
-    ensure_looks_at_what_is_left,
-    a_waiter_without_any_server_gets_an_error,
-    a_session_too_short_for_a_lease_is_refused,
-);
+contract!(exclusive_leases);
 
 /// Long enough for a busy machine, short enough to wait for.
 const TIMEOUT: Duration = Duration::from_secs(6);

@@ -8,13 +8,8 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 
+use crate::contract;
 use crate::locks::{Exclusive, Held, line_up, lock_of};
-use crate::{contract, for_each_lock};
-
-for_each_lock!("a grant":
-    n33_a_program_that_stood_still_gets_its_lock,
-    n32_an_acquire_with_a_limit_outlasts_an_outage,
-);
 
 contract!(grant);
 

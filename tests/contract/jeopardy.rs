@@ -18,13 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
-use crate::{LOCK, contract, for_each_lock, lock_path, mutex, queue_empties, queue_up};
-
-for_each_lock!("an exclusive lock, jeopardy":
-    an_outage_that_the_session_survives_ends_held_again,
-    an_outage_that_the_session_does_not_survive_is_a_loss,
-    a_holder_whose_node_was_deleted_in_jeopardy_is_told,
-);
+use crate::{LOCK, contract, lock_path, mutex, queue_empties, queue_up};
 
 contract!(jeopardy);
 

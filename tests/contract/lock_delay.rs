@@ -28,6 +28,14 @@ async fn marks(participant: &Participant, expected: bool) -> Result<()> {
     Ok(())
 }
 
+/// Acquires, and loses its session.
+async fn vanishes(participant: &Participant, delay: Duration) -> Result<()> {
+    let guard = delayed(participant, delay)?.acquire().await?;
+    participant.proxy.expire_session().await?;
+    guard.lost().await;
+    Ok(())
+}
+
 /// Acquires, and returns how long that took.
 async fn timed(participant: &Participant, lock: &Mutex) -> Result<Duration> {
     let start = participant.client.now();
@@ -97,18 +105,14 @@ async fn a_holder_that_was_forced_out_is_waited_for((alice, bob): Pair) -> Resul
 }
 
 async fn the_delay_is_that_of_the_one_who_vanished((alice, bob): Pair) -> Result<()> {
-    let guard = delayed(&alice, DELAY)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY).await?;
     let took = timed(&bob, &delayed(&bob, DELAY * 100)?).await?;
     assert!(took >= DELAY && took < DELAY * 100, "after {took:?}");
     Ok(())
 }
 
 async fn try_acquire_does_not_wait_for_it((alice, bob): Pair) -> Result<()> {
-    let guard = delayed(&alice, DELAY)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY).await?;
     assert!(delayed(&bob, DELAY)?.try_acquire().await?.is_none());
     queue_empties(&alice).await?;
     marks(&alice, true).await
@@ -116,9 +120,7 @@ async fn try_acquire_does_not_wait_for_it((alice, bob): Pair) -> Result<()> {
 
 /// Nobody who only tries ever got the lock again: each try began the delay anew. It hangs then.
 async fn whoever_only_tries_gets_it_when_the_delay_is_over((alice, bob): Pair) -> Result<()> {
-    let guard = delayed(&alice, DELAY)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY).await?;
     let (lock, started) = (delayed(&bob, DELAY)?, bob.client.now());
     let granted = loop {
         match lock.try_acquire().await? {
@@ -133,9 +135,7 @@ async fn whoever_only_tries_gets_it_when_the_delay_is_over((alice, bob): Pair) -
 }
 
 async fn giving_up_during_the_delay_leaves_the_mark((alice, bob): Pair) -> Result<()> {
-    let guard = delayed(&alice, DELAY)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY).await?;
     let (lock, started) = (delayed(&bob, DELAY)?, bob.client.now());
     let result = lock.acquire_timeout(DELAY / 4).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
@@ -192,9 +192,7 @@ async fn who_keeps_none_can_obey_those_of_others((alice, bob): Pair) -> Result<(
     marks(&alice, false).await?;
     guard.release().await?;
 
-    let guard = delayed(&alice, DELAY * 100)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY * 100).await?;
     assert!(lock.try_acquire().await?.is_none(), "it is not over");
     assert!(lock.lock_delay_left().is_some_and(|left| left > DELAY));
     let late = lock.acquire_timeout(DELAY / 4).await;
@@ -219,9 +217,7 @@ async fn who_obeys_costs_one_more_round_trip_at_the_grant(alice: Participant) ->
 /// Seen to fail with grants that look for no delay.
 async fn several_locks_obey_the_delay_of_each((alice, bob): Pair) -> Result<()> {
     let several = MultiLock::builder(&bob.client, ["/locks/a", LOCK]).obey_lock_delay().build()?;
-    let guard = delayed(&alice, DELAY)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY).await?;
     let start = bob.client.now();
     let all = several.acquire().await?;
     let took = bob.client.now().since(start);
@@ -229,9 +225,7 @@ async fn several_locks_obey_the_delay_of_each((alice, bob): Pair) -> Result<()> 
     marks(&alice, false).await?;
     all.release().await?;
 
-    let guard = delayed(&alice, DELAY * 100)?.acquire().await?;
-    alice.proxy.expire_session().await?;
-    guard.lost().await;
+    vanishes(&alice, DELAY * 100).await?;
     assert!(several.try_acquire().await?.is_none(), "it is not over");
     assert!(several.lock_delay_left().is_some_and(|left| left > DELAY));
     queue_empties(&alice).await?;

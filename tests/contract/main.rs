@@ -82,25 +82,25 @@ const IDLE: u64 = 60;
 /// The lock that each test is about; every test has a server, or a chroot, of its own.
 const LOCK: &str = "/locks/orders";
 
-/// Runs each test of this file on each server, or each of these functions.
+/// Runs each test of this file on each server, or each of these functions. A test with a parameter `L: Exclusive` is
+/// run for each exclusive lock, one with `L: InLine` for each whose waiters stand in line.
 macro_rules! contract {
     ($file:ident) => {
         include!(concat!(env!("OUT_DIR"), "/", stringify!($file), ".rs"));
     };
     ($suite:literal: $($test:ident),* $(,)?) => {
-        crate::servers! { $suite: $($test = super::$test),* }
+        crate::servers! { $suite: $($test),* }
     };
 }
 pub(crate) use contract;
 
-/// Runs each of these functions for each lock that can be held by one at a time, on each server.
 /// Those about a line are not for the exclusive node, which has none.
 macro_rules! for_each_lock {
-    ($suite:literal: $($test:ident),* $(,)? $(; where there is a line: $($fair:ident),* $(,)?)?) => {
-        crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($($fair,)*)?);
-        crate::for_lock!(write_lock, crate::locks::WriteLock, $suite: $($test,)* $($($fair,)*)?);
-        crate::for_lock!(one_permit, crate::locks::OnePermit, $suite: $($test,)* $($($fair,)*)?);
-        crate::for_lock!(first_entry, crate::locks::FirstEntry, $suite: $($test,)* $($($fair,)*)?);
+    ($suite:literal: $($test:ident),*; where there is a line: $($fair:ident),*) => {
+        crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($fair,)*);
+        crate::for_lock!(write_lock, crate::locks::WriteLock, $suite: $($test,)* $($fair,)*);
+        crate::for_lock!(one_permit, crate::locks::OnePermit, $suite: $($test,)* $($fair,)*);
+        crate::for_lock!(first_entry, crate::locks::FirstEntry, $suite: $($test,)* $($fair,)*);
         crate::for_lock!(exclusive_node, lockkeeper::ExclusiveNode, $suite: $($test,)*);
     };
 }
@@ -116,6 +116,9 @@ macro_rules! for_lock {
 pub(crate) use for_lock;
 
 macro_rules! servers {
+    ($suite:literal: $($test:ident),*) => {
+        crate::servers! { $suite: $($test = super::$test),* }
+    };
     ($suite:literal: $($test:ident = $function:expr),*) => {
         mod embedded {
             $(
