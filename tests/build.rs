@@ -1,32 +1,46 @@
-//! Finds the tests of the suite `contract`: in each file, the functions that take a server and nothing else.
+//! Finds the tests of the suite `contract`: in each file, the functions that take a server, or those who use it, and
+//! nothing else; for one lock, or for each kind of them.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
+
+/// What a test can be a function of.
+const CASTS: [&str; 6] = ["Backend", "Participant", "Client", "Pair", "Observed", "Clients"];
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=contract");
     let found = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     for entry in fs::read_dir("contract")? {
         let file = entry?.path();
-        let tests = tests_of(&fs::read_to_string(&file)?).join(", ");
+        let text = fs::read_to_string(&file)?;
         let name = file.file_name().map(Path::new).expect("a file has a name");
         let suite = name.with_extension("");
-        let text = format!("crate::servers! {{ {:?}: {tests} }}", suite.display().to_string());
-        fs::write(found.join(name), text)?;
+        let (suite, tests) = (suite.display(), |of| tests_of(&text, of).join(", "));
+
+        let (one, each, in_line) = (tests(""), tests("<L: Exclusive>"), tests("<L: InLine>"));
+        let mut made = String::new();
+        if !one.is_empty() {
+            made += &format!("crate::servers! {{ \"{suite}\": {one} }}\n");
+        }
+        if !each.is_empty() || !in_line.is_empty() {
+            made += &format!(
+                "crate::for_each_lock! {{ \"{suite}\": {each}; where there is a line: {in_line} }}\n"
+            );
+        }
+        fs::write(found.join(name), made)?;
     }
     Ok(())
 }
 
-/// Each as the macro takes it: its name, and the function.
-fn tests_of(text: &str) -> Vec<String> {
+/// The names of those that are for these locks.
+fn tests_of<'a>(text: &'a str, of: &str) -> Vec<&'a str> {
     let functions = text.split("\nasync fn ").skip(1);
     let tests = functions.filter_map(|function| {
         let (name, rest) = function.split_once('(')?;
-        let (parameters, rest) = rest.split_once(')')?;
+        let (parameters, _) = rest.split_once(") -> Result<()> {")?;
         let (_, kind) = parameters.trim().trim_end_matches(',').split_once(": ")?;
-        let is_test =
-            kind == "Backend" && rest.starts_with(" -> Result<()>") && !name.contains('<');
-        is_test.then(|| format!("{name} = super::{name}"))
+        let name = name.strip_suffix(of)?;
+        (CASTS.contains(&kind) && !name.contains('<')).then_some(name)
     });
     tests.collect()
 }

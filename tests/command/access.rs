@@ -5,10 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::Result;
 
-use crate::serve::served;
-use crate::support::{Ended, Home, LIMIT, eventually};
-
-const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
+use crate::serve::in_memory;
+use crate::support::{Ended, Home, LIMIT, eventually, has_all};
 
 /// A client without credentials took the lock by `revoke --force-after 0s`, and the job was ended.
 ///
@@ -16,15 +14,11 @@ const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
 #[tokio::test]
 async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     let connect = format!("--connect {address}");
     let ann = format!("{connect} --digest ann:secret");
-    let mut holder = home.starts(
-        "holder",
-        &format!("{ann} l"),
-        "trap : TERM; echo ready; while :; do sleep 0.05; done",
-    )?;
-    holder.prints("ready", LIMIT).await?;
+    let script = "trap : TERM; echo ready; while :; do sleep 0.05; done";
+    let mut holder = home.says("ready", "holder", &format!("{ann} l"), script).await?;
 
     for stranger in [connect.clone(), format!("{connect} --digest eve:secret")] {
         let way_out = ["not permitted", "show credentials"];
@@ -46,14 +40,13 @@ async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
 #[tokio::test]
 async fn who_counts_on_a_list_below_an_open_znode_is_warned() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     home.runs(&format!("--connect {address} l"), "true")?.is_fine();
 
     let ended = home.runs(&format!("--connect {address} --digest ann:secret l"), "true")?;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for part in ["does not protect it", "delete znodes below it", "change that znode's list"] {
-        assert!(ended.stderr.contains(part), "{part:?} is not in {ended:?}");
-    }
+    let parts = ["does not protect it", "delete znodes below it", "change that znode's list"];
+    has_all(&ended.stderr, &parts);
 
     let wish =
         home.runs(&format!("--connect {address} --digest ann:secret --acl open l"), "true")?;
@@ -65,15 +58,14 @@ async fn who_counts_on_a_list_below_an_open_znode_is_warned() -> Result<()> {
 #[tokio::test]
 async fn credentials_come_from_a_file_and_go_no_further() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     let (file, options) = (home.folder().join("digest"), format!("--connect {address}"));
     fs::write(&file, "ann:hidden-word\n")?;
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     let ann = format!("{options} --digest-file {}", file.display());
 
-    let mut holder =
-        home.starts("holder", &format!("{ann} l"), "env; echo ready; exec sleep 600")?;
-    holder.prints("ready", LIMIT).await?;
+    let script = "env; echo ready; exec sleep 600";
+    let holder = home.says("ready", "holder", &format!("{ann} l"), script).await?;
     home.ends(&format!("{options} revoke l"))?.complains(77, &["show credentials"]);
     home.ends(&format!("{options} --digest ann:hidden-word revoke l"))?.is_fine();
     assert!(!holder.stdout().contains("hidden-word"), "{}", holder.stdout());

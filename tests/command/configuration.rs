@@ -7,10 +7,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::machine::{Machine, NOBODY, Who};
-use crate::serve::served;
+use crate::serve::in_memory;
 use crate::support::{Ended, Home};
-
-const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
 
 /// An address at which no server listens.
 const NOWHERE: &str = "127.0.0.1:1";
@@ -37,7 +35,7 @@ fn setting(report: &Value, name: &str) -> (String, String) {
 #[tokio::test]
 async fn a_job_without_an_environment_finds_its_servers() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     write(&home, "system.toml", &format!("connect = \"{address}\"\nrequire-servers = true\n"))?;
 
     let job = |arguments: &[&str]| {
@@ -169,7 +167,7 @@ fn what_a_file_says_of_its_servers_is_not_said_of_others() -> Result<()> {
 #[tokio::test]
 async fn a_run_hands_its_servers_on() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     write(&home, "lockkeeper/config.toml", &format!("connect = \"{NOWHERE}\"\n"))?;
     let program = lockkeeper_testkit::command::lockkeeper()?;
     let inner = format!("exec {} run inner -- sh -c 'echo $LOCKKEEPER_CONNECT'", program.display());

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::serve::served;
+use crate::serve::{in_memory, served};
 use crate::slow::Slow;
-use crate::support::Home;
+use crate::support::{Home, has_all};
 
 /// A demo that has ended.
 struct Demo {
@@ -161,8 +161,7 @@ async fn the_times_are_those_of_the_network() -> Result<()> {
     const DELAY: Duration = Duration::from_millis(40);
 
     let home = Home::new()?;
-    let (_server, address) =
-        served(&home, "server", "--listen 127.0.0.1:0 --durability memory").await?;
+    let (_server, address) = in_memory(&home).await?;
     let slow = Slow::start(&address, DELAY).await?;
     let arguments = format!("--json --connect {} demo --waiters 3", slow.connect_string());
     let demo = Demo::watch(&home, &arguments)?;
@@ -193,9 +192,8 @@ fn the_story_fits_into_80_columns_and_into_a_file() -> Result<()> {
     let home = Home::new()?;
     let ended = home.ends("demo --waiters 3")?;
     ended.is_fine();
-    for part in ["locked", "taken: waits", "releases", "notified: NodeDeleted", "naive", "fair"] {
-        assert!(ended.stdout.contains(part), "{}", ended.stdout);
-    }
+    let parts = ["locked", "taken: waits", "releases", "notified: NodeDeleted", "naive", "fair"];
+    has_all(&ended.stdout, &parts);
     assert!(ended.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ended.stdout);
     assert!(!ended.stdout.contains('\u{1b}'), "no colours outside of a terminal");
     Ok(())

@@ -10,10 +10,8 @@ use lockkeeper_testkit::wall_clock::WallClock;
 use lockkeeper_testkit::zookeeper::{self, ZooKeeperEnsemble};
 
 use crate::faulty::{Fault, front};
-use crate::serve::{address_of, served};
+use crate::serve::{SERVER, address_of, in_memory, served};
 use crate::support::{Ended, Home};
-
-const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
 
 /// Fails unless it found this, and nothing that is worse.
 #[track_caller]
@@ -72,7 +70,7 @@ async fn a_healthy_service_is_healthy() -> Result<()> {
     finds_nothing(&local);
     assert!(local.stdout.contains("standalone"), "behind its socket too: {local:?}");
 
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     let ended = home.ends(&format!("--connect {address}/teams/a doctor"))?;
     finds_nothing(&ended);
     assert!(ended.stdout.contains("lockkeeper-"), "{ended:?}");
@@ -131,7 +129,7 @@ async fn a_tick_that_is_told_wrongly_is_found() -> Result<()> {
 #[tokio::test]
 async fn direct_leases_of_several_servers_are_found() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     let twice = address.replace("127.0.0.1", "localhost");
     let ended = home.ends(&format!("--connect {address},{twice} --lease direct doctor"))?;
     finds(&ended, "use --lease quorum");
@@ -141,7 +139,7 @@ async fn direct_leases_of_several_servers_are_found() -> Result<()> {
 #[tokio::test]
 async fn an_open_znode_above_a_lock_is_found() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     home.runs(&format!("--connect {address} l"), "true")?.is_fine();
     let ann = format!("--connect {address} --digest ann:secret");
     finds(&home.ends(&format!("{ann} doctor l"))?, "/l: everyone may create znodes below it");
@@ -153,7 +151,7 @@ async fn an_open_znode_above_a_lock_is_found() -> Result<()> {
 #[tokio::test]
 async fn credentials_that_an_open_list_wastes_are_found() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     let doctor = |options| home.ends(&format!("--connect {address} {options} doctor"));
     let none = doctor("")?;
     assert!(none.stdout.contains("no credentials are shown"), "{none:?}");
@@ -210,7 +208,7 @@ async fn an_ensemble_of_a_version_with_known_faults_is_found() -> Result<()> {
 #[tokio::test]
 async fn a_version_that_is_too_old_is_found() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", SERVER).await?;
+    let (_server, address) = in_memory(&home).await?;
     let old = |answer: &str| {
         let (_, rest) = answer.split_once('\n').unwrap_or_default();
         format!("Zookeeper version: 3.4.14-4c25d480e66aadd371de8bd2fd8da255ac140bcf\n{rest}")

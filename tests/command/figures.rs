@@ -49,8 +49,8 @@ struct Queue {
 impl Queue {
     async fn new() -> Result<Self> {
         let home = Home::new()?;
-        let mut holder = home.starts("holder", "a/b", "echo $LOCKKEEPER_TOKEN; exec sleep 60")?;
-        holder.prints("\n", LIMIT).await?;
+        let holder =
+            home.says("\n", "holder", "a/b", "echo $LOCKKEEPER_TOKEN; exec sleep 60").await?;
         let mut waiters = Vec::new();
         for name in ["one", "two"] {
             waiters.push(home.starts(name, "a/b", "true")?);
@@ -260,8 +260,7 @@ async fn the_seconds_that_are_left_end_with_the_lease() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'date +%s%3N; kill $job; exit 0' TERM; sleep 60 & job=$!; echo held; wait";
     let options = format!("--session-timeout {TIMEOUT}ms l");
-    let mut holder = home.starts("holder", &options, script)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.says("held", "holder", &options, script).await?;
     let pid = Pid::from_raw(home.engine_pid()?).context("no process id")?;
     // For good, as a disk that dies.
     fs::write(home.engine().join("data/FORMAT"), "something else\n")?;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::serve::served;
+use crate::serve::in_memory;
 use crate::support::{Ended, Home};
 
 /// The blocks of a page that are for a shell, as one script.
@@ -38,7 +38,7 @@ fn follow(home: &Home, page: &str, address: &str) -> Result<Ended> {
 #[tokio::test]
 async fn the_page_on_access_is_true() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let (_server, address) = in_memory(&home).await?;
     let ended = follow(&home, "access.md", &address)?;
     assert_eq!(ended.code, Some(0), "{ended:?}");
 

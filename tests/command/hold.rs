@@ -109,8 +109,7 @@ async fn holders_are_told_who_asks_and_why() -> Result<()> {
     let told = hold.stderr();
     assert!(told.contains("asks for it by ") && told.contains(": an upgrade; releasing"), "{told}");
 
-    let mut run = home.starts("run", "l", "echo held; exec sleep 60")?;
-    run.prints("held", LIMIT).await?;
+    let mut run = home.holds("run", "l").await?;
     Ended::of(&mut home.command_of(&arguments))?;
     assert_eq!(run.end(LIMIT).await?.code(), Some(143), "{}", run.tail());
     assert!(run.stderr().contains(": an upgrade; ending the command"), "{}", run.tail());
@@ -120,8 +119,7 @@ async fn holders_are_told_who_asks_and_why() -> Result<()> {
 #[tokio::test]
 async fn a_holder_that_stays_is_told_of_and_shown_with_the_request() -> Result<()> {
     let home = Home::new()?;
-    let mut run = home.starts("run", "--on-revoke ignore l", "echo held; exec sleep 60")?;
-    run.prints("held", LIMIT).await?;
+    let _run = home.holds("run", "--on-revoke ignore l").await?;
     // K48: the time behind a blank was taken for the lock.
     for line in ["revoke --wait 2s l", "revoke l --wait 2s", "revoke --wait 2s"] {
         home.ends(line)?.complains(64, &["--wait=2s"]);
@@ -159,8 +157,7 @@ async fn a_holder_of_another_program_gets_the_plain_request() -> Result<()> {
 #[tokio::test]
 async fn why_a_contender_waits_is_shown() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "--permits 3 --take 2 l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let _holder = home.holds("holder", "--permits 3 --take 2 l").await?;
     let _waiter = home.starts("waiter", "--permits 3 --take 2 l", "true")?;
     home.in_line("l", 2)?;
     let shown = home.json("show l")?;
@@ -180,8 +177,7 @@ async fn exit_codes_say_whether_a_lock_is_free() -> Result<()> {
     let home = Home::new()?;
     home.ends("show --exit-code l")?.is_fine();
     home.ends("ls --exit-code")?.is_fine();
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let _holder = home.holds("holder", "l").await?;
     for (arguments, code) in [
         ("show --exit-code l", 1),
         ("show l", 0),
@@ -229,10 +225,8 @@ async fn a_watch_shows_each_change_and_outlasts_the_engine() -> Result<()> {
     client.close().await;
     holders(0)?;
 
-    let engine = rustix::process::Pid::from_raw(home.engine_pid()?).context("an engine")?;
-    rustix::process::kill_process(engine, Signal::KILL)?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    home.signal_engine(Signal::KILL)?;
+    let _holder = home.holds("holder", "l").await?;
     holders(1)
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::process::Process;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
-use crate::serve::served;
+use crate::serve::{in_memory, served};
 use crate::support::{Home, LIMIT, eventually, is_alive};
 
 /// Writes the time to a file again and again.
@@ -40,8 +40,7 @@ async fn a_holder_of_a_server_that_is_killed_keeps_nobody_waiting() -> Result<()
 
 /// Also used where the connection needs more than an address.
 pub(crate) async fn killed_holder_keeps_nobody_waiting(home: &Home, options: &str) -> Result<()> {
-    let mut holder = home.starts("holder", &format!("{options} l"), BEATS)?;
-    holder.prints("ready", LIMIT).await?;
+    let mut holder = home.says("ready", "holder", &format!("{options} l"), BEATS).await?;
     let script = "date +%s%N; cat beat; sleep 0.2; cat beat";
     let mut next = home.starts("next", &format!("{options} l"), script)?;
     home.in_line_at(options, "l", 2)?;
@@ -70,8 +69,7 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
          while [ ! -s a ] || [ ! -s b ] || [ ! -s c ]; do sleep 0.05; done; echo ready; wait",
         program.display()
     );
-    let mut holder = home.starts("holder", &format!("{SESSION} outer"), &script)?;
-    holder.prints("ready", LIMIT).await?;
+    let mut holder = home.says("ready", "holder", &format!("{SESSION} outer"), &script).await?;
     // A process that nobody waits for is still there, as a zombie.
     let look =
         "for name in a b c; do grep -v ') [ZX] ' /proc/$(cat $name)/stat 2>/dev/null; done; true";
@@ -91,7 +89,7 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
 #[tokio::test]
 async fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let (_server, address) = in_memory(&home).await?;
     let program = lockkeeper_testkit::command::lockkeeper()?;
     let runs = |name: &str| -> Result<bool> {
         let id = fs::read_to_string(home.folder().join(name))?;
@@ -159,8 +157,7 @@ async fn the_watchdog_shows_no_credentials() -> Result<()> {
 #[tokio::test]
 async fn a_killed_waiter_leaves_the_line() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 600")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "l").await?;
     let mut waiter = home.starts("waiter", &format!("{SESSION} l"), "true")?;
     home.in_line("l", 2)?;
     waiter.kill();
@@ -224,8 +221,7 @@ fn a_command_is_known_to_the_watchdog_before_it_runs() -> Result<()> {
 async fn a_killed_watchdog_is_replaced() -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(6);
     let home = Home::new()?;
-    let mut process = home.starts("stopped", "--session-timeout 6s l", BEATS)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "stopped", "--session-timeout 6s l", BEATS).await?;
     // The list of children may miss some while others end.
     let mut first = None;
     eventually("a watchdog", || {
@@ -250,8 +246,7 @@ async fn a_killed_watchdog_is_replaced() -> Result<()> {
 #[tokio::test]
 async fn without_a_watchdog_the_command_is_ended() -> Result<()> {
     let home = Home::new()?;
-    let mut process = home.starts("unwatched", "l", BEATS)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "unwatched", "l", BEATS).await?;
     eventually("the end", || {
         if let Ok(pid) = watchdog(process.id()) {
             // It may have ended in the meantime.

@@ -8,16 +8,12 @@ use serde_json::{Value, json};
 
 use crate::support::{Home, LIMIT};
 
-const HELD: &str = "echo held; exec sleep 60";
-
 #[tokio::test]
 async fn readers_share_and_a_writer_waits() -> Result<()> {
     let home = Home::new()?;
     let mut readers = Vec::new();
     for name in ["one", "two"] {
-        let mut reader = home.starts(name, "--shared l", HELD)?;
-        reader.prints("held", LIMIT).await?;
-        readers.push(reader);
+        readers.push(home.holds(name, "--shared l").await?);
     }
     let mut writer = home.starts("writer", "--write l", "echo mine")?;
     home.in_line("l", 3)?;
@@ -40,10 +36,8 @@ async fn readers_share_and_a_writer_waits() -> Result<()> {
 #[tokio::test]
 async fn permits_are_counted() -> Result<()> {
     let home = Home::new()?;
-    let mut one = home.starts("one", "--permits 3 l", HELD)?;
-    one.prints("held", LIMIT).await?;
-    let mut two = home.starts("two", "--permits 3 --take 2 l", HELD)?;
-    two.prints("held", LIMIT).await?;
+    let mut one = home.holds("one", "--permits 3 l").await?;
+    let _two = home.holds("two", "--permits 3 --take 2 l").await?;
     let mut third = home.starts("third", "--permits 3 l", "echo mine")?;
     home.in_line("l", 3)?;
     let shown = home.json("show l")?;
@@ -61,8 +55,7 @@ async fn permits_are_counted() -> Result<()> {
 #[tokio::test]
 async fn another_number_of_permits_is_refused() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "--permits 2 l", HELD)?;
-    holder.prints("held", LIMIT).await?;
+    let _holder = home.holds("holder", "--permits 2 l").await?;
     for options in ["", "-q", "-n", "--take 3"] {
         let refused = home.ends(&format!("run --permits 5 {options} l -- true"))?;
         let parts = ["/l has 2 permits, not 5", "--permits 2", "permits set /l 5", "--any-permits"];
@@ -82,8 +75,7 @@ async fn the_number_of_permits_is_shown_and_changed() -> Result<()> {
         (none.code, none.stdout.as_str()),
         (Some(1), "/l: no number of permits is stored\n")
     );
-    let mut holder = home.starts("holder", "--permits 2 l", HELD)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "--permits 2 l").await?;
     assert_eq!(home.ends("permits show l")?.stdout, "/l: 2 permits\n");
     assert_eq!(home.json("permits show l")?, json!({ "lock": "/l", "permits": 2 }));
 
@@ -116,8 +108,7 @@ async fn a_number_is_stored_only_where_it_is_read() -> Result<()> {
         ("--profile kazoo --permits 2", "kazoo's layout"),
     ] {
         let lock = format!("l{}", options.len());
-        let mut holder = home.starts("holder", &format!("{options} {lock}"), HELD)?;
-        holder.prints("held", LIMIT).await?;
+        let mut holder = home.holds("holder", &format!("{options} {lock}")).await?;
         home.ends(&format!("permits set {lock} 3"))?.complains(65, &[&lock, part]);
         let shown = home.ends(&format!("permits show {lock}"))?;
         match part.contains("kazoo") {
@@ -144,8 +135,7 @@ async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> 
     let home = Home::new()?;
     for (name, options) in ["", "--shared", "--permits 2", "--profile kazoo"].iter().enumerate() {
         let lock = format!("l{name}");
-        let mut holder = home.starts(&lock, &format!("{options} {lock}"), HELD)?;
-        holder.prints("held", LIMIT).await?;
+        let mut holder = home.holds(&lock, &format!("{options} {lock}")).await?;
         let other = home.ends(&format!("run -n --profile curator --permits 1 {lock} -- true"))?;
         other.complains(65, &[&format!("/{lock} is in use as")]);
         holder.kill();
@@ -158,8 +148,7 @@ async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> 
 #[tokio::test]
 async fn a_semaphore_as_curator_has_it_is_seen() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "--profile curator --permits 1 l", HELD)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "--profile curator --permits 1 l").await?;
     let shown = home.json("show l")?;
     assert_eq!(column(&shown, "state"), json!(["holds"]));
     home.ends("wait -w 0 l")?.complains(1, &["/l is not free"]);
@@ -184,8 +173,7 @@ async fn a_lock_is_of_one_kind() -> Result<()> {
         ("", "--profile kazoo", "use --profile curator"),
     ] {
         let home = Home::new()?;
-        let mut holder = home.starts("holder", &format!("{first} l"), HELD)?;
-        holder.prints("held", LIMIT).await?;
+        let _holder = home.holds("holder", &format!("{first} l")).await?;
         let refused = home.ends(&format!("run {other} l -- true"))?;
         refused.complains(65, &["/l is in use as", way_out]);
         home.in_line("l", 1)?;
@@ -225,8 +213,7 @@ fn the_names_are_those_of_the_library_that_is_asked_for() -> Result<()> {
 #[tokio::test]
 async fn a_holder_that_vanishes_keeps_the_next_one_waiting() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "--session-timeout 2s --lock-delay 3s l", HELD)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "--session-timeout 2s --lock-delay 3s l").await?;
     holder.kill();
     let died = Instant::now();
     home.runs("--lock-delay 100ms l", "true")?;

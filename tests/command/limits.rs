@@ -31,8 +31,8 @@ async fn one_that_does_not_listen_is_killed_with_all_its_parts() -> Result<()> {
     let home = Home::new()?;
     let script = "sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & echo $!; \
                   trap '' TERM; while :; do :; done";
-    let mut process = home.starts("stubborn", "--max-run 2s --kill-after 100ms l", script)?;
-    process.prints("\n", LIMIT).await?;
+    let mut process =
+        home.says("\n", "stubborn", "--max-run 2s --kill-after 100ms l", script).await?;
     let part: i32 = process.stdout().trim().parse().context("no process id")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(124), "{}", process.tail());
     assert!(process.stderr().contains("did not end in time: KILL"), "{}", process.stderr());
@@ -69,10 +69,8 @@ async fn a_command_that_is_paused_is_killed_where_it_stands() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'echo TERM' TERM; echo ready; while :; do sleep 0.01; done";
     let options = "--session-timeout 2s --on-outage pause --max-run 6s l";
-    let mut process = home.starts("paused", options, script)?;
-    process.prints("ready", LIMIT).await?;
-    let engine = Pid::from_raw(home.engine_pid()?).context("no engine")?;
-    kill_process(engine, Signal::STOP)?;
+    let mut process = home.says("ready", "paused", options, script).await?;
+    let engine = home.signal_engine(Signal::STOP)?;
     let code = process.end(LIMIT).await?.code();
     kill_process(engine, Signal::CONT)?;
     assert_eq!(code, Some(124), "{}", process.tail());
@@ -87,11 +85,9 @@ async fn a_loss_goes_over_a_command_that_ran_for_too_long() -> Result<()> {
     let home = Home::new()?;
     let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
     let options = "--session-timeout 2s --on-lost kill --kill-after 10m --max-run 2s l";
-    let mut process = home.starts("lost", options, script)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "lost", options, script).await?;
     eventually("it is to end", || Ok(process.stderr().contains("--max-run")))?;
-    let engine = Pid::from_raw(home.engine_pid()?).context("no engine")?;
-    kill_process(engine, Signal::STOP)?;
+    let engine = home.signal_engine(Signal::STOP)?;
     let code = process.end(LIMIT).await?.code();
     kill_process(engine, Signal::CONT)?;
     assert_eq!(code, Some(79), "{}", process.tail());
@@ -100,8 +96,7 @@ async fn a_loss_goes_over_a_command_that_ran_for_too_long() -> Result<()> {
 
 /// Starts a run whose command ends at once, and waits until it rests.
 async fn resting(home: &Home, name: &str, options: &str, script: &str) -> Result<Process> {
-    let mut process = home.starts(name, options, script)?;
-    process.prints("done", LIMIT).await?;
+    let process = home.says("done", name, options, script).await?;
     eventually("a notice", || {
         Ok(process.stderr().contains("the command has ended; holding /l for"))
     })?;

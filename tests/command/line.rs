@@ -114,8 +114,7 @@ async fn options_of_flock_mean_the_same_or_say_what_does() -> Result<()> {
         home.ends(&format!("run {options} l -- true"))?.complains(64, &parts);
     }
 
-    let mut holder = home.starts("holder", "-e l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "-e l").await?;
     for options in ["--nb", "--timeout 0.2", "-w 0.2"] {
         home.ends(&format!("run {options} -E 9 l -c true"))?.complains(9, &["held by"]);
     }

@@ -5,15 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use lockkeeper::{CreateMode, ExclusiveNode, Mutex, ZnodePath};
 
-use lockkeeper_testkit::process::Process;
-
 use crate::support::{Ended, Home, LIMIT, eventually};
 
 #[tokio::test]
 async fn holders_and_waiters_are_shown() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "a/b", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let holder = home.holds("holder", "a/b").await?;
     let _waiter = home.starts("waiter", "a/b", "true")?;
     home.in_line("a/b", 2)?;
 
@@ -61,8 +58,7 @@ fn a_free_lock_is_free() -> Result<()> {
 #[tokio::test]
 async fn what_is_no_contender_is_flagged() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let _holder = home.holds("holder", "l").await?;
     let client = home.client().await?;
     client.create(&ZnodePath::new("/l/config")?, "x", CreateMode::Persistent).await?;
     let shown = home.json("show l")?;
@@ -149,8 +145,7 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
     assert_eq!(forced["holders"][0]["outcome"], "forced");
     home.ends("wait controller")?.is_fine();
 
-    let wait = home.command("wait node");
-    let mut waiting = Process::spawn("wait", &wait, home.folder())?;
+    let mut waiting = home.spawns("wait", "wait node")?;
     eventually("it waits", || {
         Ok(waiting.stderr().contains("waiting until /node is free, held by"))
     })?;

@@ -21,8 +21,7 @@ const STUBBORN: &str =
 #[tokio::test]
 async fn the_command_is_dead_before_the_deadline() -> Result<()> {
     let home = Home::new()?;
-    let mut process = home.starts("stubborn", "--session-timeout 2s l", STUBBORN)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "stubborn", "--session-timeout 2s l", STUBBORN).await?;
     let killed = kill_engine(&home)?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     let ended = now()?;
@@ -37,8 +36,7 @@ async fn the_command_is_dead_before_the_deadline() -> Result<()> {
 async fn the_command_may_end_by_itself_and_the_code_is_79() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'echo ending; kill $job; exit 0' TERM; sleep 60 & job=$!; echo ready; wait";
-    let mut process = home.starts("polite", "--session-timeout 2s l", script)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "polite", "--session-timeout 2s l", script).await?;
     kill_engine(&home)?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     assert_eq!(process.stdout(), "ready\nending\n");
@@ -54,8 +52,7 @@ async fn nothing_is_waited_for_after_a_loss() -> Result<()> {
     const CLOSE: Duration = Duration::from_secs(2);
     let home = Home::new()?;
     let script = "trap 'date +%s%N > ended; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
-    let mut process = home.starts("polite", "--session-timeout 4s l", script)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "polite", "--session-timeout 4s l", script).await?;
     kill_engine(&home)?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     let over = now()?;
@@ -69,9 +66,8 @@ async fn nothing_is_waited_for_after_a_loss() -> Result<()> {
 async fn on_lost_kill_asks_nobody() -> Result<()> {
     let home = Home::new()?;
     let options = "--session-timeout 2s --on-lost kill l";
-    let mut process =
-        home.starts("killed", options, "trap 'echo TERM' TERM; echo ready; while :; do :; done")?;
-    process.prints("ready", LIMIT).await?;
+    let script = "trap 'echo TERM' TERM; echo ready; while :; do :; done";
+    let mut process = home.says("ready", "killed", options, script).await?;
     kill_engine(&home)?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     assert_eq!(process.stdout(), "ready\n");
@@ -82,8 +78,7 @@ async fn on_lost_kill_asks_nobody() -> Result<()> {
 async fn on_lost_warn_lets_the_command_finish() -> Result<()> {
     let home = Home::new()?;
     let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
-    let mut process = home.starts("warned", "--on-lost warn l", script)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "warned", "--on-lost warn l", script).await?;
     delete_holder(&home).await?;
     crate::support::eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
     fs::write(home.folder().join("go"), "")?;
@@ -96,8 +91,7 @@ async fn on_lost_warn_lets_the_command_finish() -> Result<()> {
 async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'echo ending; kill $job; exit 0' TERM; sleep 60 & job=$!; echo ready; wait";
-    let mut process = home.starts("deleted", "l", script)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "deleted", "l", script).await?;
     delete_holder(&home).await?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     assert_eq!(process.stdout(), "ready\nending\n");
@@ -111,12 +105,10 @@ async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
 async fn a_holder_starts_its_engine_again() -> Result<()> {
     let home = Home::new()?;
     let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
-    let mut process = home.starts("holder", "l", script)?;
-    process.prints("ready", LIMIT).await?;
-    let before = home.engine_pid()?;
-    kill_process(Pid::from_raw(before).context("no process id")?, Signal::KILL)?;
+    let mut process = home.says("ready", "holder", "l", script).await?;
+    let before = home.signal_engine(Signal::KILL)?;
     eventually("another engine", || Ok(home.json("local status")?["running"] == true))?;
-    assert_ne!(home.engine_pid()?, before);
+    assert_ne!(home.engine_pid()?, before.as_raw_nonzero().get());
     home.in_line("l", 1)?;
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
@@ -157,8 +149,7 @@ fn a_release_that_nobody_confirms_is_told_with_its_end() -> Result<()> {
 #[tokio::test]
 async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped() -> Result<()> {
     let home = Home::new()?;
-    let mut process = home.starts("stopped", "--session-timeout 6s l", STUBBORN)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "stopped", "--session-timeout 6s l", STUBBORN).await?;
     let stopped = now()?;
     process.pause()?;
     // Others get the lock when the session has expired.
@@ -176,8 +167,8 @@ async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped(
 async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() -> Result<()> {
     let home = Home::new()?;
     let script = "echo $$; while :; do sleep 0.05; done";
-    let mut process = home.starts("warned", "--session-timeout 1s --on-lost warn l", script)?;
-    process.prints("\n", LIMIT).await?;
+    let mut process =
+        home.says("\n", "warned", "--session-timeout 1s --on-lost warn l", script).await?;
     let child = process.stdout().trim().parse()?;
     process.pause()?;
     home.runs("--quiet l", "true")?.is_fine();
@@ -196,8 +187,8 @@ async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() ->
 async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<()> {
     let home = Home::new()?;
     let script = "echo $$; while [ ! -e go ]; do sleep 0.05; done; exit 5";
-    let mut process = home.starts("warned", "--session-timeout 1s --on-lost warn l", script)?;
-    process.prints("\n", LIMIT).await?;
+    let mut process =
+        home.says("\n", "warned", "--session-timeout 1s --on-lost warn l", script).await?;
     let child = Pid::from_raw(process.stdout().trim().parse()?).context("no process id")?;
     process.pause()?;
     kill_process(child, Signal::STOP)?;
@@ -213,8 +204,7 @@ async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<(
 async fn a_restart_of_the_engine_is_survived() -> Result<()> {
     let home = Home::new()?;
     let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
-    let mut process = home.starts("survivor", "l", script)?;
-    process.prints("ready", LIMIT).await?;
+    let mut process = home.says("ready", "survivor", "l", script).await?;
     home.ends("local stop")?.is_fine();
     home.ends("run -n l -- true")?.complains(1, &["/l is not free"]);
     fs::write(home.folder().join("go"), "")?;
@@ -229,8 +219,7 @@ async fn a_restart_of_the_engine_is_survived() -> Result<()> {
 async fn a_waiter_that_was_stopped_for_too_long_queues_again() -> Result<()> {
     let home = Home::new()?;
     let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done";
-    let mut first = home.starts("first", "l", script)?;
-    first.prints("ready", LIMIT).await?;
+    let mut first = home.says("ready", "first", "l", script).await?;
     let mut waiter = home.starts("waiter", "--session-timeout 1s l", "echo mine")?;
     home.in_line("l", 2)?;
     // A wait that is long enough for a look at its own node.

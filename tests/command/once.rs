@@ -50,8 +50,7 @@ fn a_period_is_run_once() -> Result<()> {
 
 /// Starts a run that has begun, and kills it with its command.
 async fn dies_in(home: &Home, options: &str) -> Result<()> {
-    let mut run = home.starts("dying", options, "echo began; exec sleep 600")?;
-    run.prints("began", LIMIT).await?;
+    let mut run = home.says("began", "dying", options, "echo began; exec sleep 600").await?;
     run.kill();
     run.end(LIMIT).await?;
     Ok(())
@@ -78,8 +77,8 @@ async fn what_died_runs_again_or_is_skipped_as_asked_for() -> Result<()> {
 #[tokio::test]
 async fn who_waits_gives_way_to_the_next_tick() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "--every 1d job", "echo began; exec sleep 600")?;
-    holder.prints("began", LIMIT).await?;
+    let _holder =
+        home.says("began", "holder", "--every 1d job", "echo began; exec sleep 600").await?;
     for options in ["", "-w 10m"] {
         let late = home.runs(&format!("--every 1s {options} job"), "echo ran")?;
         assert_eq!((late.code, late.stdout.as_str()), (Some(1), ""), "{late:?}");
@@ -102,8 +101,8 @@ fn what_was_asked_to_end_and_did_its_work_is_done() -> Result<()> {
 #[tokio::test]
 async fn who_waits_takes_over() -> Result<()> {
     let home = Home::new()?;
-    let mut first = home.starts("first", "--once-per v1 job", "echo began; exec sleep 600")?;
-    first.prints("began", LIMIT).await?;
+    let mut first =
+        home.says("began", "first", "--once-per v1 job", "echo began; exec sleep 600").await?;
     let mut second =
         home.starts("second", "--once-per v1 job", "echo attempt $LOCKKEEPER_ATTEMPT")?;
     home.in_line("job", 2)?;

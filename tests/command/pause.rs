@@ -95,6 +95,13 @@ impl Scene {
         Ok(Self { home, process, lockkeeper: parent(child)?, child, engine })
     }
 
+    /// The same, when the command has begun to count.
+    async fn running(place: Place, options: &str, script: &str) -> Result<Self> {
+        let scene = Self::new(place, options, script).await?;
+        scene.runs()?;
+        Ok(scene)
+    }
+
     /// All that it and `lockkeeper` have said.
     fn said(&self) -> String {
         self.process.stdout() + &self.process.stderr()
@@ -207,8 +214,7 @@ fn children(process: Pid) -> Result<Vec<Pid>> {
 }
 
 async fn a_command_stands_still_in_an_outage_and_goes_on(place: Place) -> Result<()> {
-    let mut scene = Scene::new(place, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(place, PAUSE, COUNT).await?;
     let waiting = scene.home.starts("waiting", "--quiet l", "echo mine")?;
     scene.home.in_line("l", 2)?;
     for _ in 0..2 {
@@ -231,8 +237,7 @@ async fn a_command_stands_still_in_an_outage_and_goes_on(place: Place) -> Result
 
 /// TERM would need a continuation, and run what the command does at its end after the loss.
 async fn a_command_that_stands_still_is_killed_when_the_grace_is_over(place: Place) -> Result<()> {
-    let mut scene = Scene::new(place, &format!("--grace 3s {PAUSE}"), COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(place, &format!("--grace 3s {PAUSE}"), COUNT).await?;
     scene.outage()?;
     let counted = scene.count()?;
     kill_process(scene.lockkeeper, Signal::TERM)?;
@@ -243,8 +248,7 @@ async fn a_command_that_stands_still_is_killed_when_the_grace_is_over(place: Pla
 
 async fn a_command_that_ignores_term_is_killed_where_it_stands(place: Place) -> Result<()> {
     let script = COUNT.replace("trap 'echo TERM' TERM", "trap '' TERM INT QUIT");
-    let mut scene = Scene::new(place, &format!("--grace 3s {PAUSE}"), &script).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(place, &format!("--grace 3s {PAUSE}"), &script).await?;
     scene.outage()?;
     let counted = scene.count()?;
     kill_process_group(scene.child, Signal::TERM)?;
@@ -254,8 +258,7 @@ async fn a_command_that_ignores_term_is_killed_where_it_stands(place: Place) -> 
 
 /// No process can refuse to be continued.
 async fn a_continuation_from_outside_is_undone(place: Place) -> Result<()> {
-    let mut scene = Scene::new(place, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(place, PAUSE, COUNT).await?;
     scene.outage()?;
     for _ in 0..20 {
         kill_process_group(scene.child, Signal::CONT)?;
@@ -281,8 +284,7 @@ async fn a_continuation_from_outside_is_undone(place: Place) -> Result<()> {
 
 #[tokio::test]
 async fn a_command_that_was_stopped_before_stays_stopped() -> Result<()> {
-    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(Place::Alone, PAUSE, COUNT).await?;
     scene.is_stopped_by(Signal::STOP)?;
     scene.outage()?;
     let counted = scene.count()?;
@@ -303,8 +305,7 @@ async fn a_command_that_was_stopped_before_stays_stopped() -> Result<()> {
 /// Seen to fail with that.
 #[tokio::test]
 async fn a_watchdog_sleeps_while_somebody_else_keeps_the_command_stopped() -> Result<()> {
-    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(Place::Alone, PAUSE, COUNT).await?;
     kill_process_group(scene.child, Signal::STOP)?;
     scene.stands_still()?;
     scene.outage()?;
@@ -335,8 +336,7 @@ fn wakes(process: Pid) -> Result<u64> {
 /// else, who would have to continue it; a continuation that `lockkeeper` hears of would hide that.
 #[tokio::test]
 async fn a_command_that_the_watchdog_has_stopped_goes_on_too() -> Result<()> {
-    let mut scene = Scene::new(Place::Deaf, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(Place::Deaf, PAUSE, COUNT).await?;
     kill_process(scene.lockkeeper, Signal::STOP)?;
     // One that starts again gives every session a whole timeout.
     kill_process(scene.engine, Signal::KILL)?;
@@ -350,8 +350,7 @@ async fn a_command_that_the_watchdog_has_stopped_goes_on_too() -> Result<()> {
 /// The shell continues it when there is an outage: it does not run before the lock is held again.
 #[tokio::test]
 async fn a_job_that_was_stopped_by_ctrl_z_is_continued_in_an_outage() -> Result<()> {
-    let mut scene = Scene::new(Place::Terminal, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(Place::Terminal, PAUSE, COUNT).await?;
     fs::write(scene.home.folder().join("stopping"), "")?;
     // Ctrl-Z is this signal to the group that has the terminal.
     scene.is_stopped_by(Signal::TSTP)?;
@@ -370,8 +369,7 @@ async fn a_job_that_was_stopped_by_ctrl_z_is_continued_in_an_outage() -> Result<
 
 /// The kernel continues a stopped group whose last parent dies, and sends it HUP before.
 async fn a_command_that_stands_still_dies_with_lockkeeper(place: Place) -> Result<()> {
-    let scene = Scene::new(place, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let scene = Scene::running(place, PAUSE, COUNT).await?;
     scene.outage()?;
     let counted = scene.count()?;
     kill_process(scene.lockkeeper, Signal::KILL)?;
@@ -400,8 +398,7 @@ async fn a_group_that_stands_still_is_gone_before_the_next_one_holds(place: Plac
 }
 
 async fn a_watchdog_that_is_killed_meanwhile_is_replaced(place: Place) -> Result<()> {
-    let mut scene = Scene::new(place, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(place, PAUSE, COUNT).await?;
     scene.outage()?;
     let first = scene.watchdog()?;
     kill_process(first, Signal::KILL)?;
@@ -416,8 +413,7 @@ async fn a_watchdog_that_is_killed_meanwhile_is_replaced(place: Place) -> Result
 /// The watchdog does what lockkeeper cannot.
 #[tokio::test]
 async fn a_command_stands_still_although_lockkeeper_is_stopped() -> Result<()> {
-    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(Place::Alone, PAUSE, COUNT).await?;
     scene.process.pause()?;
     scene.stands_still()?;
     kill_process_group(scene.child, Signal::CONT)?;
@@ -465,8 +461,7 @@ async fn outages_of_any_length_end_as_they_must() -> Result<()> {
 
 /// Whether a command outlasts an outage of so many milliseconds at a session timeout of two seconds.
 async fn outage(ms: u64) -> Result<bool> {
-    let mut scene = Scene::new(Place::Alone, PAUSE, COUNT).await?;
-    scene.runs()?;
+    let mut scene = Scene::running(Place::Alone, PAUSE, COUNT).await?;
     let waiting = scene.home.starts("waiting", "--quiet --session-timeout 20s l", "echo mine")?;
     scene.home.in_line("l", 2)?;
     kill_process(scene.engine, Signal::STOP)?;

@@ -46,8 +46,7 @@ async fn ends(done: Done) -> Result<()> {
     let options = format!(
         "--connect {address} --server-tick 200ms --session-timeout 4s --on-outage pause jobs"
     );
-    let mut command = home.starts("command", &options, COUNT)?;
-    command.prints("\n", LIMIT).await?;
+    let mut command = home.says("\n", "command", &options, COUNT).await?;
 
     // It has both nodes and both sessions, and is older than what the holders have seen.
     home.ends("engine backup data backup")?.is_fine();

@@ -161,12 +161,9 @@ async fn a_server_in_memory_that_is_killed_gives_larger_tokens_and_waits_for_lea
     let (mut server, address) = served(&home, "first", serve).await?;
     assert!(!server.stderr().contains("quiet time"), "nobody was before it");
     let mut tokens = vec![token(&home, &options(&address))?];
-    let mut holder = home.starts(
-        "holder",
-        &format!("{} orders", options(&address)),
-        "echo held; while :; do date +%s%N > beat.new; mv beat.new beat; done",
-    )?;
-    holder.prints("held", LIMIT).await?;
+    let script = "echo held; while :; do date +%s%N > beat.new; mv beat.new beat; done";
+    let orders = format!("{} orders", options(&address));
+    let holder = home.says("held", "holder", &orders, script).await?;
     server.kill();
 
     let (server, address) = served(&home, "second", serve).await?;

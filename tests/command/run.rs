@@ -8,11 +8,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 
-use crate::serve::served;
-use crate::support::{Ended, Home, LIMIT, eventually};
+use crate::serve::{in_memory, served};
+use crate::support::{Ended, Home, LIMIT, eventually, has_all};
 
 #[test]
 fn the_exit_code_is_the_commands_own() -> Result<()> {
@@ -71,15 +70,12 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
 #[tokio::test]
 async fn a_wait_that_ends_without_a_server_gives_75() -> Result<()> {
     let home = Home::new()?;
-    let (mut server, address) =
-        served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let (mut server, address) = in_memory(&home).await?;
     let connect = format!("--connect {address} --session-timeout 60s");
-    let mut holder = home.starts("holder", &format!("{connect} l"), "echo held; exec sleep 600")?;
-    holder.prints("held", LIMIT).await?;
+    let _holder = home.holds("holder", &format!("{connect} l")).await?;
     let wait = format!("{connect} -w 10s -E 42 l");
     let mut waiters = vec![home.starts("run", &wait, "true")?];
-    let wait = home.command(&format!("{connect} wait -w 10s -E 42 l"));
-    waiters.push(Process::spawn("wait", &wait, home.folder())?);
+    waiters.push(home.spawns("wait", &format!("{connect} wait -w 10s -E 42 l"))?);
     for waiter in &waiters {
         eventually("it waits", || Ok(waiter.stderr().contains("held by")))?;
     }
@@ -104,10 +100,7 @@ async fn n32_a_wait_outlasts_the_session_timeout() -> Result<()> {
     let away = format!("--connect {away} {SHORT}");
     let start = Instant::now();
     let waits = ["run -w 2s l -- true", "wait -w 2s l", "--connect-timeout 2s run l -- true"];
-    let mut waits = waits.map(|wait| {
-        let command = home.command(&format!("{away} {wait}"));
-        Process::spawn("without-server", &command, home.folder())
-    });
+    let mut waits = waits.map(|wait| home.spawns("without-server", &format!("{away} {wait}")));
 
     // One that is in line, meanwhile.
     let data = home.folder().join("data");
@@ -115,11 +108,9 @@ async fn n32_a_wait_outlasts_the_session_timeout() -> Result<()> {
     let (mut server, address) =
         served(&home, "s", &format!("--listen 127.0.0.1:0 {options}")).await?;
     let connect = format!("--connect {address} {SHORT}");
-    let mut holder = home.starts("holder", &format!("{connect} l"), "echo held; exec sleep 600")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", &format!("{connect} l")).await?;
     let mut waiter = home.starts("waiter", &format!("{connect} -w 200s l"), "echo mine")?;
-    let wait = home.command(&format!("{connect} wait -w 200s l"));
-    let mut looker = Process::spawn("looker", &wait, home.folder())?;
+    let mut looker = home.spawns("looker", &format!("{connect} wait -w 200s l"))?;
     home.in_line_at(&format!("--connect {address}"), "l", 2)?;
     eventually("it looks", || Ok(looker.stderr().contains("held by")))?;
     server.kill();
@@ -145,9 +136,7 @@ async fn n33_a_stopped_run_gets_its_lock() -> Result<()> {
     let home = Home::new()?;
     let options = "--listen 127.0.0.1:0 --tick 500ms --durability memory";
     let (_server, address) = served(&home, "s", options).await?;
-    let mut holder =
-        home.starts("holder", &format!("--connect {address} l"), "echo held; exec sleep 600")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", &format!("--connect {address} l")).await?;
     // Its lease is over before the standstill is, and its session is not.
     let timeouts = "--session-timeout 2s --server-tick 500ms";
     let waiter = format!("--connect {address} {timeouts} l");
@@ -207,8 +196,7 @@ fn the_command_gets_standard_input() -> Result<()> {
 #[tokio::test]
 async fn a_taken_lock_is_a_conflict() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "l").await?;
     let pid = holder.id().to_string();
     home.ends("run -n l -- true")?.complains(1, &["/l is not free", &pid, "(sh)"]);
     home.ends("run -w 50ms -E 42 l -- true")?.complains(42, &["/l is not free", &pid]);
@@ -223,8 +211,7 @@ async fn a_taken_lock_is_a_conflict() -> Result<()> {
 #[tokio::test]
 async fn who_waits_is_told_for_whom() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "l").await?;
     let mut waiter = home.starts("waiter", "l", "echo mine")?;
     let told = "waiting for /l, held by ";
     crate::support::eventually("the notice", || Ok(waiter.stderr().contains(told)))?;
@@ -248,9 +235,7 @@ fn a_name_with_locks_below_it_is_no_lock() -> Result<()> {
     let outer = format!("{} run a -- true; echo $?", program.display());
     let ended = home.runs("a/b", &outer)?;
     assert_eq!(ended.stdout, "65\n", "{ended:?}");
-    for part in ["/a", "b", "no other locks below it"] {
-        assert!(ended.stderr.contains(part), "{ended:?}");
-    }
+    has_all(&ended.stderr, &["/a", "b", "no other locks below it"]);
     home.runs("a/b", "true")?.is_fine();
     Ok(())
 }
@@ -261,8 +246,7 @@ fn a_name_with_locks_below_it_is_no_lock() -> Result<()> {
 #[tokio::test]
 async fn nobody_gets_a_lock_below_one_in_use() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "hb", "echo held; exec sleep 600")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "hb").await?;
     let pid = holder.id().to_string();
     for options in ["hb/below", "-n hb/below", "--permits 2 hb/below", "hb/further/below"] {
         let parts = ["would be below /hb", "a lock in use, held by", &pid, "use another name"];
@@ -378,7 +362,7 @@ async fn a_wait_is_also_for_a_server() -> Result<()> {
 #[tokio::test]
 async fn another_session_timeout_than_asked_for_is_told() -> Result<()> {
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
+    let (_server, address) = in_memory(&home).await?;
     let connect = format!("--connect {address}");
     let told = "a session timeout of 40s and not 600s";
     home.runs(&format!("{connect} --session-timeout 10m l"), "true")?.complains(0, &[told]);

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result};
 use lockkeeper::ZnodePath;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{Ended, Home, LIMIT, eventually};
@@ -57,8 +57,7 @@ fn every_step_of_a_run_is_a_line() -> Result<()> {
 #[tokio::test]
 async fn waits_and_what_ends_them_are_told() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "l").await?;
 
     home.ends("run -q -n -E 9 --json-log n l -- true")?;
     let n = events(&home, "n")?;
@@ -91,8 +90,7 @@ async fn what_ends_a_command_is_told() -> Result<()> {
     assert_eq!((&max[2]["max_run_ms"], &max[3]["code"]), (&Value::from(100), &Value::from(124)));
 
     let script = "echo $LOCKKEEPER_NODE; exec sleep 60";
-    let mut process = home.starts("lost", "--json-log lost l", script)?;
-    process.prints("\n", LIMIT).await?;
+    let mut process = home.says("\n", "lost", "--json-log lost l", script).await?;
     let client = home.client().await?;
     client.delete(&ZnodePath::new(process.stdout().trim())?, None).await?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
@@ -101,8 +99,7 @@ async fn what_ends_a_command_is_told() -> Result<()> {
     assert_eq!(names(&lost), ["acquired", "started", "lost", "ended"]);
     assert!(lost[2]["reason"].as_str().is_some_and(|why| why.contains("/l is lost")), "{lost:?}");
 
-    let mut process = home.starts("revoked", "--json-log revoked l", script)?;
-    process.prints("\n", LIMIT).await?;
+    let mut process = home.says("\n", "revoked", "--json-log revoked l", script).await?;
     home.ends("revoke l")?;
     process.end(LIMIT).await?;
     let revoked = events(&home, "revoked")?;
@@ -116,10 +113,8 @@ async fn a_pause_and_its_end_are_told() -> Result<()> {
     let home = Home::new()?;
     let options = "--session-timeout 3s --on-outage pause --json-log log l";
     let script = "echo ready; while [ ! -e go ]; do sleep 0.01; done";
-    let mut process = home.starts("paused", options, script)?;
-    process.prints("ready", LIMIT).await?;
-    let engine = Pid::from_raw(home.engine_pid()?).context("no engine")?;
-    kill_process(engine, Signal::STOP)?;
+    let mut process = home.says("ready", "paused", options, script).await?;
+    let engine = home.signal_engine(Signal::STOP)?;
     eventually("it is paused", || Ok(names(&events(&home, "log")?).contains(&"paused")))?;
     kill_process(engine, Signal::CONT)?;
     eventually("it goes on", || {

@@ -9,14 +9,21 @@ use lockkeeper::{Acl, Client, CreateMode, ZnodePath};
 use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 
-use crate::support::{Home, LIMIT, eventually};
+use crate::support::{Home, LIMIT, eventually, has_all};
+
+/// The options of one that keeps its data in memory.
+pub(crate) const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
 
 /// A server, and what clients connect to.
 pub(crate) async fn served(home: &Home, name: &str, options: &str) -> Result<(Process, String)> {
-    let command = home.command(&format!("serve {options}"));
-    let mut server = Process::spawn(name, &command, home.folder())?;
+    let mut server = home.spawns(name, &format!("serve {options}"))?;
     let address = address_of(&mut server)?;
     Ok((server, address))
+}
+
+/// A server that keeps its data in memory.
+pub(crate) async fn in_memory(home: &Home) -> Result<(Process, String)> {
+    served(home, "server", SERVER).await
 }
 
 /// What clients connect to, when a server is ready.
@@ -162,11 +169,9 @@ async fn zookeepers_own_configuration_is_read() -> Result<()> {
     fs::write(home.folder().join("zoo.cfg"), text)?;
     let (server, address) = served(&home, "configured", "--config zoo.cfg").await?;
     let log = server.stderr();
-    for part in
-        ["line 2: initLimit has no effect", "line 7: server.1 has no effect", "word \"dbug\""]
-    {
-        assert!(log.contains(part), "{log}");
-    }
+    let parts =
+        ["line 2: initLimit has no effect", "line 7: server.1 has no effect", "word \"dbug\""];
+    has_all(&log, &parts);
     assert!(talk(&address, "mntr")?.contains("zk_version"));
     assert!(talk(&address, "ruok")?.contains("whitelist"), "the file does not list it");
     assert!(home.folder().join("zk/FORMAT").is_file());
@@ -190,14 +195,13 @@ async fn k39_a_sasl_provider_and_stores_without_a_secure_port_are_named_and_serv
     fs::write(home.folder().join("zoo.cfg"), text)?;
     let (server, address) = served(&home, "harness", "--config zoo.cfg").await?;
     let log = server.stderr();
-    for part in [
+    let parts = [
         "line 9: authProvider.1 (SASL) has no effect",
         "line 10: ssl.keyStore.location",
         "line 12: ssl.trustStore.location",
         "line 8: serverCnxnFactory has no effect",
-    ] {
-        assert!(log.contains(part), "{part:?} is not in {log}");
-    }
+    ];
+    has_all(&log, &parts);
     home.runs(&format!("--connect {address} l"), "true")?.is_fine();
 
     for more in [
@@ -234,16 +238,13 @@ async fn the_configuration_of_an_ensemble_is_refused() -> Result<()> {
         ("standaloneEnabled=false\nserver.1=a:1:2\n", "line 4: standaloneEnabled"),
     ] {
         fs::write(home.folder().join("zoo.cfg"), format!("{text}{more}"))?;
-        let command = home.command("serve --config zoo.cfg");
-        let mut server = Process::spawn("server", &command, home.folder())?;
+        let mut server = home.spawns("server", "serve --config zoo.cfg")?;
         eventually("it ends, or serves", || {
             Ok(server.status()?.is_some() || server.stderr().contains("ready"))
         })?;
         assert_eq!(server.end(LIMIT).await?.code(), Some(78), "{}", server.tail());
-        let told = server.stderr();
-        for part in [what, "several lock services", "Apache ZooKeeper", "delete line"] {
-            assert!(told.contains(part), "{part:?} is not in {told:?}");
-        }
+        let parts = [what, "several lock services", "Apache ZooKeeper", "delete line"];
+        has_all(&server.stderr(), &parts);
     }
     assert!(!home.folder().join("zk").exists(), "nothing was started");
     Ok(())
@@ -276,15 +277,8 @@ async fn a_super_user_may_do_everything_and_is_never_shown() -> Result<()> {
     let digest = "super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=";
     let mut command = home.command("serve -v --listen 127.0.0.1:0 --durability memory --ttl-nodes");
     command.env("LOCKKEEPER_SUPER_DIGEST", digest);
-    let server = Process::spawn("super", &command, home.folder())?;
-    let mut address = None;
-    eventually("the server is ready", || {
-        let log = server.stderr();
-        let word = log.split_once("--connect ").and_then(|(_, rest)| rest.split_once(' '));
-        address = word.map(|(address, _)| address.to_owned());
-        Ok(address.is_some())
-    })?;
-    let address = address.context("no address")?;
+    let mut server = Process::spawn("super", &command, home.folder())?;
+    let address = address_of(&mut server)?;
     let owner = Client::builder().digest("owner", "secret").connect(&address).await?;
     let path = ZnodePath::new("/closed")?;
     owner.create(&path, "x", CreateMode::Persistent).await?;
@@ -321,13 +315,12 @@ async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
     fs::write(home.folder().join("zoo.cfg"), text)?;
     let (server, address) = served(&home, "configured", "--config zoo.cfg").await?;
     let log = server.stderr();
-    for part in [
+    let parts = [
         "line 4: ssl.keyStore.location (no PEM file) has no effect",
         "line 5: ssl.keyStore.password has no effect",
         "line 7: autopurge.purgeInterval has no effect",
-    ] {
-        assert!(log.contains(part), "{part}: {log}");
-    }
+    ];
+    has_all(&log, &parts);
     assert!(!log.contains("secret"), "{log}");
     assert!(talk(&address, "stat")?.contains("Zookeeper version"));
     assert_eq!(talk(&address, "stmk\0\0\0\0\0\0\0\x01")?, "1");

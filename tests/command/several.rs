@@ -21,8 +21,7 @@ fn are_free(home: &Home, locks: &[&str]) -> Result<bool> {
 }
 
 async fn holder(home: &Home, locks: &str) -> Result<Process> {
-    let mut holder = home.starts("holder", locks, "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let holder = home.holds("holder", locks).await?;
     Ok(holder)
 }
 
@@ -86,8 +85,7 @@ async fn runs_in_any_order_come_to_an_end() -> Result<()> {
 async fn the_loss_of_one_ends_the_command_and_names_it() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'exit 0' TERM; echo \"$LOCKKEEPER_NODE\"; while :; do sleep 0.05; done";
-    let mut process = home.starts("two", "a b", script)?;
-    process.prints("/b/_c_", LIMIT).await?;
+    let mut process = home.says("/b/_c_", "two", "a b", script).await?;
     process.prints("\n", LIMIT).await?;
     let node = process.stdout().lines().nth(1).context("two nodes")?.to_owned();
     let client = home.client().await?;
@@ -114,9 +112,9 @@ async fn a_request_for_one_releases_all() -> Result<()> {
 #[tokio::test]
 async fn all_are_free_when_lockkeeper_is_killed() -> Result<()> {
     let home = Home::new()?;
-    let mut process =
-        home.starts("killed", "--session-timeout 30s a b", "echo $$; while :; do :; done")?;
-    process.prints("\n", LIMIT).await?;
+    let mut process = home
+        .says("\n", "killed", "--session-timeout 30s a b", "echo $$; while :; do :; done")
+        .await?;
     let child: i32 = process.stdout().trim().parse().context("no process id")?;
     process.kill();
     eventually("the command is dead", || Ok(!is_alive(child)))?;

@@ -21,8 +21,7 @@ async fn the_command_gets_every_signal() -> Result<()> {
         let script = format!(
             "trap 'echo got {name}; kill $job; exit 7' {name}; sleep 60 & job=$!; echo ready; wait"
         );
-        let mut process = home.starts(name, "l", &script)?;
-        process.prints("ready", LIMIT).await?;
+        let mut process = home.says("ready", name, "l", &script).await?;
         process.signal(signal)?;
         assert_eq!(process.end(LIMIT).await?.code(), Some(7), "{}", process.tail());
         assert_eq!(process.stdout(), format!("ready\ngot {name}\n"));
@@ -33,8 +32,7 @@ async fn the_command_gets_every_signal() -> Result<()> {
 #[tokio::test]
 async fn a_signal_ends_a_wait_and_leaves_nothing() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", "echo held; exec sleep 60")?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "l").await?;
     for (signal, name) in ALL {
         let mut waiter = home.starts(name, "l", "echo mine")?;
         home.in_line("l", 2)?;
@@ -77,8 +75,7 @@ async fn nohup_reaches_the_command() -> Result<()> {
 async fn the_command_dies_with_lockkeeper() -> Result<()> {
     let home = Home::new()?;
     let mut process =
-        home.starts("killed", "l", "echo $$; trap '' TERM INT; while :; do :; done")?;
-    process.prints("\n", LIMIT).await?;
+        home.says("\n", "killed", "l", "echo $$; trap '' TERM INT; while :; do :; done").await?;
     let child: i32 = process.stdout().trim().parse().context("no process id")?;
     assert!(is_alive(child));
     process.kill();
@@ -90,8 +87,7 @@ async fn the_command_dies_with_lockkeeper() -> Result<()> {
 async fn what_the_command_has_started_dies_with_lockkeeper() -> Result<()> {
     let home = Home::new()?;
     let script = "sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & echo $!; wait";
-    let mut process = home.starts("killed", "l", script)?;
-    process.prints("\n", LIMIT).await?;
+    let mut process = home.says("\n", "killed", "l", script).await?;
     let grandchild: i32 = process.stdout().trim().parse().context("no process id")?;
     assert!(is_alive(grandchild));
     process.kill();
@@ -112,8 +108,7 @@ async fn what_the_command_leaves_behind_goes_on() -> Result<()> {
 #[tokio::test]
 async fn a_command_that_is_stopped_from_elsewhere_keeps_the_lock() -> Result<()> {
     let home = Home::new()?;
-    let mut process = home.starts("stopped", "l", "echo $$; kill -STOP $$; echo on")?;
-    process.prints("\n", LIMIT).await?;
+    let mut process = home.says("\n", "stopped", "l", "echo $$; kill -STOP $$; echo on").await?;
     let child: i32 = process.stdout().trim().parse().context("no process id")?;
     let stat = format!("/proc/{child}/stat");
     eventually("it is stopped", || Ok(std::fs::read_to_string(&stat)?.contains(") T ")))?;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use lockkeeper::Client;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::{command, scratch};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -98,6 +99,29 @@ impl Home {
         Process::spawn(name, &self.script(options, script), self.folder())
     }
 
+    /// The same for one that says this, and waits until it has.
+    pub(crate) async fn says(
+        &self,
+        words: &str,
+        name: &str,
+        options: &str,
+        script: &str,
+    ) -> Result<Process> {
+        let mut process = self.starts(name, options, script)?;
+        process.prints(words, LIMIT).await?;
+        Ok(process)
+    }
+
+    /// Starts a command that does nothing under a lock, and waits until it is held.
+    pub(crate) async fn holds(&self, name: &str, options: &str) -> Result<Process> {
+        self.says("held", name, options, "echo held; exec sleep 600").await
+    }
+
+    /// Starts `lockkeeper` with these arguments, which are split at blanks.
+    pub(crate) fn spawns(&self, name: &str, arguments: &str) -> Result<Process> {
+        Process::spawn(name, &self.command(arguments), self.folder())
+    }
+
     fn script(&self, options: &str, script: &str) -> Command {
         let mut arguments = vec!["run"];
         arguments.extend(options.split_whitespace());
@@ -129,6 +153,13 @@ impl Home {
         let status = self.json("local status")?;
         let pid = status["pid"].as_i64().context("no engine")?;
         Ok(i32::try_from(pid)?)
+    }
+
+    /// Sends a signal to the engine, and returns which process that was.
+    pub(crate) fn signal_engine(&self, signal: Signal) -> Result<Pid> {
+        let pid = Pid::from_raw(self.engine_pid()?).context("no engine")?;
+        kill_process(pid, signal)?;
+        Ok(pid)
     }
 
     /// A session with the engine, beside the commands.
@@ -165,15 +196,21 @@ impl Ended {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
         assert!(self.stderr.starts_with("lockkeeper: "), "{self:?}");
-        for part in parts {
-            assert!(self.stderr.contains(part), "{part:?} is not in {self:?}");
-        }
+        has_all(&self.stderr, parts);
     }
 
     /// Fails unless it ended well, without a word on standard error.
     #[track_caller]
     pub(crate) fn is_fine(&self) {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
+    }
+}
+
+/// Fails unless all of this is in it.
+#[track_caller]
+pub(crate) fn has_all(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
     }
 }
 

@@ -10,6 +10,7 @@ use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 
 use crate::killed::killed_holder_keeps_nobody_waiting;
+use crate::serve::{address_of, in_memory};
 use crate::support::{Ended, Home, LIMIT, eventually};
 
 const SERVE: &str = "serve --durability memory --tick 3s --tls-listen 127.0.0.1:0 --cert server.pem \
@@ -180,8 +181,8 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
     let old = old.replace("ca.pem", "old-ca.pem");
     rustix::fs::mkfifoat(rustix::fs::CWD, home.folder().join("go"), 0o600.into())?;
     let script = "echo held; read -r line < go; echo $line";
-    let mut holder = home.starts("holder", &format!("{old} --server-tick 3s l"), script)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder =
+        home.says("held", "holder", &format!("{old} --server-tick 3s l"), script).await?;
     home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
 
     // What cannot be used is told, and changes nothing.
@@ -233,8 +234,7 @@ async fn a_key_that_everyone_may_read_is_told() -> Result<()> {
 async fn a_plain_port_is_told_from_a_server_that_is_just_starting() -> Result<()> {
     let home = Home::new()?;
     certificates(&home, "")?;
-    let (_server, address) =
-        crate::serve::served(&home, "plain", "--listen 127.0.0.1:0 --durability memory").await?;
+    let (_server, address) = in_memory(&home).await?;
     let asked = format!("--connect tls://{address} --tls-ca ca.pem --connect-timeout 10m ls");
     home.ends(&asked)?.complains(75, &[&address, "TLS"]);
     Ok(())
@@ -299,15 +299,7 @@ fn served(home: &Home) -> Result<(Process, String)> {
 
 fn started(home: &Home, name: &str, command: &Command) -> Result<(Process, String)> {
     let mut server = Process::spawn(name, command, home.folder())?;
-    let mut address = None;
-    eventually("the server is ready", || {
-        let log = server.stderr();
-        let word = log.split_once("--connect ").and_then(|(_, rest)| rest.split_once(' '));
-        address = word.map(|(address, _)| address.to_owned());
-        ensure!(server.status()?.is_none(), "{}", server.tail());
-        Ok(address.is_some())
-    })?;
-    let connect = format!("--connect {}", address.context("no address")?);
+    let connect = format!("--connect {}", address_of(&mut server)?);
     ensure!(connect.contains("tls://127.0.0.1:"), "{connect}");
     Ok((server, connect))
 }

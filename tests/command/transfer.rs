@@ -11,10 +11,8 @@ use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::zookeeper;
 use serde_json::Value;
 
-use crate::serve::served;
-use crate::support::{Ended, Home, LIMIT};
-
-const SERVER: &str = "--listen 127.0.0.1:0 --durability memory";
+use crate::serve::{SERVER, served};
+use crate::support::{Ended, Home, LIMIT, has_all};
 
 /// The user name and password `super:secret`.
 const SUPER_DIGEST: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
@@ -183,9 +181,8 @@ async fn what_differs_is_left_unless_it_is_to_be_overwritten() -> Result<()> {
     let ended = pair.ends(&pair.new, "import file.jsonl")?;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(ended.stdout, "0 created, 1 there already, 3 differ and left (--overwrite)\n");
-    for part in ["/a: other data; left", "/b: another access control list; left", "/c: a session"] {
-        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
-    }
+    let parts = ["/a: other data; left", "/b: another access control list; left", "/c: a session"];
+    has_all(&ended.stderr, &parts);
     assert_eq!(there.data(&ZnodePath::new("/a")?).await?.0, "new");
 
     let counted = pair.home.json(&format!(
@@ -278,9 +275,8 @@ async fn held_locks_are_told_and_can_be_waited_for() -> Result<()> {
 
     let ended = pair.ends(&pair.old, "export -o live.jsonl")?;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for part in ["/jobs/nightly is in use and does not move: held", "pid", "1 ephemeral"] {
-        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
-    }
+    let parts = ["/jobs/nightly is in use and does not move: held", "pid", "1 ephemeral"];
+    has_all(&ended.stderr, &parts);
     let file = fs::read_to_string(pair.home.folder().join("live.jsonl"))?;
     assert!(file.contains("/jobs/nightly\"") && !file.contains("-lock-"), "{file}");
     pair.ends(&pair.old, "export --drained 100ms -o none.jsonl")?

@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::Result;
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::serve::served;
+use crate::serve::in_memory;
 use crate::slow::silent_at_first;
 use crate::support::{Home, LIMIT, eventually};
-
-const HELD: &str = "echo held; exec sleep 60";
 
 /// Notes a TERM and goes on.
 const STUBBORN: &str = "trap 'echo asked' TERM; echo held; while :; do sleep 0.05; done";
@@ -19,8 +17,7 @@ const STUBBORN: &str = "trap 'echo asked' TERM; echo held; while :; do sleep 0.0
 async fn a_command_that_is_asked_gives_way() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'echo ending; kill $job; exit 4' TERM; sleep 60 & job=$!; echo held; wait";
-    let mut holder = home.starts("holder", "l", script)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.says("held", "holder", "l", script).await?;
     let mut next = home.starts("next", "l", "echo mine")?;
     home.in_line("l", 2)?;
     let asked = home.ends("revoke l")?;
@@ -44,9 +41,8 @@ async fn a_wait_is_for_server_and_lock_together() -> Result<()> {
     const WAIT: Duration = Duration::from_secs(6);
 
     let home = Home::new()?;
-    let (_server, address) = served(&home, "s", "--listen 127.0.0.1:0 --durability memory").await?;
-    let mut holder = home.starts("holder", &format!("--connect {address} l"), HELD)?;
-    holder.prints("held", LIMIT).await?;
+    let (_server, address) = in_memory(&home).await?;
+    let _holder = home.holds("holder", &format!("--connect {address} l")).await?;
 
     for arguments in ["run -q -w 6s l -- true", "wait -q -w 6s l"] {
         let slow = silent_at_first(&address, WAIT.mul_f64(0.7)).await?;
@@ -62,15 +58,13 @@ async fn a_wait_is_for_server_and_lock_together() -> Result<()> {
 #[tokio::test]
 async fn who_does_not_give_way_loses_the_lock() -> Result<()> {
     let home = Home::new()?;
-    let mut holder = home.starts("holder", "l", STUBBORN)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.says("held", "holder", "l", STUBBORN).await?;
     let forced = home.json("revoke l --force-after 300ms")?;
     assert_eq!(forced["holders"][0]["outcome"], "forced", "{forced}");
     assert_eq!(holder.end(LIMIT).await?.code(), Some(79), "{}", holder.tail());
     assert!(holder.stdout().contains("asked"), "{}", holder.stdout());
     assert!(holder.stderr().contains("taken by force"), "{}", holder.stderr());
-    let mut polite = home.starts("polite", "l", HELD)?;
-    polite.prints("held", LIMIT).await?;
+    let _polite = home.holds("polite", "l").await?;
     let gave_way = home.json("revoke l --force-after 30s")?;
     assert_eq!(gave_way["holders"][0]["outcome"], "gave-way", "{gave_way}");
     Ok(())
@@ -80,8 +74,7 @@ async fn who_does_not_give_way_loses_the_lock() -> Result<()> {
 async fn a_command_may_be_left_alone() -> Result<()> {
     let home = Home::new()?;
     let script = "trap 'echo asked' TERM; echo held; while [ ! -e go ]; do sleep 0.05; done";
-    let mut holder = home.starts("holder", "--on-revoke ignore l", script)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.says("held", "holder", "--on-revoke ignore l", script).await?;
     home.ends("revoke l")?.is_fine();
     let shown = home.json("show l")?;
     assert_eq!(shown["contenders"][0]["revoked"], true);
@@ -102,9 +95,7 @@ async fn everyone_who_reads_is_asked() -> Result<()> {
     let home = Home::new()?;
     let mut readers = Vec::new();
     for name in ["one", "two"] {
-        let mut reader = home.starts(name, "--shared l", HELD)?;
-        reader.prints("held", LIMIT).await?;
-        readers.push(reader);
+        readers.push(home.holds(name, "--shared l").await?);
     }
     let asked = home.ends("revoke l")?;
     assert_eq!(asked.stdout.lines().count(), 2, "{asked:?}");
@@ -119,17 +110,14 @@ async fn wait_ends_when_the_lock_is_free() -> Result<()> {
     let home = Home::new()?;
     home.ends("wait l")?.is_fine();
     home.ends("wait -w 0 l")?.is_fine();
-    let mut holder = home.starts("holder", "l", HELD)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.holds("holder", "l").await?;
     let pid = holder.id().to_string();
     home.ends("wait -w 0 l")?.complains(1, &["/l is not free", &pid]);
     home.ends("wait -w 50ms -E 42 l")?.complains(42, &["/l is not free", &pid]);
     let quiet = home.ends("wait -q -w 50ms l")?;
     assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(1), ""));
 
-    let command = home.command("wait l");
-    let mut waiter =
-        lockkeeper_testkit::process::Process::spawn("waiter", &command, home.folder())?;
+    let mut waiter = home.spawns("waiter", "wait l")?;
     let told = "waiting until /l is free, held by";
     eventually("the notice", || Ok(waiter.stderr().contains(told)))?;
     let mut next = home.starts("next", "l", "echo held; while [ ! -e go ]; do sleep 0.05; done")?;
@@ -148,19 +136,15 @@ async fn wait_ends_when_the_lock_is_free() -> Result<()> {
 async fn those_who_wait_start_the_engine_again() -> Result<()> {
     let home = Home::new()?;
     let script = "echo held; while [ ! -e go ]; do sleep 0.05; done; exit 5";
-    let mut holder = home.starts("holder", "l", script)?;
-    holder.prints("held", LIMIT).await?;
+    let mut holder = home.says("held", "holder", "l", script).await?;
     let mut waiter = home.starts("waiter", "-w 60 l", "echo mine")?;
     home.in_line("l", 2)?;
-    let watching = home.command("wait l");
-    let mut watcher =
-        lockkeeper_testkit::process::Process::spawn("watcher", &watching, home.folder())?;
-    let before = home.engine_pid()?;
-    kill_process(Pid::from_raw(before).context("no process id")?, Signal::KILL)?;
+    let mut watcher = home.spawns("watcher", "wait l")?;
+    let before = home.signal_engine(Signal::KILL)?;
     let killed = Instant::now();
     eventually("another engine", || Ok(home.json("local status")?["running"] == true))?;
     assert!(killed.elapsed() < Duration::from_secs(9), "{:?}", killed.elapsed());
-    assert_ne!(home.engine_pid()?, before);
+    assert_ne!(home.engine_pid()?, before.as_raw_nonzero().get());
     // Both kept their places, and the holder its lock.
     home.in_line("l", 2)?;
     std::fs::write(home.folder().join("go"), "")?;

@@ -11,13 +11,7 @@ use lockkeeper::{
 use lockkeeper_testkit::backend::{Backend, Participant};
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
-use crate::{LOCK, contract, for_each_lock, gets, lock_path};
-
-for_each_lock!("access":
-    with_credentials_a_stranger_can_neither_hold_nor_end_a_hold,
-    those_on_a_list_wait_for_each_other,
-    a_waiter_with_other_credentials_can_watch_the_holder,
-);
+use crate::{LOCK, contract, gets, lock_path};
 
 contract!(access);
 
@@ -81,7 +75,7 @@ async fn those_on_a_list_wait_for_each_other<L: Exclusive>(backend: Backend) -> 
     let bob = user_with(&backend, "bob", &both).await?;
 
     let held = lock_of::<L>(&ann)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     held.release().await?;
     waiting.await??.release().await?;
 
@@ -102,7 +96,7 @@ async fn a_waiter_with_other_credentials_can_watch_the_holder<L: Exclusive>(
 
     let (ann, bob) = (user(&backend, "ann").await?, user(&backend, "bob").await?);
     let held = lock_of::<L>(&ann)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.passes(|passed| gets(passed) > 0).await;
     held.release().await?;
     waiting.await??.release().await?;
@@ -143,8 +137,7 @@ async fn everything_that_a_lock_makes_has_its_list(backend: Backend) -> Result<(
     Ok(())
 }
 
-async fn without_credentials_everyone_may_do_everything(backend: Backend) -> Result<()> {
-    let ann = backend.participant().await?;
+async fn without_credentials_everyone_may_do_everything(ann: Participant) -> Result<()> {
     let _held = Mutex::new(&ann.client, LOCK)?.acquire().await?;
     let made = lists(&ann.client, &folder()).await?;
     ensure!(made.len() == 3, "{made:?}");
@@ -165,8 +158,7 @@ async fn without_credentials_everyone_may_do_everything(backend: Backend) -> Res
     Ok(())
 }
 
-async fn a_list_of_the_creator_needs_credentials(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn a_list_of_the_creator_needs_credentials(participant: Participant) -> Result<()> {
     let nobody = participant.client.with_default_acl(&DefaultAcl::Creator);
     let Err(error) = Mutex::new(&nobody, LOCK)?.acquire().await else {
         bail!("nobody created it, and so nobody may do anything with it");

@@ -18,7 +18,7 @@ use lockkeeper_wire::OpCode::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{LOCK, contract, gets};
+use crate::{LOCK, Pair, contract, gets};
 
 contract!(costs);
 
@@ -98,8 +98,7 @@ macro_rules! release {
     };
 }
 
-async fn a_mutex(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_mutex((alice, bob): Pair) -> Result<()> {
     let [ours, theirs] = [&alice, &bob].map(|p| Mutex::new(&p.client, LOCK).expect("a path"));
     ours.acquire().await?.release().await?;
     let lock = ours.clone();
@@ -114,8 +113,7 @@ async fn a_mutex(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_release_and_the_next_acquire_are_one_write(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_release_and_the_next_acquire_are_one_write((alice, bob): Pair) -> Result<()> {
     let lock = Mutex::new(&alice.client, LOCK)?;
     let guard = lock.acquire().await?;
     let first = guard.token();
@@ -182,8 +180,7 @@ async fn a_line_that_is_known_is_not_listed(backend: Backend) -> Result<()> {
 }
 
 /// Somebody came since the holder listed the line; or it was another handle whose node went.
-async fn a_line_that_is_not_known_is_listed(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_line_that_is_not_known_is_listed((alice, bob): Pair) -> Result<()> {
     let [ours, theirs] = [&alice, &bob].map(|p| Mutex::new(&p.client, LOCK).expect("a path"));
     let guard = ours.acquire().await?;
     let next = tokio::spawn(async move { theirs.acquire().await });
@@ -248,8 +245,7 @@ async fn who_has_left_a_known_line_is_not_waited_for(backend: Backend) -> Result
 
 /// The node has been taken by force, so the transaction is refused; and whoever asked for the next one
 /// has given up by then.
-async fn a_release_that_is_refused_takes_nothing_with_it(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_release_that_is_refused_takes_nothing_with_it((alice, bob): Pair) -> Result<()> {
     let lock = Mutex::new(&alice.client, LOCK)?;
     for gives_up in [true, false] {
         let guard = lock.acquire().await?;
@@ -273,8 +269,7 @@ async fn a_release_that_is_refused_takes_nothing_with_it(backend: Backend) -> Re
 }
 
 /// Where nobody else comes, the node is acquired once and for all.
-async fn a_mutex_with_linger(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_mutex_with_linger(alice: Participant) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).linger(Duration::from_secs(3600)).build()?;
     lock.acquire().await?.release().await?;
     // The keeper looks at the node and at the line, once.
@@ -288,8 +283,7 @@ async fn a_mutex_with_linger(backend: Backend) -> Result<()> {
 }
 
 /// The node goes from one task of the process to the next.
-async fn a_mutex_with_a_cohort(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_mutex_with_a_cohort(alice: Participant) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).cohort(2, Duration::from_secs(3600)).build()?;
     let first = lock.acquire().await?;
     let again = lock.clone();
@@ -325,8 +319,7 @@ async fn a_late_grant(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_mutex_with_a_lock_delay(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_mutex_with_a_lock_delay((alice, bob): Pair) -> Result<()> {
     let delayed = |p: &Participant| {
         Mutex::builder(&p.client, LOCK).lock_delay(Duration::from_millis(10)).build()
     };
@@ -352,8 +345,7 @@ async fn a_mutex_with_a_lock_delay(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_reentrant_mutex(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_reentrant_mutex((alice, bob): Pair) -> Result<()> {
     let [ours, theirs] =
         [&alice, &bob].map(|p| ReentrantMutex::new(&p.client, LOCK).expect("a path"));
     let (me, other) = (Owner::new("alice"), Owner::new("bob"));
@@ -372,8 +364,7 @@ async fn a_reentrant_mutex(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_reader(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_reader((alice, bob): Pair) -> Result<()> {
     let [ours, theirs] = [&alice, &bob].map(|p| RwLock::new(&p.client, LOCK).expect("a path"));
     ours.write().await?.release().await?;
     let lock = ours.clone();
@@ -390,8 +381,7 @@ async fn a_reader(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_writer(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_writer((alice, bob): Pair) -> Result<()> {
     let [ours, theirs] = [&alice, &bob].map(|p| RwLock::new(&p.client, LOCK).expect("a path"));
     ours.write().await?.release().await?;
     let lock = ours.clone();
@@ -445,8 +435,7 @@ async fn a_semaphore(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn semaphores_of_other_layouts(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn semaphores_of_other_layouts(alice: Participant) -> Result<()> {
     let semaphore = |layout| {
         let path = format!("/printers/{layout:?}").to_lowercase();
         Semaphore::builder(&alice.client, &path, 2).profile(layout).build()
@@ -481,8 +470,7 @@ async fn gate_given_back(participant: &Participant) {
     participant.proxy.passes(deleted).await;
 }
 
-async fn an_exclusive_node(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_exclusive_node((alice, bob): Pair) -> Result<()> {
     let [ours, theirs] =
         [&alice, &bob].map(|p| ExclusiveNode::new(&p.client, LOCK).expect("a path"));
     ours.acquire().await?.release().await?;
@@ -520,8 +508,7 @@ async fn several_locks(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn locks_by_key(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn locks_by_key(alice: Participant) -> Result<()> {
     let locks = Locks::new(&alice.client, "/orders")?;
     locks.get("an old key")?.acquire().await?.release().await?;
     let new = locks.get("a new key")?;

@@ -11,8 +11,9 @@ use lockkeeper::{
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
+use tokio::task::JoinHandle;
 
-use crate::{contract, next_session};
+use crate::{Observed, Pair, contract, next_session};
 
 contract!(counter);
 
@@ -32,12 +33,17 @@ async fn written(client: &Client) -> Result<i64> {
     Ok(i64::from_be_bytes(data[..].try_into()?))
 }
 
+/// Adds in a task of its own.
+fn adds(counter: &Counter, delta: i64) -> JoinHandle<Result<Added, ValueError>> {
+    let counter = counter.clone();
+    tokio::spawn(async move { counter.add(delta).await })
+}
+
 fn count(passed: &[Passed], wanted: &Passed) -> usize {
     passed.iter().filter(|passed| *passed == wanted).count()
 }
 
-async fn adds_tell_the_values_around_them(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn adds_tell_the_values_around_them((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (counter(&alice)?, counter(&bob)?);
     assert_eq!(ours.value().await?, 0, "without a node");
     assert_eq!(ours.add(5).await?, Added { before: 0, after: 5 });
@@ -60,8 +66,7 @@ async fn adds_tell_the_values_around_them(backend: Backend) -> Result<()> {
 ///
 /// Seen to fail, as the two that follow and the one about the end of the session, with a new marker
 /// for each try.
-async fn a_lost_reply_counts_once(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_lost_reply_counts_once((alice, observer): Observed) -> Result<()> {
     let counter = counter(&alice)?;
     counter.add(1).await?;
     for round in 1..4 {
@@ -79,8 +84,7 @@ async fn a_lost_reply_counts_once(backend: Backend) -> Result<()> {
 }
 
 /// The transaction that creates the marker, and the counter with it.
-async fn a_lost_reply_to_the_very_first_add_counts_once(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_lost_reply_to_the_very_first_add_counts_once((alice, observer): Observed) -> Result<()> {
     // The first one of all is refused, as there is no directory of markers yet.
     Counter::new(&observer, "/other")?.add(1).await?;
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
@@ -90,16 +94,12 @@ async fn a_lost_reply_to_the_very_first_add_counts_once(backend: Backend) -> Res
 }
 
 /// The value that a look would find is the other program's by then.
-async fn a_lost_reply_and_an_add_by_another_program_between(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_lost_reply_and_an_add_by_another_program_between((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (counter(&alice)?, counter(&bob)?);
     ours.add(1).await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
-    let adding = tokio::spawn({
-        let ours = ours.clone();
-        async move { ours.add(1).await }
-    });
+    let adding = adds(&ours, 1);
     while written(&bob.client).await? == 1 {}
     alice.proxy.refuse();
     assert_eq!(theirs.add(10).await?, Added { before: 2, after: 12 });
@@ -109,8 +109,7 @@ async fn a_lost_reply_and_an_add_by_another_program_between(backend: Backend) ->
     Ok(())
 }
 
-async fn a_request_that_never_arrived_is_sent_again(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_request_that_never_arrived_is_sent_again((alice, observer): Observed) -> Result<()> {
     let counter = counter(&alice)?;
     counter.add(1).await?;
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeRequest);
@@ -123,8 +122,7 @@ async fn a_request_that_never_arrived_is_sent_again(backend: Backend) -> Result<
 ///
 /// Seen to fail with a marker that the transaction itself creates: the repeat created it anew, and the
 /// add was made twice.
-async fn a_marker_that_somebody_deletes_leaves_it_unknown(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_marker_that_somebody_deletes_leaves_it_unknown((alice, bob): Observed) -> Result<()> {
     let markers = ZnodePath::new("/lockkeeper-outcomes")?;
     bob.ensure(&markers, CreateMode::Container).await?;
     Counter::new(&bob, COUNTER)?.add(1).await?;
@@ -134,10 +132,7 @@ async fn a_marker_that_somebody_deletes_leaves_it_unknown(backend: Backend) -> R
     // In the second round the handle has written before.
     for round in 1..3 {
         alice.proxy.hold_replies();
-        let adding = tokio::spawn({
-            let counter = counter.clone();
-            async move { counter.add(1).await }
-        });
+        let adding = adds(&counter, 1);
         answer_until(&alice, OpCode::Multi).await;
         while written(&bob).await? == round {}
         alice.proxy.refuse();
@@ -172,8 +167,7 @@ async fn answer_until(participant: &Participant, op: OpCode) {
 }
 
 /// Nobody can tell any more: the marker went with the session. What comes after is exact again.
-async fn the_end_of_the_session_on_the_way_is_unknown(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn the_end_of_the_session_on_the_way_is_unknown((alice, bob): Observed) -> Result<()> {
     Counter::new(&bob, COUNTER)?.add(1).await?;
     for round in 1..3 {
         // In the second round the handle has a marker already.
@@ -184,10 +178,7 @@ async fn the_end_of_the_session_on_the_way_is_unknown(backend: Backend) -> Resul
         counter.value().await?;
         let old = alice.client.session_id();
         alice.proxy.hold_replies();
-        let adding = tokio::spawn({
-            let counter = counter.clone();
-            async move { counter.add(1).await }
-        });
+        let adding = adds(&counter, 1);
         answer_until(&alice, OpCode::Multi).await;
         while written(&bob).await? == round {}
         alice.proxy.refuse();
@@ -208,8 +199,7 @@ async fn the_end_of_the_session_on_the_way_is_unknown(backend: Backend) -> Resul
 /// first. The marker could be created anew in that session.
 ///
 /// Seen to fail without `in_session` in `ExactWriter`: it counts twice.
-async fn the_next_session_before_the_program_hears_of_it(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn the_next_session_before_the_program_hears_of_it((alice, bob): Observed) -> Result<()> {
     Counter::new(&bob, COUNTER)?.add(1).await?;
     let counter = counter(&alice)?;
     let old = alice.client.session_id();
@@ -243,8 +233,7 @@ async fn the_next_session_before_the_program_hears_of_it(backend: Backend) -> Re
 
 /// Servers that were set back to a backup have ended the session: what they have by then may have the same
 /// version as what was there before.
-async fn what_is_remembered_is_of_this_session(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn what_is_remembered_is_of_this_session((alice, bob): Observed) -> Result<()> {
     let ours = counter(&alice)?;
     ours.add(5).await?;
     bob.delete(&path(), None).await?;
@@ -260,8 +249,7 @@ async fn what_is_remembered_is_of_this_session(backend: Backend) -> Result<()> {
 /// created anew.
 ///
 /// Seen to fail with `Transaction::in_session` that keeps no session.
-async fn a_transaction_of_an_ended_session_is_not_applied(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_transaction_of_an_ended_session_is_not_applied(alice: Participant) -> Result<()> {
     let old = alice.client.session_id();
     let create = || alice.client.transaction().create(&path(), "1", CreateMode::Persistent);
     alice.proxy.expire_session().await?;
@@ -279,16 +267,14 @@ async fn a_transaction_of_an_ended_session_is_not_applied(backend: Backend) -> R
     Ok(())
 }
 
-async fn the_end_of_the_session_before_it_is_sent_is_not(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn the_end_of_the_session_before_it_is_sent_is_not(
+    (alice, observer): Observed,
+) -> Result<()> {
     let counter = counter(&alice)?;
     counter.add(1).await?;
     alice.proxy.refuse();
     alice.proxy.expire_session().await?;
-    let adding = tokio::spawn({
-        let counter = counter.clone();
-        async move { counter.add(1).await }
-    });
+    let adding = adds(&counter, 1);
     alice.proxy.restore();
     assert_eq!(adding.await??, Added { before: 1, after: 2 });
     assert_eq!(written(&observer).await?, 2);
@@ -303,13 +289,9 @@ async fn adds_of_one_handle_are_one_write(backend: Backend) -> Result<()> {
     counter.add(0).await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
-    let add = |delta| {
-        let counter = counter.clone();
-        tokio::spawn(async move { counter.add(delta).await })
-    };
-    let first = add(1);
+    let first = adds(&counter, 1);
     alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::GetData))).await;
-    let others: Vec<_> = (0..TASKS).map(|_| add(1)).collect();
+    let others: Vec<_> = (0..TASKS).map(|_| adds(&counter, 1)).collect();
     // They have all asked by the time that a task which came after them has run.
     tokio::spawn(async {}).await?;
     alice.proxy.restore();
@@ -361,17 +343,12 @@ async fn tasks_that_add_again_and_again_share_each_write(backend: Backend) -> Re
 /// The task that moves the write on is cancelled; others have added with it, or wait behind it.
 ///
 /// Seen to fail with a flight that belongs to the task: the others wait for ever.
-async fn a_cancelled_add_takes_no_other_with_it(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_cancelled_add_takes_no_other_with_it(alice: Participant) -> Result<()> {
     let counter = counter(&alice)?;
     counter.add(0).await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
-    let mut tasks = Vec::new();
-    for _ in 0..4 {
-        let counter = counter.clone();
-        tasks.push(tokio::spawn(async move { counter.add(1).await }));
-    }
+    let mut tasks: Vec<_> = (0..4).map(|_| adds(&counter, 1)).collect();
     alice.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::GetData))).await;
     let leader = tasks.remove(0);
     leader.abort();
@@ -438,10 +415,7 @@ async fn what_an_add_costs(backend: Backend) -> Result<()> {
         }
         alice.proxy.clear();
         alice.proxy.hold_replies();
-        let adding = tokio::spawn({
-            let ours = ours.clone();
-            async move { ours.add(1).await }
-        });
+        let adding = adds(&ours, 1);
         for trip in 1..=conflicts + 1 {
             let sent = [Multi, GetData].repeat(trip);
             let requests = |passed: &[Passed]| {
@@ -458,8 +432,7 @@ async fn what_an_add_costs(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_no_number_stays(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn what_is_no_number_stays(alice: Participant) -> Result<()> {
     let foreign = Bytes::from_static(b"a configuration");
     alice.client.create(&path(), foreign.clone(), CreateMode::Persistent).await?;
     let counter = counter(&alice)?;
@@ -480,8 +453,7 @@ async fn what_is_no_number_stays(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_number_that_is_too_large_is_refused_alone(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_number_that_is_too_large_is_refused_alone(alice: Participant) -> Result<()> {
     let counter = Counter::builder(&alice.client, COUNTER).layout(CounterLayout::CuratorInt);
     let counter = counter.build()?;
     counter.add(i64::from(i32::MAX) - 1).await?;
@@ -495,8 +467,7 @@ async fn a_number_that_is_too_large_is_refused_alone(backend: Backend) -> Result
 }
 
 /// What a handle remembers refuses nothing: another program may have made room.
-async fn a_refusal_is_of_the_number_that_is_there(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_refusal_is_of_the_number_that_is_there((alice, bob): Pair) -> Result<()> {
     let counter = |participant: &Participant| {
         Counter::builder(&participant.client, COUNTER).layout(CounterLayout::CuratorInt).build()
     };
@@ -511,8 +482,7 @@ async fn a_refusal_is_of_the_number_that_is_there(backend: Backend) -> Result<()
 }
 
 /// As Curator's recipes do; what is made goes with the last node in it.
-async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_missing_parent_is_made(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/shop/berlin/orders")?;
     assert_eq!(counter.value().await?, 0);
     assert_eq!(alice.client.exists(&ZnodePath::new("/shop")?).await?, None, "reading makes none");
@@ -522,8 +492,7 @@ async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
 }
 
 /// Servers compare nothing with -1: a write could go over another one.
-async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_version_that_has_come_around_is_told(alice: Participant) -> Result<()> {
     let counter = counter(&alice)?;
     alice.client.create(&path(), Bytes::new(), CreateMode::Persistent).await?;
     alice.proxy.show_version(Some(-1));
@@ -540,8 +509,7 @@ async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn nothing_is_left_behind(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn nothing_is_left_behind((alice, observer): Observed) -> Result<()> {
     let markers = ZnodePath::new("/lockkeeper-outcomes")?;
     let counter = counter(&alice)?;
     counter.add(1).await?;
@@ -551,8 +519,7 @@ async fn nothing_is_left_behind(backend: Backend) -> Result<()> {
     children_reach(&observer, &markers, 0).await
 }
 
-async fn ids_come_once(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn ids_come_once((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (IdBlocks::new(&counter(&alice)?, 10), IdBlocks::new(&counter(&bob)?, 10));
     let mut seen = Vec::new();
     for _ in 0..25 {
@@ -593,8 +560,7 @@ async fn ids_for_many_who_wait_are_one_write(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_block_whose_fate_is_unknown_is_skipped(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_block_whose_fate_is_unknown_is_skipped((alice, observer): Observed) -> Result<()> {
     let ids = IdBlocks::new(&counter(&alice)?, 10);
     assert_eq!(ids.next().await?, 1);
     for id in 2..11 {

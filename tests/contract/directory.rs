@@ -12,7 +12,7 @@ use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
+use crate::{Clients, Observed, contract};
 
 contract!(directory);
 
@@ -62,8 +62,7 @@ pub(crate) fn told(changes: &[InstanceChange]) -> Vec<String> {
     changes.iter().map(|change| format!("{} {}", name(change), change.node())).collect()
 }
 
-async fn all_instances_are_there_when_it_is_open(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn all_instances_are_there_when_it_is_open(client: Client) -> Result<()> {
     put_all(&client, &["7", "8"]).await?;
     put(&client, &instance("9").weight(3).zone("b")).await?;
     // Of another service, and below an instance.
@@ -81,8 +80,7 @@ async fn all_instances_are_there_when_it_is_open(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn a_service_that_does_not_exist_is_watched(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_service_that_does_not_exist_is_watched(client: Client) -> Result<()> {
     let directory = ServiceDirectory::open(&client, BASE, "web").await?;
     assert!(directory.instances().is_empty() && directory.is_current());
     let mut changes = directory.changes();
@@ -96,8 +94,7 @@ async fn a_service_that_does_not_exist_is_watched(backend: Backend) -> Result<()
 /// TestServiceCacheRace: what came between the listing and the watch was missing.
 ///
 /// Seen to fail with what is told before the first snapshot passed over.
-async fn what_comes_while_it_opens_is_in_it(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn what_comes_while_it_opens_is_in_it((participant, writer): Observed) -> Result<()> {
     put_all(&writer, &["7", "8"]).await?;
     let proxy = &participant.proxy;
     proxy.clear();
@@ -119,8 +116,7 @@ async fn what_comes_while_it_opens_is_in_it(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn each_kind_of_change_is_told(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn each_kind_of_change_is_told(client: Client) -> Result<()> {
     put_all(&client, &["7", "8"]).await?;
     let directory = ServiceDirectory::open(&client, BASE, "web").await?;
     let mut changes = directory.changes();
@@ -150,8 +146,7 @@ async fn each_kind_of_change_is_told(backend: Backend) -> Result<()> {
 }
 
 /// CURATOR-574: one node without data ended the cache of all.
-async fn what_cannot_be_read_is_named_and_concerns_nobody_else(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn what_cannot_be_read_is_named_and_concerns_nobody_else(client: Client) -> Result<()> {
     put_all(&client, &["7", "8"]).await?;
     client.create(&web("empty"), "", CreateMode::Persistent).await?;
     let directory = ServiceDirectory::open(&client, BASE, "web").await?;
@@ -182,8 +177,9 @@ fn unreadable(directory: &ServiceDirectory) -> Vec<String> {
 /// One node without the permission to read it ended the directory of all.
 ///
 /// Seen to fail without `skip_unreadable`.
-async fn what_may_not_be_read_is_named_and_concerns_nobody_else(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn what_may_not_be_read_is_named_and_concerns_nobody_else(
+    (participant, writer): Observed,
+) -> Result<()> {
     let hide = async |id: &str| writer.set_acl(&web(id), hidden(), None).await;
     put_all(&writer, &["7", "8"]).await?;
     hide("8").await?;
@@ -228,8 +224,7 @@ async fn the_servers_own_is_no_base(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn cut_off_it_goes_on_with_the_last_instances(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn cut_off_it_goes_on_with_the_last_instances((participant, writer): Observed) -> Result<()> {
     put_all(&writer, &["7", "8"]).await?;
     let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
     let mut changes = directory.changes();
@@ -247,8 +242,7 @@ async fn cut_off_it_goes_on_with_the_last_instances(backend: Backend) -> Result<
     Ok(())
 }
 
-async fn only_what_differs_after_a_session_is_told(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn only_what_differs_after_a_session_is_told((participant, writer): Observed) -> Result<()> {
     put_all(&writer, &["7", "8"]).await?;
     let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
     let mut changes = directory.changes();
@@ -261,8 +255,7 @@ async fn only_what_differs_after_a_session_is_told(backend: Backend) -> Result<(
     Ok(())
 }
 
-async fn a_closed_client_ends_it_and_the_instances_stay(backend: Backend) -> Result<()> {
-    let (client, writer) = (backend.observer().await?, backend.observer().await?);
+async fn a_closed_client_ends_it_and_the_instances_stay((client, writer): Clients) -> Result<()> {
     put_all(&writer, &["7"]).await?;
     let directory = ServiceDirectory::open(&client, BASE, "web").await?;
     let mut changes = directory.changes();
@@ -279,8 +272,7 @@ fn count(requests: &[OpCode], op: OpCode) -> usize {
     requests.iter().filter(|request| **request == op).count()
 }
 
-async fn opening_costs_a_read_for_each_instance(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn opening_costs_a_read_for_each_instance((participant, writer): Observed) -> Result<()> {
     let names: Vec<_> = (0..100).map(|n| n.to_string()).collect();
     put_all(&writer, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let proxy = &participant.proxy;
@@ -306,8 +298,9 @@ async fn opening_costs_a_read_for_each_instance(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn a_change_costs_each_directory_one_event_and_one_read(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn a_change_costs_each_directory_one_event_and_one_read(
+    (participant, writer): Observed,
+) -> Result<()> {
     put_all(&writer, &["7", "8"]).await?;
     let directory = ServiceDirectory::open(&participant.client, BASE, "web").await?;
     let mut changes = directory.changes();

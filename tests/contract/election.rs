@@ -12,8 +12,8 @@ use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
 use crate::rw_lock::replies;
+use crate::{Pair, contract};
 
 contract!(election);
 
@@ -42,8 +42,7 @@ fn is(id: &'static str, value: Option<&'static str>) -> impl Fn(Option<&Leader>)
     move |leader| leader.is_some_and(|leader| leader.id == id && leader.value.as_deref() == value)
 }
 
-async fn candidates_lead_one_after_the_other(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn candidates_lead_one_after_the_other((alice, bob): Pair) -> Result<()> {
     let (first, second) = (election(&alice, "alice")?, election(&bob, "bob")?);
     let leadership = first.campaign().await?;
     assert!(second.try_campaign().await?.is_none());
@@ -54,7 +53,7 @@ async fn candidates_lead_one_after_the_other(backend: Backend) -> Result<()> {
         let second = second.clone();
         async move { second.campaign().await }
     });
-    children_reach(&backend.observer().await?, second.path(), 2).await?;
+    children_reach(&alice.observer().await?, second.path(), 2).await?;
     let token = leadership.token();
     leadership.resign().await?;
     let next = waiting.await??;
@@ -63,8 +62,7 @@ async fn candidates_lead_one_after_the_other(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_campaign_costs_what_a_lock_costs(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_campaign_costs_what_a_lock_costs(alice: Participant) -> Result<()> {
     let election = election(&alice, "alice")?;
     election.campaign().await?.resign().await?;
     use OpCode::{Create2, Delete, GetChildren2, GetData, Multi};
@@ -118,8 +116,7 @@ async fn a_hand_over_is_one_event_and_at_most_one_round_trip(backend: Backend) -
     Ok(())
 }
 
-async fn nodes_are_named_as_curator_and_kazoo_name_them(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn nodes_are_named_as_curator_and_kazoo_name_them(alice: Participant) -> Result<()> {
     for (layout, marker) in [
         (ElectionLayout::CuratorLatch, "-latch-"),
         (ElectionLayout::CuratorSelector, "-lock-"),
@@ -140,8 +137,7 @@ async fn nodes_are_named_as_curator_and_kazoo_name_them(backend: Backend) -> Res
     Ok(())
 }
 
-async fn observers_see_each_leader_and_its_value(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn observers_see_each_leader_and_its_value((alice, bob): Pair) -> Result<()> {
     let leadership = election(&alice, "alice")?.campaign().await?;
     let mut leaders = election(&bob, "nobody")?.observe().await?;
     assert!(is("alice", None)(leaders.current()));
@@ -156,7 +152,7 @@ async fn observers_see_each_leader_and_its_value(backend: Backend) -> Result<()>
     // The value was alice's: bob has none until he proclaims one.
     let second = election(&bob, "bob")?;
     let waiting = tokio::spawn(async move { second.campaign().await });
-    children_reach(&backend.observer().await?, leadership.path(), 2).await?;
+    children_reach(&alice.observer().await?, leadership.path(), 2).await?;
     leadership.resign().await?;
     let leader = next(&mut leaders).await?;
     assert!(is("bob", None)(leader.as_ref()), "{leader:?}");
@@ -166,8 +162,7 @@ async fn observers_see_each_leader_and_its_value(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn an_observer_is_told_that_nobody_leads(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_observer_is_told_that_nobody_leads((alice, bob): Pair) -> Result<()> {
     let first = election(&alice, "alice")?.campaign().await?;
     first.proclaim("x").await?;
     let token = first.token();
@@ -184,8 +179,7 @@ async fn an_observer_is_told_that_nobody_leads(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn an_observer_needs_no_election_node(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_observer_needs_no_election_node((alice, bob): Pair) -> Result<()> {
     let mut leaders = election(&bob, "bob")?.observe().await?;
     assert_eq!(leaders.current(), None);
     let leadership = election(&alice, "alice")?.campaign().await?;
@@ -252,8 +246,7 @@ async fn an_observer_does_not_look_for_each_that_has_gone(backend: Backend) -> R
 }
 
 /// Seen to fail with the value written without a check of the own node.
-async fn a_deposed_leader_proclaims_nothing(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_deposed_leader_proclaims_nothing((alice, bob): Pair) -> Result<()> {
     let old = election(&alice, "alice")?.campaign().await?;
     old.proclaim("old").await?;
     // Nothing tells alice yet: her heartbeat has not found it.
@@ -267,8 +260,7 @@ async fn a_deposed_leader_proclaims_nothing(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_lost_reply_to_a_proclamation_is_sent_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_reply_to_a_proclamation_is_sent_again(alice: Participant) -> Result<()> {
     let election = election(&alice, "alice")?;
     let leadership = election.campaign().await?;
     for (value, loss) in
@@ -307,8 +299,7 @@ async fn a_proclamation_at_which_servers_close_the_connection_is_given_up(
     Ok(())
 }
 
-async fn foreign_data_is_not_overwritten(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn foreign_data_is_not_overwritten(alice: Participant) -> Result<()> {
     let leadership = election(&alice, "alice")?.campaign().await?;
     let record = ZnodePath::new(&format!("{ELECTION}-__leader__"))?;
     alice.client.create(&record, "a stranger's", CreateMode::Persistent).await?;
@@ -320,8 +311,7 @@ async fn foreign_data_is_not_overwritten(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn foreign_candidates_are_named(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn foreign_candidates_are_named(alice: Participant) -> Result<()> {
     let path = ZnodePath::new(&format!("{ELECTION}/stranger"))?;
     alice.client.ensure(&path, CreateMode::Persistent).await?;
     let election = election(&alice, "alice")?;
@@ -336,8 +326,7 @@ async fn foreign_candidates_are_named(backend: Backend) -> Result<()> {
 /// A node like a candidate's that no session's end deletes, as one that was created by hand.
 ///
 /// Seen to fail without the look at its owner: it was shown as the leader.
-async fn a_first_node_that_is_not_ephemeral_is_no_leader(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_first_node_that_is_not_ephemeral_is_no_leader(alice: Participant) -> Result<()> {
     let path = ZnodePath::new(&format!("{ELECTION}/_c_by-hand-latch-0000000000"))?;
     alice.client.ensure(&path, CreateMode::Persistent).await?;
     let election = election(&alice, "alice")?;
@@ -355,8 +344,7 @@ async fn a_first_node_that_is_not_ephemeral_is_no_leader(backend: Backend) -> Re
 /// It does not want to acquire anything.
 ///
 /// Seen to fail with the errors of an acquire.
-async fn an_observer_says_what_it_cannot_see(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_observer_says_what_it_cannot_see(alice: Participant) -> Result<()> {
     let election = election(&alice, "alice")?;
     let mut leaders = election.observe().await?;
     let stranger = ZnodePath::new(&format!("{ELECTION}/stranger"))?;
@@ -373,12 +361,11 @@ async fn an_observer_says_what_it_cannot_see(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn work_is_dropped_at_the_loss_and_begun_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn work_is_dropped_at_the_loss_and_begun_again(alice: Participant) -> Result<()> {
     let election = election(&alice, "alice")?;
     let (begun, went_on) = (AtomicU32::new(0), AtomicU32::new(0));
     let (begun, went_on) = (&begun, &went_on);
-    let observer = &backend.observer().await?;
+    let observer = &alice.observer().await?;
     let work = election.lead(|leadership| async move {
         let time = begun.fetch_add(1, Ordering::SeqCst);
         if time < 2 {
@@ -409,8 +396,7 @@ async fn an_observer_goes_on_with_the_next_session(backend: Backend) -> Result<(
     until(&mut leaders, |leader| leader.is_none()).await
 }
 
-async fn a_request_to_leave_is_no_id(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_request_to_leave_is_no_id((alice, bob): Pair) -> Result<()> {
     let leadership = election(&alice, "alice")?.campaign().await?;
     leadership.proclaim("x").await?;
     let mut leaders = election(&bob, "bob")?.observe().await?;
@@ -422,8 +408,7 @@ async fn a_request_to_leave_is_no_id(backend: Backend) -> Result<()> {
 
 /// Symptom: a leader that had waited in line had no id, or the request for one, once it was asked to leave.
 /// Cause: it wrote back what it had read, which was nothing; and observers took the request for an id.
-async fn a_leader_that_was_asked_after_a_wait_is_still_known(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_leader_that_was_asked_after_a_wait_is_still_known((alice, bob): Pair) -> Result<()> {
     let first = election(&alice, "alice")?.campaign().await?;
     let bobs = election(&bob, "bob")?;
     let waiting = tokio::spawn(async move { bobs.campaign().await });

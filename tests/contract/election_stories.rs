@@ -19,8 +19,8 @@ use lockkeeper_wire::OpCode;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::contract;
 use crate::jeopardy::{lose_the_way, short};
+use crate::{Pair, contract};
 
 contract!(election_stories);
 
@@ -141,12 +141,13 @@ async fn next(leaders: &mut Leaders) -> Result<Option<Leader>> {
 /// taken for the own one, and two led.
 ///
 /// Seen to fail with every candidate let to lead at once, and with the session left out of `judge`.
-async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(
+    (alice, bob): Pair,
+) -> Result<()> {
     let mut first = Candidate::of(&alice, "alice")?;
     let old = first.leads(1).await?;
     let mut second = Candidate::of(&bob, "bob")?;
-    in_line(&backend.observer().await?, 2).await?;
+    in_line(&alice.observer().await?, 2).await?;
 
     alice.proxy.expire_session().await?;
     assert_eq!(old.lost().await, LossReason::SessionExpired);
@@ -154,7 +155,7 @@ async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Back
     drop(old);
     let new = second.term(1).await?;
     // The first one stands in line again, behind the second.
-    in_line(&backend.observer().await?, 2).await?;
+    in_line(&alice.observer().await?, 2).await?;
     sees_its_place(&alice).await?;
     assert_eq!((first.times(), new.is_held()), (1, true));
     bob.proxy.expire_session().await?;
@@ -168,13 +169,12 @@ async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(backend: Back
 ///
 /// Seen to fail with a closed client taken for something that passes: `lead` does not end.
 async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let mut first = Candidate::of(&alice, "alice")?;
     let old = first.term(1).await?;
     let mut second = Candidate::of(&bob, "bob")?;
-    in_line(&backend.observer().await?, 2).await?;
+    in_line(&alice.observer().await?, 2).await?;
     alice.proxy.expire_session().await?;
     alice.client.close().await;
     let new = second.term(1).await?;
@@ -188,8 +188,7 @@ async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
 /// no connection, and nobody led.
 ///
 /// Seen to fail with no watch set again on the next connection.
-async fn one_whose_predecessor_goes_while_it_is_cut_off_leads(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn one_whose_predecessor_goes_while_it_is_cut_off_leads((alice, bob): Pair) -> Result<()> {
     let leadership = election(&alice, "alice")?.campaign().await?;
     let mut second = Candidate::of(&bob, "bob")?;
     let watches = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
@@ -207,10 +206,9 @@ async fn one_whose_predecessor_goes_while_it_is_cut_off_leads(backend: Backend) 
 ///
 /// Seen to fail with every candidate let to lead at once.
 async fn those_whose_sessions_end_together_lead_one_after_the_other(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let observer = backend.observer().await?;
+    let observer = alice.observer().await?;
     let candidates = [Candidate::of(&alice, "alice")?, Candidate::of(&bob, "bob")?];
     in_line(&observer, 2).await?;
     for round in 1..=3 {
@@ -246,9 +244,8 @@ async fn those_whose_sessions_end_together_lead_one_after_the_other(
 ///
 /// Seen to fail without the watch on its own node as it waits, and with `lead` that does not stand again after
 /// either loss.
-async fn one_whose_node_is_deleted_stands_again(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let observer = backend.observer().await?;
+async fn one_whose_node_is_deleted_stands_again((alice, bob): Pair) -> Result<()> {
+    let observer = alice.observer().await?;
     let leadership = election(&alice, "alice")?.campaign().await?;
     bob.proxy.hold_replies();
     let mut second = Candidate::of(&bob, "bob")?;
@@ -275,9 +272,8 @@ async fn one_whose_node_is_deleted_stands_again(backend: Backend) -> Result<()> 
 /// nobody led until the program was started again.
 ///
 /// Seen to fail with the nodes above made once only, and with an observer to whom a missing node is an error.
-async fn an_election_whose_node_is_deleted_goes_on(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let observer = backend.observer().await?;
+async fn an_election_whose_node_is_deleted_goes_on((alice, bob): Pair) -> Result<()> {
+    let observer = alice.observer().await?;
     let mut candidate = Candidate::of(&alice, "alice")?;
     let mut leaders = election(&bob, "bob")?.observe().await?;
     for round in 0..4 {
@@ -326,13 +322,12 @@ async fn delete_election(client: &Client) -> Result<()> {
 /// The same race to the letter: the node is gone when the candidate lists the queue that it has entered.
 ///
 /// Seen to fail with `NoNode` for the list taken for a refusal: `lead` ends.
-async fn one_whose_election_is_deleted_as_it_enters_stands_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn one_whose_election_is_deleted_as_it_enters_stands_again(alice: Participant) -> Result<()> {
     election(&alice, "alice")?.campaign().await?.resign().await?;
     alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
     let mut candidate = Candidate::of(&alice, "alice")?;
     candidate.term(1).await?;
-    in_line(&backend.observer().await?, 1).await
+    in_line(&alice.observer().await?, 1).await
 }
 
 /// TestLeaderLatch.testCorrectWatching: who watched the one that left must watch the one before it.
@@ -375,9 +370,8 @@ fn reads(passed: &[Passed]) -> usize {
 /// in the middle of a step left its node, and kept everybody out.
 ///
 /// Seen to fail without the deletion in `Contender::drop`, and without that of a leadership that is dropped.
-async fn leading_that_is_dropped_leaves_no_candidate(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let observer = backend.observer().await?;
+async fn leading_that_is_dropped_leaves_no_candidate((alice, bob): Pair) -> Result<()> {
+    let observer = alice.observer().await?;
     election(&bob, "bob")?.campaign().await?.resign().await?;
 
     // As it enters.
@@ -406,9 +400,8 @@ async fn leading_that_is_dropped_leaves_no_candidate(backend: Backend) -> Result
 /// TestLeaderSelector.testInterruptLeadershipWithRequeue: one that was interrupted was not in line any more.
 ///
 /// Seen to fail with every candidate let to lead at once, and without the resignation after the work.
-async fn one_that_is_asked_to_leave_leads_again_after_the_others(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let observer = backend.observer().await?;
+async fn one_that_is_asked_to_leave_leads_again_after_the_others((alice, bob): Pair) -> Result<()> {
+    let observer = alice.observer().await?;
     let terms = Mutex::new(Vec::new());
     let terms = || terms.lock().unwrap_or_else(PoisonError::into_inner);
     let takes_turns = async {
@@ -461,12 +454,11 @@ async fn one_that_is_asked_to_leave_leads_again_after_the_others(backend: Backen
 /// LeaderSelector's flappingTest: leaders that came and went with their connections.
 ///
 /// Seen to fail with the work dropped as soon as there is no connection.
-async fn lost_connections_do_not_begin_the_work_anew(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn lost_connections_do_not_begin_the_work_anew((alice, bob): Pair) -> Result<()> {
     let mut first = Candidate::of(&alice, "alice")?;
     let term = first.term(1).await?;
     let second = Candidate::of(&bob, "bob")?;
-    in_line(&backend.observer().await?, 2).await?;
+    in_line(&alice.observer().await?, 2).await?;
     for _ in 0..5 {
         for participant in [&alice, &bob] {
             participant.proxy.cut();

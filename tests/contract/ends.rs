@@ -15,16 +15,14 @@ use lockkeeper::{
     Mutex, Names, Notify, Owner, Presence, Publication, ReentrantMutex, Registration, RwLock,
     Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, ZnodePath, blocking,
 };
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::locks::{Exclusive, lock_of};
-use crate::{contract, for_each_lock};
+use crate::{Observed, Pair, contract};
 
 contract!(ends);
-
-for_each_lock!("an exclusive lock, its own check": a_lock_whose_own_check_failed_is_lost);
 
 /// What no wait takes unless it hangs.
 const HANGS: Duration = Duration::from_secs(20);
@@ -288,8 +286,7 @@ async fn waiting_for_changes(client: &Client, waits: &mut Waits, kept: &mut Kept
 
 /// Symptom: an acquire that waited for another task of its program, which kept its guard, never ended; and
 /// `lead` went on with a leadership that was lost, if a handle was kept.
-async fn every_wait_ends_when_its_client_is_closed(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn every_wait_ends_when_its_client_is_closed((alice, bob): Pair) -> Result<()> {
     let (waits, kept) = begin(&alice.client, &bob.client).await?;
     alice.client.close().await;
     waits.end().await?;
@@ -308,8 +305,7 @@ async fn every_wait_ends_with_the_runtime_of_its_client(backend: Backend) -> Res
     Ok(())
 }
 
-async fn every_wait_ends_when_credentials_are_refused(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn every_wait_ends_when_credentials_are_refused((alice, bob): Pair) -> Result<()> {
     let (waits, kept) = begin(&alice.client, &bob.client).await?;
     alice.client.authenticate("no-such-scheme", "");
     waits.end().await?;
@@ -348,8 +344,7 @@ async fn waits_of_threads_end_when_their_client_is_closed(backend: Backend) -> R
 }
 
 /// Symptom: it waited for guards that were lost, for as long as they were kept.
-async fn a_wait_for_releases_ends_when_the_client_is_closed(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_wait_for_releases_ends_when_the_client_is_closed(alice: Participant) -> Result<()> {
     let guard = Mutex::new(&alice.client, "/ends/guard")?.acquire().await?;
     let mut waiting = Box::pin(alice.client.close_when_released(LONG));
     begun(&mut waiting).await;
@@ -361,8 +356,7 @@ async fn a_wait_for_releases_ends_when_the_client_is_closed(backend: Backend) ->
 }
 
 /// A server may have ended the session long before its answer arrives, and have let another client have the lock.
-async fn a_guard_is_lost_when_the_end_of_its_client_is_asked_for(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_guard_is_lost_when_the_end_of_its_client_is_asked_for((alice, bob): Pair) -> Result<()> {
     let guard = Mutex::new(&alice.client, "/ends/guard")?.acquire().await?;
     alice.proxy.hold_replies();
     let mut closing = Box::pin(alice.client.close());
@@ -420,8 +414,7 @@ async fn in_time<F: Future>(wait: F) -> Result<F::Output> {
 }
 
 /// Symptom: `lead` returned, and went on leading for as long as the work kept a handle somewhere.
-async fn leadership_ends_with_the_work(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn leadership_ends_with_the_work((alice, bob): Pair) -> Result<()> {
     let Leader { leadership, ends, led } = leader(&alice.client).await?;
     let next = next_in_line(&bob.client).await?;
     ends.send(()).expect("the work waits");
@@ -452,8 +445,7 @@ async fn a_deadline_that_a_handle_was_told_holds_beyond_the_work(backend: Backen
 }
 
 /// Symptom: a candidate that had lost its leadership never stood again while a handle of it was kept.
-async fn leadership_that_is_lost_ends_for_handles_that_are_kept(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn leadership_that_is_lost_ends_for_handles_that_are_kept(alice: Participant) -> Result<()> {
     let Leader { leadership, ends, led } = leader(&alice.client).await?;
     alice.client.delete(leadership.node(), None).await?;
     assert_eq!(in_time(led).await???, 2, "in its second term");
@@ -462,8 +454,7 @@ async fn leadership_that_is_lost_ends_for_handles_that_are_kept(backend: Backend
     children_reach(&alice.client, &ZnodePath::new(ELECTION)?, 0).await
 }
 
-async fn leading_that_is_dropped_ends_for_handles_that_are_kept(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn leading_that_is_dropped_ends_for_handles_that_are_kept((alice, bob): Pair) -> Result<()> {
     let Leader { leadership, ends: _ends, led } = leader(&alice.client).await?;
     let next = next_in_line(&bob.client).await?;
     led.abort();
@@ -476,19 +467,17 @@ async fn leading_that_is_dropped_ends_for_handles_that_are_kept(backend: Backend
 
 /// Symptom: a guard said that it was held, until the next heartbeat, although its own transaction had failed
 /// for want of its node.
-async fn a_lock_whose_own_check_failed_is_lost<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lock_whose_own_check_failed_is_lost<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let transaction = guard.transaction();
-    backend.observer().await?.delete(guard.node(), None).await?;
+    alice.observer().await?.delete(guard.node(), None).await?;
     transaction.commit().await.expect_err("its node is gone");
     assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
     Ok(())
 }
 
 /// The same of guards with several nodes; whatever else fails in a transaction says nothing of the guard.
-async fn a_guard_whose_own_check_failed_is_lost(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_guard_whose_own_check_failed_is_lost((alice, bob): Observed) -> Result<()> {
     let client = &alice.client;
     let semaphore = Semaphore::builder(client, "/ends/permits", 2);
     let semaphore = semaphore.profile(SemaphoreProfile::Curator).build()?;
@@ -512,8 +501,7 @@ async fn a_guard_whose_own_check_failed_is_lost(backend: Backend) -> Result<()> 
 }
 
 /// "Taken" is no answer for a program that asks again until it is not.
-async fn attempts_that_do_not_wait_tell_of_a_closed_client(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn attempts_that_do_not_wait_tell_of_a_closed_client(participant: Participant) -> Result<()> {
     let client = &participant.client;
     let (mutex, reentrant) = (Mutex::new(client, "/m")?, ReentrantMutex::new(client, "/r")?);
     let cohort = Mutex::builder(client, "/c").cohort(3, LONG).build()?;

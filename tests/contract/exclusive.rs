@@ -4,41 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{AcquireError, EventKind, Mutex, Semaphore, VerifyError};
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
-use crate::{LOCK, for_each_lock, gets, is_no_auth, lock_path, shut};
+use crate::locks::{Exclusive, Held, InLine, contenders, line_up, lock_of};
+use crate::{LOCK, Pair, contract, gets, is_no_auth, lock_path, shut};
 
 // What the exclusive node costs, its herd and what its waiters leave: see `exclusive_node.rs`.
-for_each_lock!("an exclusive lock":
-    try_acquire_does_not_wait_and_leaves_nothing,
-    l3_a_timeout_leaves_nothing,
-    a_limit_of_nothing_takes_a_free_lock,
-    l20_a_guard_belongs_to_no_task_and_no_thread,
-    l22_dropping_a_clone_of_the_lock_releases_nothing,
-    l24_an_empty_lock_is_a_container,
-    a_guard_dropped_without_a_runtime_releases,
-    closing_the_client_waits_for_dropped_guards,
-    a_transaction_is_applied_only_while_held,
-    a_check_that_is_refused_verifies_nothing;
-    where there is a line:
-    an_uncontended_acquire_is_one_round_trip,
-    grants_follow_the_order_of_arrival_and_tokens_grow,
-    a_release_wakes_one_waiter,
-    a_wait_costs_one_more_round_trip_and_one_event,
-    a_long_line_costs_one_listing_however_long_it_is,
-    l8_a_waiter_that_gives_up_leaves_no_watch,
-    l13_a_timeout_covers_the_whole_wait,
-    l12_two_handles_of_one_session_exclude_each_other,
-    l23_a_foreign_child_is_refused_and_named,
-    an_idle_lock_below_is_removed,
-    an_idle_lock_below_is_removed_after_a_lost_reply,
-    a_lock_below_in_use_is_refused_and_named,
-    a_contender_that_is_not_ephemeral_is_refused_and_named,
-    l25_a_waiter_that_gives_up_takes_no_watch_from_others,
-);
+contract!(exclusive);
 
 /// Whether so many waiters have what they need to go on waiting.
 fn settled<L: Exclusive>(passed: &[Passed], waiters: usize) -> bool {
@@ -50,8 +24,7 @@ fn reads<L: Exclusive>() -> usize {
     L::CONTENDED.iter().filter(|op| **op == OpCode::GetData).count()
 }
 
-async fn an_uncontended_acquire_is_one_round_trip<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_uncontended_acquire_is_one_round_trip<L: InLine>(alice: Participant) -> Result<()> {
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
 
@@ -71,7 +44,7 @@ async fn an_uncontended_acquire_is_one_round_trip<L: Exclusive>(backend: Backend
     Ok(())
 }
 
-async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
+async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -79,7 +52,7 @@ async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
     let mut waiting = Vec::new();
     for place in 2..8 {
         let participant = if place % 2 == 0 { &bob } else { &alice };
-        waiting.push(line_up::<L>(&backend, participant, place).await?);
+        waiting.push(line_up::<L>(participant, place).await?);
     }
     let mut token = first.token();
     first.release().await?;
@@ -92,13 +65,13 @@ async fn grants_follow_the_order_of_arrival_and_tokens_grow<L: Exclusive>(
     Ok(())
 }
 
-async fn a_release_wakes_one_waiter<L: Exclusive>(backend: Backend) -> Result<()> {
+async fn a_release_wakes_one_waiter<L: InLine>(backend: Backend) -> Result<()> {
     const WAITERS: usize = 20;
     let (holder, waiters) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&holder)?.acquire().await?;
     let mut waiting = Vec::new();
     for place in 0..WAITERS {
-        waiting.push(line_up::<L>(&backend, &waiters, place + 2).await?);
+        waiting.push(line_up::<L>(&waiters, place + 2).await?);
     }
     waiters.proxy.passes(|passed| settled::<L>(passed, WAITERS)).await;
     waiters.proxy.clear();
@@ -112,13 +85,12 @@ async fn a_release_wakes_one_waiter<L: Exclusive>(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
-    backend: Backend,
+async fn a_wait_costs_one_more_round_trip_and_one_event<L: InLine>(
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.proxy.clear();
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     guard.release().await?;
     let guard = waiting.await??;
@@ -138,7 +110,7 @@ async fn a_wait_costs_one_more_round_trip_and_one_event<L: Exclusive>(
 /// each of the others, one round trip after the other: 999 of them for the thousandth.
 ///
 /// Seen to fail with `Standing::WaitOn` for one that was remembered: as many reads as were ahead.
-async fn a_long_line_costs_one_listing_however_long_it_is<L: Exclusive>(
+async fn a_long_line_costs_one_listing_however_long_it_is<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
     const AHEAD: usize = 10;
@@ -146,9 +118,9 @@ async fn a_long_line_costs_one_listing_however_long_it_is<L: Exclusive>(
     let mut ahead = vec![lock_of::<L>(&alice)?.acquire().await?];
     let mut waiting = Vec::new();
     for place in 2..=AHEAD {
-        waiting.push(line_up::<L>(&backend, &alice, place).await?);
+        waiting.push(line_up::<L>(&alice, place).await?);
     }
-    let last = line_up::<L>(&backend, &bob, AHEAD + 1).await?;
+    let last = line_up::<L>(&bob, AHEAD + 1).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     bob.proxy.clear();
     for next in waiting {
@@ -163,35 +135,32 @@ async fn a_long_line_costs_one_listing_however_long_it_is<L: Exclusive>(
 }
 
 async fn try_acquire_does_not_wait_and_leaves_nothing<L: Exclusive>(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let (held, tried) = (lock_of::<L>(&alice)?, lock_of::<L>(&bob)?);
     let guard = held.try_acquire().await?.expect("the lock is free");
     assert!(tried.try_acquire().await?.is_none(), "contention is an answer and no error");
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     guard.release().await?;
     let guard = tried.try_acquire().await?.expect("free again");
     guard.release().await?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L3: the clean-up ran on the deadline that had already passed, and did nothing.
 ///
 /// Seen to fail with the deletion taken out of `Contender::drop`.
-async fn l3_a_timeout_leaves_nothing<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l3_a_timeout_leaves_nothing<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let result = lock_of::<L>(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     guard.release().await?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// Symptom: a limit of nothing, such as what is left of a longer one, never took a lock, however free it was.
-async fn a_limit_of_nothing_takes_a_free_lock<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_limit_of_nothing_takes_a_free_lock<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     // At first the lock's own node is missing, which takes more than one round trip.
     for limit in [Duration::ZERO, Duration::from_micros(1)] {
         let guard = lock_of::<L>(&alice)?.acquire_timeout(limit).await?;
@@ -199,16 +168,15 @@ async fn a_limit_of_nothing_takes_a_free_lock<L: Exclusive>(backend: Backend) ->
         assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
         guard.release().await?;
     }
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L8: failed tries left their watches on the server.
 ///
 /// Seen to fail when a watcher that is dropped tells the server nothing (`Watches::remove`).
-async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: InLine>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.passes(|passed| settled::<L>(passed, 1)).await;
     waiting.abort();
     let removed = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::Delete));
@@ -226,14 +194,14 @@ async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: Exclusive>(backend: Backen
 /// before its timeout. If that began anew, all of them would have left before it is over.
 ///
 /// Seen to fail with the timeout around `Contender::outwait` instead of the whole acquire.
-async fn l13_a_timeout_covers_the_whole_wait<L: Exclusive>(backend: Backend) -> Result<()> {
+async fn l13_a_timeout_covers_the_whole_wait<L: InLine>(backend: Backend) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(1);
     const AHEAD: usize = 20;
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let mut ahead = Vec::new();
     for place in 2..AHEAD + 2 {
-        ahead.push(line_up::<L>(&backend, &alice, place).await?);
+        ahead.push(line_up::<L>(&alice, place).await?);
     }
     let lock = lock_of::<L>(&bob)?;
     let mut waiting = tokio::spawn(async move { lock.acquire_timeout(TIMEOUT).await });
@@ -252,10 +220,9 @@ async fn l13_a_timeout_covers_the_whole_wait<L: Exclusive>(backend: Backend) -> 
 }
 
 /// L12: one session with two handles on one path shared the ownership by accident.
-async fn l12_two_handles_of_one_session_exclude_each_other<L: Exclusive>(
-    backend: Backend,
+async fn l12_two_handles_of_one_session_exclude_each_other<L: InLine>(
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let (first, second) = (lock_of::<L>(&alice)?, lock_of::<L>(&alice)?);
     let guard = first.acquire().await?;
     assert!(second.try_acquire().await?.is_none());
@@ -268,23 +235,21 @@ async fn l12_two_handles_of_one_session_exclude_each_other<L: Exclusive>(
 ///
 /// Seen to fail when only the thread that acquired may release: the node stays.
 async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let released = std::thread::spawn(move || runtime.block_on(guard.release()));
     tokio::task::spawn_blocking(move || released.join()).await?.expect("no panic")?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L22: dropping one clone of a lock handle released the lock for all.
 ///
 /// Seen to fail with a `Drop` of the handle that deletes the nodes: somebody else gets the lock.
 async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let lock = lock_of::<L>(&alice)?;
     let guard = lock.acquire().await?;
     drop(lock.clone());
@@ -297,8 +262,7 @@ async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
 /// L23: a foreign child blocked the queue or broke its order.
 ///
 /// Seen to fail when `WaitQueue::read` leaves out what it does not know: the lock is held.
-async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l23_a_foreign_child_is_refused_and_named<L: InLine>(alice: Participant) -> Result<()> {
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     let foreign = lock_path().child("0123456789abcdef0123456789abcdef__lock__0000000001")?;
@@ -307,15 +271,14 @@ async fn l23_a_foreign_child_is_refused_and_named<L: Exclusive>(backend: Backend
     let AcquireError::Foreign { names, .. } = &error else { panic!("{error:?}") };
     assert_eq!(names, &[foreign.name()]);
     assert!(!error.is_retryable());
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     alice.client.delete(&foreign, None).await?;
     lock.acquire().await?.release().await?;
     Ok(())
 }
 
 /// A server that refused to check the node was taken for one that had confirmed it.
-async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     shut(&alice.client, guard.node()).await?;
     let verified = guard.verify().await;
@@ -330,33 +293,30 @@ async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(backend: Backend
 /// it.
 ///
 /// Seen to fail with `idle::clear` that deletes nothing.
-async fn an_idle_lock_below_is_removed<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_idle_lock_below_is_removed<L: InLine>(alice: Participant) -> Result<()> {
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
     below.acquire().await?.release().await?;
     let counted = Semaphore::new(&alice.client, L::line().child("counted")?.as_str(), 3)?;
     counted.acquire().await?.release().await?;
 
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// An acquire whose reply was lost was refused because of it.
-async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: Exclusive>(
-    backend: Backend,
+async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: InLine>(
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
     below.acquire().await?.release().await?;
 
     alice.proxy.lose_next(OpCode::Create2, Loss::BeforeReply);
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// One that somebody holds stays, and is named.
-async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lock_below_in_use_is_refused_and_named<L: InLine>(alice: Participant) -> Result<()> {
     let line = L::line();
     for name in ["idle", "used"] {
         let below = Mutex::new(&alice.client, line.child(name)?.as_str())?;
@@ -373,10 +333,9 @@ async fn a_lock_below_in_use_is_refused_and_named<L: Exclusive>(backend: Backend
 
 /// A node like a contender's that no session's end deletes, as one that was created by hand, kept all
 /// others waiting for good and without a word.
-async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: Exclusive>(
-    backend: Backend,
+async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: InLine>(
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = lock_of::<L>(&alice)?;
     let guard = lock.acquire().await?;
     let left = guard.node().clone();
@@ -390,7 +349,7 @@ async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: Exclusive>(
     assert_eq!(*node, left);
     assert!(!error.is_retryable());
 
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     alice.client.delete(&left, None).await?;
     lock.acquire().await?.release().await?;
     Ok(())
@@ -399,8 +358,7 @@ async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: Exclusive>(
 /// L24: locks that are never used again left millions of empty nodes.
 ///
 /// Seen to fail with plain parents in `Profile::parents`.
-async fn l24_an_empty_lock_is_a_container<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l24_an_empty_lock_is_a_container<L: Exclusive>(alice: Participant) -> Result<()> {
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
     let creates = alice.proxy.requests();
     let creates: Vec<_> = creates.iter().filter(|op| **op != OpCode::Create2).collect();
@@ -412,14 +370,13 @@ async fn l24_an_empty_lock_is_a_container<L: Exclusive>(backend: Backend) -> Res
 ///
 /// Seen to fail when `Watches::remove` ends the watch with any of its watchers: the other one is not
 /// told.
-async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: Exclusive>(
-    backend: Backend,
+async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: InLine>(
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let (_, mut other) = bob.client.data_watched(guard.node()).await?;
     // Which also reads the node once.
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.passes(|passed| gets(passed) == reads::<L>() + 1).await;
     waiting.abort();
     bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::Delete))).await;
@@ -428,17 +385,19 @@ async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: Exclusive>(
     Ok(())
 }
 
-async fn a_guard_dropped_without_a_runtime_releases<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_guard_dropped_without_a_runtime_releases<L: Exclusive>(
+    alice: Participant,
+) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let dropped = std::thread::spawn(move || drop(guard));
     tokio::task::spawn_blocking(move || dropped.join()).await?.expect("no panic");
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
-async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
-    let observer = backend.observer().await?;
+async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(
+    alice: Participant,
+) -> Result<()> {
+    let observer = alice.observer().await?;
     drop(lock_of::<L>(&alice)?.acquire().await?);
     alice.client.close().await;
     observer.sync(&lock_path()).await?;
@@ -449,8 +408,7 @@ async fn closing_the_client_waits_for_dropped_guards<L: Exclusive>(backend: Back
     Ok(())
 }
 
-async fn a_transaction_is_applied_only_while_held<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_transaction_is_applied_only_while_held<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let account = lockkeeper::ZnodePath::new("/account")?;
     alice.client.create(&account, "0", lockkeeper::CreateMode::Persistent).await?;
     let guard = lock_of::<L>(&alice)?.acquire().await?;

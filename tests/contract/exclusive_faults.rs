@@ -6,38 +6,15 @@ use anyhow::Result;
 use lockkeeper::{
     AcquireError, Client, Contact, CreateMode, LossReason, Mutex, ReleaseError, SessionId, State,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::locks::{Exclusive, Held, contenders, line_up, lock_of};
+use crate::locks::{Exclusive, Held, InLine, contenders, line_up, lock_of};
 use crate::rw_lock::replies;
-use crate::{for_each_lock, gets, lock_path, next_session};
+use crate::{Observed, Pair, contract, gets, lock_path, next_session};
 
-for_each_lock!("an exclusive lock, faults":
-    l1_a_create_lost_on_its_way_leaves_one_node,
-    l1_a_create_whose_reply_is_lost_leaves_one_node,
-    l2_an_acquire_cancelled_during_its_create_leaves_nothing,
-    l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing,
-    l2_an_acquire_cancelled_while_waiting_leaves_nothing,
-    l4_a_node_of_an_expired_session_is_not_adopted,
-    l6_a_release_that_is_lost_is_tried_again,
-    l7_a_release_tried_again_does_not_touch_the_next_holder,
-    a_wait_survives_reconnects,
-    a_timeout_without_a_connection_says_so,
-    a_waiter_whose_client_is_closed_is_told_so,
-    a_holder_whose_client_is_closed_is_told_so,
-    an_expired_holder_is_told_and_can_acquire_again,
-    a_lost_lock_is_released_without_waiting_for_a_server;
-    where there is a line:
-    l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed,
-    l5_a_waiter_whose_session_expires_gets_an_error,
-    l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error,
-    l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error,
-    l5_a_waiter_whose_node_is_deleted_gets_an_error,
-    l9_a_predecessor_that_leaves_before_the_watch_is_set,
-    l10_reconnects_make_no_new_nodes,
-);
+contract!(exclusive_faults);
 
 /// L1: a create failed half-way and its node stayed: a dead lock.
 async fn l1_a_create_lost_on_its_way_leaves_one_node<L: Exclusive>(backend: Backend) -> Result<()> {
@@ -59,57 +36,54 @@ async fn lost_create<L: Exclusive>(backend: &Backend, loss: Loss) -> Result<()> 
     lock.acquire().await?.release().await?;
     alice.proxy.lose_next(OpCode::Create2, loss);
     let guard = lock.acquire().await?;
-    contenders::<L>(backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     let observer = backend.observer().await?;
     assert!(observer.exists(guard.node()).await?.is_some());
     guard.release().await?;
-    contenders::<L>(backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L2: an acquire that was cancelled during its create left an orphan.
 ///
 /// Seen to fail, as the two that follow, with the deletion taken out of `Contender::drop`.
 async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing<L: Exclusive>(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.clear();
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     acquiring.abort();
     assert!(acquiring.await.is_err(), "cancelled");
     alice.proxy.restore();
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L2, with the connection lost before the reply too.
 async fn l2_an_acquire_cancelled_after_a_lost_reply_leaves_nothing<L: Exclusive>(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     alice.proxy.refuse();
     acquiring.abort();
     assert!(acquiring.await.is_err(), "cancelled");
     alice.proxy.restore();
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     waiting.abort();
-    contenders::<L>(&backend, 1).await?;
+    contenders::<L>(&alice, 1).await?;
     guard.verify().await?;
     Ok(())
 }
@@ -120,9 +94,8 @@ async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
 /// Seen to fail with the comparison of sessions taken out of `Contender::recover`, or of
 /// `CreateAttempt::find`: the acquire fails, as the grant compares them once more.
 async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
-    backend: Backend,
+    (alice, observer): Observed,
 ) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.hold_replies();
@@ -130,7 +103,7 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
     tokio::pin!(acquiring);
     tokio::select! {
         result = &mut acquiring => panic!("without any reply: {result:?}"),
-        entered = contenders::<L>(&backend, 1) => entered?,
+        entered = contenders::<L>(&alice, 1) => entered?,
     }
     let (names, _) = observer.children(&L::line()).await?;
     let left = L::line().child(&names[0])?;
@@ -162,10 +135,9 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
 /// listed again. Symptom: the acquire failed with the end of a session that it had no place in yet.
 ///
 /// Seen to fail when `Contender::recover` takes the queue as it is, without `Contender::entered`.
-async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: Exclusive>(
-    backend: Backend,
+async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: InLine>(
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
     below.acquire().await?.release().await?;
     let lock = lock_of::<L>(&alice)?;
@@ -189,18 +161,17 @@ async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: Excl
     let guard = acquiring.await?;
     assert!(guard.session() != old && guard.session() == alice.client.session_id());
     guard.verify().await?;
-    contenders::<L>(&backend, 1).await
+    contenders::<L>(&alice, 1).await
 }
 
 /// L5: a waiter's own session died, and it waited on, or was told that it held.
 ///
 /// Seen to fail when lost watches are left out of `Contender::outwait`: it waits for ever.
-async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
-    backend: Backend,
+async fn l5_a_waiter_whose_session_expires_gets_an_error<L: InLine>(
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     // One that has no answer to its create yet would just enter again.
     bob.proxy.passes(|passed| replies(passed, OpCode::GetChildren2) > 0).await;
     bob.proxy.expire_session().await?;
@@ -216,10 +187,9 @@ async fn l5_a_waiter_whose_session_expires_gets_an_error<L: Exclusive>(
 /// nobody else has deleted it.
 ///
 /// Seen to fail with `Contender::deleted` that does not compare the sessions.
-async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error<L: Exclusive>(
-    backend: Backend,
+async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error<L: InLine>(
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let lock = lock_of::<L>(&bob)?;
     let acquiring = lock.acquire();
@@ -236,18 +206,17 @@ async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error
     let error = acquiring.await.expect_err("its place in the line is gone");
     assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");
     guard.release().await?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L5, with the node deleted by somebody else.
 ///
 /// Seen to fail without watches on the own node: it waits for ever.
-async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
-    backend: Backend,
+async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: InLine>(
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     let (names, _) = alice.client.children(&lock_path()).await?;
     let other = names.iter().find(|name| *name != guard.node().name()).expect("the waiter");
     alice.client.delete(&lock_path().child(other)?, None).await?;
@@ -259,15 +228,15 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: Exclusive>(
 /// L5, with the node of one that is not the next.
 ///
 /// Seen to fail without the late watch on the own node (`OwnWatch::Late`): it waits for ever.
-async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: Exclusive>(
+async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let carol = backend.participant().await?;
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let next = line_up::<L>(&backend, &bob, 2).await?;
+    let next = line_up::<L>(&bob, 2).await?;
     let (before, _) = alice.client.children(&L::line()).await?;
-    let waiting = line_up::<L>(&backend, &carol, 3).await?;
+    let waiting = line_up::<L>(&carol, 3).await?;
     let (names, _) = alice.client.children(&L::line()).await?;
     let last = names.iter().find(|name| !before.contains(name)).expect("the last");
     alice.client.delete(&L::line().child(last)?, None).await?;
@@ -281,39 +250,36 @@ async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: Exclusi
 /// L6: the local state was cleared before the delete had succeeded, and the node stayed.
 ///
 /// Seen to fail with a plain delete in `Guard::begin_release`: the node stays.
-async fn l6_a_release_that_is_lost_is_tried_again<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l6_a_release_that_is_lost_is_tried_again<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeRequest);
     guard.release().await?;
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 /// L7: an unlock that was tried again deleted a newer lock.
 async fn l7_a_release_tried_again_does_not_touch_the_next_holder<L: Exclusive>(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeReply);
     let releasing = tokio::spawn(guard.release());
     let next = waiting.await??;
     releasing.await??;
     next.verify().await?;
-    contenders::<L>(&backend, 1).await
+    contenders::<L>(&alice, 1).await
 }
 
 /// L9: the predecessor disappears between the listing and the watch.
 ///
 /// Seen to fail when `Contender::watch` takes a missing node for one that is there: it waits for ever.
-async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
-    backend: Backend,
+async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: InLine>(
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     bob.proxy.hold_replies();
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     guard.release().await?;
     bob.proxy.restore();
     let guard = waiting.await??;
@@ -325,10 +291,9 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: Exclusive>(
 /// L10: a reset on every reconnect made 2.6 million nodes in two hours.
 ///
 /// Seen to fail with an acquire that begins anew when the connection is lost: it makes new nodes.
-async fn l10_reconnects_make_no_new_nodes<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l10_reconnects_make_no_new_nodes<L: InLine>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     let (before, _) = alice.client.children(&lock_path()).await?;
     for participant in [&alice, &bob] {
         participant.proxy.clear();
@@ -354,10 +319,9 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-async fn a_wait_survives_reconnects<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_wait_survives_reconnects<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.refuse();
     guard.release().await?;
     bob.proxy.restore();
@@ -366,8 +330,7 @@ async fn a_wait_survives_reconnects<L: Exclusive>(backend: Backend) -> Result<()
 }
 
 /// Symptom: it said that the lock was not free, and whom to ask.
-async fn a_timeout_without_a_connection_says_so<L: Exclusive>(backend: Backend) -> Result<()> {
-    let bob = backend.participant().await?;
+async fn a_timeout_without_a_connection_says_so<L: Exclusive>(bob: Participant) -> Result<()> {
     let lock = lock_of::<L>(&bob)?;
     lock.acquire().await?.release().await?;
     bob.proxy.refuse();
@@ -380,10 +343,11 @@ async fn a_timeout_without_a_connection_says_so<L: Exclusive>(backend: Backend) 
 }
 
 /// Symptom: it was told that its session had expired, and to acquire again.
-async fn a_waiter_whose_client_is_closed_is_told_so<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_waiter_whose_client_is_closed_is_told_so<L: Exclusive>(
+    (alice, bob): Pair,
+) -> Result<()> {
     let _guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.client.close().await;
 
     let lock = lock_of::<L>(&bob)?;
@@ -397,8 +361,9 @@ async fn a_waiter_whose_client_is_closed_is_told_so<L: Exclusive>(backend: Backe
 
 /// Symptom: it was told that another client had deleted its node. A server tells of the deletion before it
 /// answers that it has closed the session.
-async fn a_holder_whose_client_is_closed_is_told_so<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_holder_whose_client_is_closed_is_told_so<L: Exclusive>(
+    alice: Participant,
+) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let lost = guard.lost();
     alice.proxy.clear();
@@ -426,13 +391,12 @@ async fn a_lost_lock_is_released_without_waiting_for_a_server<L: Exclusive>(
     let lost = guard.lost().await;
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(lost)));
     alice.proxy.restore();
-    contenders::<L>(&backend, 0).await
+    contenders::<L>(&alice, 0).await
 }
 
 async fn an_expired_holder_is_told_and_can_acquire_again<L: Exclusive>(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = lock_of::<L>(&alice)?;
     let guard = lock.acquire().await?;
     alice.proxy.expire_session().await?;

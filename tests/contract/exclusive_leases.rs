@@ -14,23 +14,9 @@ use lockkeeper_wire::OpCode;
 
 use crate::directory::hidden;
 use crate::locks::{Exclusive, line_up, lock_of};
-use crate::{for_each_lock, gets};
+use crate::{Pair, contract, gets};
 
-for_each_lock!("an exclusive lock, leases":
-    a_cut_off_holder_knows_before_the_next_one_holds,
-    a_holder_is_suspect_without_a_connection_and_sound_after_it,
-    a_lock_lost_at_the_deadline_stays_lost,
-    heartbeats_keep_a_lease,
-    verify_renews_the_deadline,
-    a_deleted_holder_is_told,
-    a_node_that_may_not_be_checked_is_lost_and_no_other,
-    a_loss_is_told_although_another_wait_is_not_polled,
-    each_wait_for_a_loss_reads_the_node_once,
-    work_ends_when_the_lock_is_lost,
-    ensure_looks_at_what_is_left,
-    a_waiter_without_any_server_gets_an_error,
-    a_session_too_short_for_a_lease_is_refused,
-);
+contract!(exclusive_leases);
 
 /// Long enough for a busy machine, short enough to wait for.
 const TIMEOUT: Duration = Duration::from_secs(6);
@@ -44,7 +30,7 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
 ) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     let guard = Arc::new(guard);
     let looking = Arc::clone(&guard);
     // Whoever looks when the next one holds sees the loss, even if nobody has been told yet.
@@ -61,9 +47,8 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
 }
 
 async fn a_holder_is_suspect_without_a_connection_and_sound_after_it<L: Exclusive>(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     assert_eq!(guard.state(), State::Held);
     let mut status = alice.client.status();
@@ -125,8 +110,7 @@ async fn verify_renews_the_deadline<L: Exclusive>(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn a_deleted_holder_is_told<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_deleted_holder_is_told<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let node = guard.node().clone();
     let lost = tokio::spawn(async move { (guard.lost().await, guard) });
@@ -196,8 +180,7 @@ async fn a_loss_is_told_although_another_wait_is_not_polled<L: Exclusive>(
 
 /// Symptom: of two waits on one guard, the second one read the node with every change of the connection,
 /// and each second.
-async fn each_wait_for_a_loss_reads_the_node_once<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn each_wait_for_a_loss_reads_the_node_once<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     alice.proxy.clear();
     let changes = async {
@@ -221,8 +204,7 @@ async fn each_wait_for_a_loss_reads_the_node_once<L: Exclusive>(backend: Backend
     Ok(())
 }
 
-async fn work_ends_when_the_lock_is_lost<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn work_ends_when_the_lock_is_lost<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     assert_eq!(guard.run(async { 42 }).await, Ok(42));
     let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
@@ -240,8 +222,7 @@ async fn work_ends_when_the_lock_is_lost<L: Exclusive>(backend: Backend) -> Resu
     Ok(())
 }
 
-async fn ensure_looks_at_what_is_left<L: Exclusive>(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn ensure_looks_at_what_is_left<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     guard.ensure(Duration::from_secs(1))?;
     let wanted = Duration::from_secs(3600);
@@ -257,7 +238,7 @@ async fn ensure_looks_at_what_is_left<L: Exclusive>(backend: Backend) -> Result<
 async fn a_waiter_without_any_server_gets_an_error<L: Exclusive>(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, short(&backend).await?);
     let _guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.refuse();
     let error = waiting.await?.expect_err("there is no server");
     assert!(matches!(error, AcquireError::Unreachable { .. }), "{error:?}");

@@ -13,7 +13,7 @@ use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
 use crate::jeopardy::short;
-use crate::{LOCK, contract, lock_path};
+use crate::{LOCK, Pair, contract, lock_path};
 
 contract!(exclusive_node);
 
@@ -26,8 +26,8 @@ fn folder() -> ZnodePath {
     lock_path().parent().expect("not the root")
 }
 
-async fn exists(backend: &Backend, nodes: usize) -> Result<()> {
-    children_reach(&backend.observer().await?, &folder(), nodes).await
+async fn exists(participant: &Participant, nodes: usize) -> Result<()> {
+    children_reach(&participant.observer().await?, &folder(), nodes).await
 }
 
 type Acquiring = JoinHandle<Result<lockkeeper::ExclusiveGuard, AcquireError>>;
@@ -41,8 +41,7 @@ async fn wait_behind(participant: &Participant, lock: ExclusiveNode) -> Acquirin
     acquiring
 }
 
-async fn a_free_lock_costs_one_round_trip_and_two_to_release(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_free_lock_costs_one_round_trip_and_two_to_release(alice: Participant) -> Result<()> {
     let lock = node(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.clear();
@@ -58,8 +57,9 @@ async fn a_free_lock_costs_one_round_trip_and_two_to_release(backend: Backend) -
     Ok(())
 }
 
-async fn its_owner_enters_again_and_the_last_release_gives_it_back(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn its_owner_enters_again_and_the_last_release_gives_it_back(
+    (alice, bob): Pair,
+) -> Result<()> {
     let owner = Owner::new("alice");
     let first = ExclusiveNode::builder(&alice.client, LOCK).owner(&owner).build()?;
     let second = ExclusiveNode::builder(&alice.client, LOCK).owner(&owner).build()?;
@@ -74,8 +74,7 @@ async fn its_owner_enters_again_and_the_last_release_gives_it_back(backend: Back
     Ok(())
 }
 
-async fn tokens_grow(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn tokens_grow((alice, bob): Pair) -> Result<()> {
     let mut last = None;
     for round in 0..6 {
         let guard = node(if round % 2 == 0 { &alice } else { &bob })?.acquire().await?;
@@ -86,8 +85,7 @@ async fn tokens_grow(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn try_acquire_is_one_round_trip_and_leaves_no_watch(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn try_acquire_is_one_round_trip_and_leaves_no_watch((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     bob.proxy.clear();
     assert!(node(&bob)?.try_acquire().await?.is_none());
@@ -157,21 +155,22 @@ async fn lost_create(backend: &Backend, loss: Loss) -> Result<()> {
     let guard = lock.acquire().await?;
     guard.verify().await?;
     guard.release().await?;
-    exists(backend, 0).await
+    exists(&alice, 0).await
 }
 
 /// L2. Seen to fail with `CreateAttempt::drop` empty.
-async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(
+    alice: Participant,
+) -> Result<()> {
     let lock = node(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    exists(&backend, 1).await?;
+    exists(&alice, 1).await?;
     acquiring.abort();
     assert!(acquiring.await.is_err(), "cancelled");
     alice.proxy.restore();
-    exists(&backend, 0).await
+    exists(&alice, 0).await
 }
 
 /// L2: the create waits for a connection, and so does the deletion that looks for its node. It
@@ -179,9 +178,8 @@ async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(backend: Backe
 ///
 /// Seen to fail when a new connection begins with all deletes: the node stays.
 async fn l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = node(&alice)?;
     lock.acquire().await?.release().await?;
     alice.proxy.clear();
@@ -196,27 +194,25 @@ async fn l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing(
     let looked = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
     alice.proxy.passes(looked).await;
     assert!(alice.proxy.requests().contains(&OpCode::Create2), "it was on its way");
-    exists(&backend, 0).await
+    exists(&alice, 0).await
 }
 
-async fn l3_l8_a_timeout_leaves_neither_node_nor_watch(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l3_l8_a_timeout_leaves_neither_node_nor_watch((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     let result = node(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
     assert!(matches!(result, Err(AcquireError::Timeout { .. })), "{result:?}");
     guard.release().await?;
     bob.client.sync(&lock_path()).await?;
     assert_eq!(bob.proxy.events(), []);
-    exists(&backend, 0).await
+    exists(&alice, 0).await
 }
 
-async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l6_a_release_that_is_lost_is_tried_again(alice: Participant) -> Result<()> {
     for op in [OpCode::GetData, OpCode::Delete] {
         let guard = node(&alice)?.acquire().await?;
         alice.proxy.lose_next(op, Loss::BeforeRequest);
         guard.release().await?;
-        exists(&backend, 0).await?;
+        exists(&alice, 0).await?;
     }
     Ok(())
 }
@@ -225,8 +221,7 @@ async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()
 /// holder.
 ///
 /// Seen to fail with the look left out: the next holder's node is gone.
-async fn l7_a_release_tried_again_does_not_touch_the_next_holder(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l7_a_release_tried_again_does_not_touch_the_next_holder((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     let waiting = wait_behind(&bob, node(&bob)?).await;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeReply);
@@ -238,8 +233,7 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder(backend: Backen
 }
 
 /// L7, with the holder's node deleted by somebody else before.
-async fn l7_a_release_does_not_touch_a_holder_that_came_by_force(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l7_a_release_does_not_touch_a_holder_that_came_by_force((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     bob.client.delete(&lock_path(), None).await?;
     let next = node(&bob)?.acquire().await?;
@@ -249,8 +243,7 @@ async fn l7_a_release_does_not_touch_a_holder_that_came_by_force(backend: Backen
 }
 
 /// L12. Seen to fail with one table of entries for all owners.
-async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l12_two_owners_of_one_session_exclude_each_other(alice: Participant) -> Result<()> {
     let owners = [Owner::new("alice"), Owner::new("alice")];
     let [first, second] =
         owners.map(|o| ExclusiveNode::builder(&alice.client, LOCK).owner(&o).build());
@@ -260,8 +253,7 @@ async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> R
     Ok(())
 }
 
-async fn l24_the_parent_is_a_container(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l24_the_parent_is_a_container(alice: Participant) -> Result<()> {
     node(&alice)?.acquire().await?.release().await?;
     assert!(alice.proxy.requests().contains(&OpCode::CreateContainer), "which servers reap");
     Ok(())
@@ -308,8 +300,7 @@ async fn a_holder_that_only_asks_for_its_state_is_told_of_the_next_one(
 }
 
 /// Seen to fail with a `verify` that checks the path alone.
-async fn verify_tells_a_holder_of_the_next_one(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn verify_tells_a_holder_of_the_next_one((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     alice.proxy.clear();
     guard.verify().await?;
@@ -324,9 +315,8 @@ async fn verify_tells_a_holder_of_the_next_one(backend: Backend) -> Result<()> {
 ///
 /// Seen to fail with a transaction that does not depend on what its holder knows: it is applied.
 async fn a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let data = ZnodePath::new("/data")?;
     bob.client.ensure(&data, CreateMode::Persistent).await?;
     let guard = node(&alice)?.acquire().await?;
@@ -344,8 +334,7 @@ async fn a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent(
     Ok(())
 }
 
-async fn a_waiter_goes_on_when_its_session_expires(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_waiter_goes_on_when_its_session_expires((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     let waiting = wait_behind(&bob, node(&bob)?).await;
     bob.proxy.expire_session().await?;
@@ -361,8 +350,7 @@ async fn a_waiter_goes_on_when_its_session_expires(backend: Backend) -> Result<(
 /// Other programs may make a plain node, and delete it when they are done.
 ///
 /// Seen to fail when such a node is refused.
-async fn a_node_that_is_not_ephemeral_is_waited_for(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_node_that_is_not_ephemeral_is_waited_for(alice: Participant) -> Result<()> {
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
     assert!(node(&alice)?.try_acquire().await?.is_none(), "it is taken");
     let waiting = wait_behind(&alice, node(&alice)?).await;

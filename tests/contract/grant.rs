@@ -8,13 +8,8 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 
+use crate::contract;
 use crate::locks::{Exclusive, Held, line_up, lock_of};
-use crate::{contract, for_each_lock};
-
-for_each_lock!("a grant":
-    n33_a_program_that_stood_still_gets_its_lock,
-    n32_an_acquire_with_a_limit_outlasts_an_outage,
-);
 
 contract!(grant);
 
@@ -28,7 +23,7 @@ async fn n33_a_program_that_stood_still_gets_its_lock<L: Exclusive>(
     let short = Client::builder().session_timeout(Duration::from_secs(2));
     let (alice, bob) = (backend.participant().await?, backend.participant_with(short).await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     stand_still(&bob);
     guard.release().await?;
     let other = L::new(&bob.client, "/locks/other")?;
@@ -92,7 +87,7 @@ async fn connections_that_are_lost_deny_no_lock(backend: Backend) -> Result<()> 
     let short = Client::builder().session_timeout(Duration::from_secs(6));
     let (alice, bob) = (backend.participant().await?, backend.participant_with(short).await?);
     let guard = lock_of::<Mutex>(&alice)?.acquire().await?;
-    let waiting = line_up::<Mutex>(&backend, &bob, 2).await?;
+    let waiting = line_up::<Mutex>(&bob, 2).await?;
     // A lease that is young enough needs no proof.
     while bob.client.lease().remaining(bob.client.now()) >= bob.client.timing().left_at_grant() {
         tokio::time::sleep(Duration::from_millis(10)).await;

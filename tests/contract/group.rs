@@ -11,8 +11,8 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
 use crate::directory::hidden;
+use crate::{Clients, Observed, contract};
 
 contract!(group);
 
@@ -62,8 +62,7 @@ async fn pzxid(client: &Client) -> Result<Zxid> {
     Ok(client.exists(&path(GROUP)).await?.context("no group")?.pzxid)
 }
 
-async fn members_see_each_other_come_and_go(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.observer().await?, backend.observer().await?);
+async fn members_see_each_other_come_and_go((alice, bob): Clients) -> Result<()> {
     let first = group(&alice)?.join("alice", "10.0.0.1").await?;
     let members = group(&alice)?.watch().await?;
     let view = members.view();
@@ -93,8 +92,7 @@ async fn members_see_each_other_come_and_go(backend: Backend) -> Result<()> {
 /// Everybody finds the same name by another way: told of each change, or looking for the first time.
 ///
 /// Seen to fail with the newest token for the name.
-async fn equal_names_of_views_name_equal_members(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.observer().await?, backend.observer().await?);
+async fn equal_names_of_views_name_equal_members((alice, bob): Clients) -> Result<()> {
     let members = group(&alice)?.watch().await?;
     let (mut joined, mut last) = (Vec::<Membership>::new(), members.view_id());
     for n in 0..24 {
@@ -117,8 +115,7 @@ async fn equal_names_of_views_name_equal_members(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn a_view_of_a_group_that_is_not_there_is_empty(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_view_of_a_group_that_is_not_there_is_empty(client: Client) -> Result<()> {
     let members = group(&client)?.watch().await?;
     let (view, mut changes) = (members.view(), members.changes());
     assert!(
@@ -131,8 +128,7 @@ async fn a_view_of_a_group_that_is_not_there_is_empty(backend: Backend) -> Resul
 }
 
 /// As a server does with a container that nobody uses.
-async fn a_group_that_is_deleted_has_larger_names_afterwards(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_group_that_is_deleted_has_larger_names_afterwards(client: Client) -> Result<()> {
     let members = group(&client)?.watch().await?;
     let mut last = members.view_id();
     for n in 0..3 {
@@ -152,8 +148,7 @@ async fn a_group_that_is_deleted_has_larger_names_afterwards(backend: Backend) -
     Ok(())
 }
 
-async fn a_member_comes_back_with_the_next_session(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_member_comes_back_with_the_next_session((alice, bob): Observed) -> Result<()> {
     let members = group(&bob)?.watch().await?;
     let mut changes = members.changes();
     let member = group(&alice.client)?.join("alice", "here").await?;
@@ -202,8 +197,7 @@ async fn what_happened_while_it_was_cut_off_comes_as_changes(backend: Backend) -
     Ok(())
 }
 
-async fn a_lost_reply_is_no_second_member(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_lost_reply_is_no_second_member((alice, bob): Observed) -> Result<()> {
     bob.ensure(&path(GROUP), CreateMode::Persistent).await?;
     let layouts =
         [GroupLayout::CuratorMember, GroupLayout::KazooParty, GroupLayout::KazooShallowParty];
@@ -222,8 +216,7 @@ async fn a_lost_reply_is_no_second_member(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_too_large_is_named(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn what_is_too_large_is_named(alice: Participant) -> Result<()> {
     let joined = group(&alice.client)?.join("alice", "x".repeat(2_000_000)).await;
     let error = joined.err().context("it does not fit into a request")?.to_string();
     for part in ["/workers/", "alice", "2000", "1048575", "jute.maxbuffer", "max_frame"] {
@@ -248,8 +241,7 @@ async fn the_servers_own_is_no_group(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn an_id_that_is_taken_is_waited_for_or_an_error(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.observer().await?, backend.observer().await?);
+async fn an_id_that_is_taken_is_waited_for_or_an_error((alice, bob): Clients) -> Result<()> {
     let theirs = group(&alice)?.join("node", "theirs").await?;
     let fails = group(&bob)?.member("node").when_taken(WhenTaken::Fail).join().await;
     let Err(GroupError::Join(PresenceError::Taken { by, .. })) = fails else { bail!("{fails:?}") };
@@ -279,8 +271,7 @@ async fn an_id_that_is_taken_is_waited_for_or_an_error(backend: Backend) -> Resu
     Ok(())
 }
 
-async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<()> {
-    let (earlier, later) = (backend.observer().await?, backend.observer().await?);
+async fn an_earlier_life_is_replaced_without_a_gap((earlier, later): Clients) -> Result<()> {
     let member = |client: &Client, data: &'static str| {
         Ok::<_, anyhow::Error>(
             group(client)?
@@ -300,8 +291,7 @@ async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<(
 }
 
 /// Seen to fail with every child taken for a member.
-async fn foreign_nodes_are_named_and_everyone_else_goes_on(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.observer().await?, backend.observer().await?);
+async fn foreign_nodes_are_named_and_everyone_else_goes_on((alice, bob): Clients) -> Result<()> {
     let member = group(&alice)?.join("alice", "").await?;
     let members = group(&bob)?.watch().await?;
     let mut changes = members.changes();
@@ -361,8 +351,7 @@ async fn a_node_that_may_not_be_read_is_named_and_everyone_else_goes_on(
     Ok(())
 }
 
-async fn members_are_named_as_curator_and_kazoo_name_them(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn members_are_named_as_curator_and_kazoo_name_them(client: Client) -> Result<()> {
     let join = |layout: GroupLayout, data: &'static str| {
         let group = Group::builder(&client, "/named").layout(layout).build();
         async move { anyhow::Ok(group?.join("host-7", data).await?) }
@@ -405,8 +394,7 @@ async fn the_node_of_a_party_is_kept(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn waiting_for_so_many_ends_when_they_are_there(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn waiting_for_so_many_ends_when_they_are_there(client: Client) -> Result<()> {
     let members = group(&client)?.watch().await?;
     assert_eq!(members.wait_for(0).await?.len(), 0);
     assert!(members.wait_for_timeout(1, Duration::ZERO).await?.is_none());
@@ -425,8 +413,7 @@ async fn waiting_for_so_many_ends_when_they_are_there(backend: Backend) -> Resul
     Ok(())
 }
 
-async fn joining_costs_one_write_and_leaving_one(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn joining_costs_one_write_and_leaving_one(alice: Participant) -> Result<()> {
     alice.client.ensure(&path(GROUP), CreateMode::Persistent).await?;
     let group = group(&alice.client)?;
     alice.proxy.clear();
@@ -442,8 +429,7 @@ async fn joining_costs_one_write_and_leaving_one(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn watching_costs_a_listing_and_a_read_for_each_member(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn watching_costs_a_listing_and_a_read_for_each_member((alice, bob): Observed) -> Result<()> {
     let mut joined = Vec::new();
     for n in 0..10 {
         joined.push(group(&bob)?.join(format!("m{n}"), "").await?);
@@ -516,8 +502,7 @@ async fn told_once(
     Ok(())
 }
 
-async fn a_closed_client_ends_the_views(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_closed_client_ends_the_views(client: Client) -> Result<()> {
     let members = group(&client)?.watch().await?;
     assert!(members.ended().is_none());
     client.close().await;

@@ -7,15 +7,13 @@ use lockkeeper::{
     Acl, DefaultAcl, ExclusiveNode, Guard, LossReason, MultiLock, Mutex, Owner, OwnerInfo,
     Permissions, Profile, ReentrantMutex, RwLock, Semaphore, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, Participant};
+use lockkeeper_testkit::backend::Participant;
 use lockkeeper_wire::OpCode;
 
 use crate::locks::{Exclusive, lock_of};
-use crate::{LOCK, contract, for_each_lock};
+use crate::{LOCK, Pair, contract};
 
 contract!(interface);
-
-for_each_lock!("the interface of an exclusive lock": a_guard_tells_in_one_line_how_it_stands);
 
 /// Who may do what in these tests: everyone, but nobody may change that.
 fn acl() -> Vec<Acl> {
@@ -45,81 +43,51 @@ async fn shows(
     Ok(())
 }
 
+/// A builder with the options that every lock takes.
+macro_rules! equipped {
+    ($builder:expr) => {
+        $builder.acl(&DefaultAcl::List(acl())).label("nightly").user("ann").why("restoring")
+    };
+}
+
 /// Seen to fail with a `MultiLock` that leaves the label out.
-async fn every_lock_takes_the_same_options(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
-    let (client, acl) = (&alice.client, DefaultAcl::List(acl()));
+async fn every_lock_takes_the_same_options(alice: Participant) -> Result<()> {
+    let client = &alice.client;
     for (index, profile) in [Profile::Curator, Profile::Kazoo].into_iter().enumerate() {
         let path = |name: &str| format!("/{name}-{index}");
 
-        let lock = Mutex::builder(client, &path("mutex"));
-        let lock = lock
-            .profile(profile)
-            .acl(&acl)
-            .label("nightly")
-            .user("ann")
-            .why("restoring")
-            .build()?;
+        let lock = equipped!(Mutex::builder(client, &path("mutex"))).profile(profile).build()?;
         shows(&alice, lock.acquire().await?, Some(profile)).await?;
 
-        let lock = ReentrantMutex::builder(client, &path("reentrant"));
-        let lock = lock
+        let lock = equipped!(ReentrantMutex::builder(client, &path("reentrant")))
             .profile(profile)
-            .acl(&acl)
-            .label("nightly")
-            .user("ann")
-            .why("restoring")
             .build()?;
         shows(&alice, lock.acquire(&Owner::new("alice")).await?, Some(profile)).await?;
 
-        let lock = RwLock::builder(client, &path("rw"));
-        let lock = lock
-            .profile(profile)
-            .acl(&acl)
-            .label("nightly")
-            .user("ann")
-            .why("restoring")
-            .build()?;
+        let lock = equipped!(RwLock::builder(client, &path("rw"))).profile(profile).build()?;
         shows(&alice, lock.read().await?, Some(profile)).await?;
 
-        let lock = Semaphore::builder(client, &path("semaphore"), 2);
-        let lock = lock
+        let lock = equipped!(Semaphore::builder(client, &path("semaphore"), 2))
             .profile(profile)
-            .acl(&acl)
-            .label("nightly")
-            .user("ann")
-            .why("restoring")
             .build()?;
         shows(&alice, lock.acquire().await?, Some(profile)).await?;
 
         let (one, two) = (path("one"), path("two"));
-        let lock = MultiLock::builder(client, [one.as_str(), two.as_str()]);
-        let lock = lock
+        let lock = equipped!(MultiLock::builder(client, [one.as_str(), two.as_str()]))
             .profile(profile)
-            .acl(&acl)
-            .label("nightly")
-            .user("ann")
-            .why("restoring")
             .build()?;
         for guard in lock.acquire().await?.guards() {
             shows(&alice, guard, Some(profile)).await?;
         }
     }
     // Its node has no name that a profile could be about.
-    let lock = ExclusiveNode::builder(client, "/node");
-    let lock = lock
-        .acl(&acl)
-        .label("nightly")
-        .user("ann")
-        .why("restoring")
-        .owner(&Owner::new("alice"))
-        .build()?;
+    let lock = equipped!(ExclusiveNode::builder(client, "/node"));
+    let lock = lock.owner(&Owner::new("alice")).build()?;
     assert_eq!(lock.owner().name(), "alice");
     shows(&alice, lock.acquire().await?, None).await
 }
 
-async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     assert!(guard.is_held());
     let line = format!("{guard:?}");
@@ -136,8 +104,7 @@ async fn a_guard_tells_in_one_line_how_it_stands<L: Exclusive>(backend: Backend)
 
 const PATHS: [&str; 2] = ["/locks/a", "/locks/b"];
 
-async fn a_guard_of_several_locks_offers_what_others_do(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_guard_of_several_locks_offers_what_others_do((alice, bob): Pair) -> Result<()> {
     let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
     assert!(guard.is_held());
     assert_eq!(guard.session(), alice.client.session_id());
@@ -159,8 +126,7 @@ async fn a_guard_of_several_locks_offers_what_others_do(backend: Backend) -> Res
 }
 
 /// Seen to fail with a wait for the first lock alone.
-async fn a_request_for_one_of_several_locks_is_told(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_request_for_one_of_several_locks_is_told((alice, bob): Pair) -> Result<()> {
     let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
     let path = ZnodePath::new(PATHS[1])?;
     let asked = tokio::spawn(async move {

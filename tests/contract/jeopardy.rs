@@ -18,13 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::locks::{Exclusive, Held, line_up, lock_of};
-use crate::{LOCK, contract, for_each_lock, lock_path, mutex, queue_empties, queue_up};
-
-for_each_lock!("an exclusive lock, jeopardy":
-    an_outage_that_the_session_survives_ends_held_again,
-    an_outage_that_the_session_does_not_survive_is_a_loss,
-    a_holder_whose_node_was_deleted_in_jeopardy_is_told,
-);
+use crate::{LOCK, contract, lock_path, mutex, queue_empties, queue_up};
 
 contract!(jeopardy);
 
@@ -79,7 +73,7 @@ async fn an_outage_that_the_session_survives_ends_held_again<L: Exclusive>(
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let (token, session) = (guard.token(), guard.session());
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     guard.allow_jeopardy()?;
     assert_eq!(guard.state(), State::Held);
     for _ in 0..2 {
@@ -105,7 +99,7 @@ async fn an_outage_that_the_session_does_not_survive_is_a_loss<L: Exclusive>(
     let guard = Arc::new(lock_of::<L>(&alice)?.acquire().await?);
     guard.allow_jeopardy()?;
     let looking = Arc::clone(&guard);
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     let waiting = tokio::spawn(async move {
         let next = waiting.await??;
         anyhow::Ok((next, looking.state()))
@@ -131,7 +125,7 @@ async fn a_holder_whose_node_was_deleted_in_jeopardy_is_told<L: Exclusive>(
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     guard.allow_jeopardy()?;
-    let waiting = line_up::<L>(&backend, &bob, 2).await?;
+    let waiting = line_up::<L>(&bob, 2).await?;
     lose_the_way(&alice).await;
     guard.jeopardy().await?;
     bob.client.delete(guard.node(), None).await?;
@@ -258,7 +252,7 @@ async fn nothing_is_believed_in_jeopardy(backend: Backend) -> Result<()> {
     alice.proxy.restore();
     let lost = ReleaseError::Lost(LossReason::DeadlinePassed);
     assert_eq!(released.await, Err(lost), "nobody knows what became of it");
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 async fn what_work_asked_for_in_an_outage_is_not_sent_without_the_lock(
@@ -374,7 +368,7 @@ async fn what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others(
     let lock = mutex(&alice)?;
     let guard = lock.acquire().await?;
     guard.allow_jeopardy()?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     lose_the_way(&alice).await;
     guard.jeopardy().await?;
     drop(guard);
@@ -582,7 +576,7 @@ async fn an_upgrade_is_lost_at_a_deadline(backend: Backend) -> Result<()> {
     let other = RwLock::new(&bob.client, LOCK)?.read().await?;
     let reader = RwLock::new(&alice.client, LOCK)?.upgradeable_read().await?;
     reader.allow_jeopardy()?;
-    let upgrade = crate::enqueue(&backend, 3, async { Ok(reader.upgrade().await?) }).await?;
+    let upgrade = crate::enqueue(&alice, 3, async { Ok(reader.upgrade().await?) }).await?;
     lose_the_way(&alice).await;
     let failed = upgrade.await?.expect_err("undecided at the deadline");
     let reason = LossReason::DeadlinePassed;
@@ -603,7 +597,7 @@ async fn a_request_to_leave_that_came_in_jeopardy_is_seen(backend: Backend) -> R
     // It is known by now: the server may refuse to be asked again.
     alice.proxy.refuse_next(lockkeeper_wire::OpCode::GetData, ErrorCode::ThrottledOp, 1_000);
     guard.revoke_requested().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     guard.release().await?;
     drop(waiting.await??);
     Ok(())

@@ -10,7 +10,7 @@ use lockkeeper::{
     Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RwLock,
     RwLockWriteGuard, Semaphore, SemaphoreGuard, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode::{self, Create2, Exists, GetChildren2, GetData, Multi, RemoveWatches};
 
@@ -47,10 +47,38 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     }
 }
 
+/// One whose waiters stand in line.
+pub(crate) trait InLine: Exclusive {}
+
+impl InLine for Mutex {}
+impl InLine for WriteLock {}
+impl InLine for OnePermit {}
+impl InLine for FirstEntry {}
+
 /// Its guard.
 pub(crate) trait Held: Deref<Target = Guard> + Debug + Send + Sync + 'static {
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send;
 }
+
+/// What gives each of them back.
+macro_rules! released_by {
+    ($($guard:ident::$release:ident),*) => { $(
+        impl Held for $guard {
+            async fn release(self) -> Result<(), ReleaseError> {
+                $guard::$release(self).await
+            }
+        }
+    )* };
+}
+
+released_by!(
+    MutexGuard::release,
+    Leadership::resign,
+    RwLockWriteGuard::release,
+    SemaphoreGuard::release,
+    ReentrantGuard::release,
+    ExclusiveGuard::release
+);
 
 /// The lock that each test is about.
 pub(crate) fn lock_of<L: Exclusive>(participant: &Participant) -> Result<L> {
@@ -59,21 +87,23 @@ pub(crate) fn lock_of<L: Exclusive>(participant: &Participant) -> Result<L> {
 
 /// Returns when there are so many contenders. Where only the holder has a node, when there is that
 /// one or not.
-pub(crate) async fn contenders<L: Exclusive>(backend: &Backend, number: usize) -> Result<()> {
+pub(crate) async fn contenders<L: Exclusive>(
+    participant: &Participant,
+    number: usize,
+) -> Result<()> {
     let nodes = if L::FAIR { number } else { number.min(1) };
-    children_reach(&backend.observer().await?, &L::line(), nodes).await
+    children_reach(&participant.observer().await?, &L::line(), nodes).await
 }
 
 /// Starts to acquire the lock, and returns when this is number `place` in line; where there is no
 /// line, when it watches the holder's node.
 pub(crate) async fn line_up<L: Exclusive>(
-    backend: &Backend,
     participant: &Participant,
     place: usize,
 ) -> Result<Acquiring<L::Held>> {
     let lock = lock_of::<L>(participant)?;
     if L::FAIR {
-        return queue_up(backend, &lock, place).await;
+        return queue_up(participant, &lock, place).await;
     }
     let looks = |passed: &[Passed]| replies(passed, OpCode::GetData);
     let before = looks(&participant.proxy.passed());
@@ -82,8 +112,33 @@ pub(crate) async fn line_up<L: Exclusive>(
     Ok(acquiring)
 }
 
+/// The three ways to take a lock, by what its own type calls them.
+macro_rules! taken_by {
+    (
+        $held:ident: $type:ident, $lock:ident => $inner:expr $(, $owner:expr)?;
+        $take:ident, $within:ident, $try:ident
+    ) => {
+        type Held = $held;
+
+        async fn acquire(&self) -> Result<$held, AcquireError> {
+            let $lock = self;
+            $type::$take($inner $(, $owner)?).await
+        }
+
+        async fn acquire_timeout(&self, timeout: Duration) -> Result<$held, AcquireError> {
+            let $lock = self;
+            $type::$within($inner, $($owner,)? timeout).await
+        }
+
+        async fn try_acquire(&self) -> Result<Option<$held>, AcquireError> {
+            let $lock = self;
+            $type::$try($inner $(, $owner)?).await
+        }
+    };
+}
+
 impl Exclusive for Mutex {
-    type Held = MutexGuard;
+    taken_by!(MutexGuard: Mutex, lock => lock; acquire, acquire_timeout, try_acquire);
 
     const ACQUIRE: &[OpCode] = &[Create2, GetChildren2];
     const CONTENDED: &[OpCode] = &[Create2, GetChildren2, GetData, GetData];
@@ -91,53 +146,17 @@ impl Exclusive for Mutex {
     fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Mutex::new(client, path)
     }
-
-    async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        Mutex::acquire(self).await
-    }
-
-    async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
-        Mutex::acquire_timeout(self, timeout).await
-    }
-
-    async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
-        Mutex::try_acquire(self).await
-    }
-}
-
-impl Held for MutexGuard {
-    async fn release(self) -> Result<(), ReleaseError> {
-        MutexGuard::release(self).await
-    }
 }
 
 /// Leads.
 impl Exclusive for Election {
-    type Held = Leadership;
+    taken_by!(Leadership: Election, lock => lock; campaign, campaign_timeout, try_campaign);
 
     const ACQUIRE: &[OpCode] = Mutex::ACQUIRE;
     const CONTENDED: &[OpCode] = Mutex::CONTENDED;
 
     fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Election::new(client, path)
-    }
-
-    async fn acquire(&self) -> Result<Leadership, AcquireError> {
-        self.campaign().await
-    }
-
-    async fn acquire_timeout(&self, timeout: Duration) -> Result<Leadership, AcquireError> {
-        self.campaign_timeout(timeout).await
-    }
-
-    async fn try_acquire(&self) -> Result<Option<Leadership>, AcquireError> {
-        self.try_campaign().await
-    }
-}
-
-impl Held for Leadership {
-    async fn release(self) -> Result<(), ReleaseError> {
-        self.resign().await
     }
 }
 
@@ -146,7 +165,7 @@ impl Held for Leadership {
 pub(crate) struct WriteLock(RwLock);
 
 impl Exclusive for WriteLock {
-    type Held = RwLockWriteGuard;
+    taken_by!(RwLockWriteGuard: RwLock, lock => &lock.0; write, write_timeout, try_write);
 
     const ACQUIRE: &[OpCode] = &[Create2, GetChildren2];
     // A second listing: the writer ahead may have left a reader in its place.
@@ -155,24 +174,6 @@ impl Exclusive for WriteLock {
     fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         RwLock::new(client, path).map(Self)
     }
-
-    async fn acquire(&self) -> Result<RwLockWriteGuard, AcquireError> {
-        self.0.write().await
-    }
-
-    async fn acquire_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
-        self.0.write_timeout(timeout).await
-    }
-
-    async fn try_acquire(&self) -> Result<Option<RwLockWriteGuard>, AcquireError> {
-        self.0.try_write().await
-    }
-}
-
-impl Held for RwLockWriteGuard {
-    async fn release(self) -> Result<(), ReleaseError> {
-        RwLockWriteGuard::release(self).await
-    }
 }
 
 /// A semaphore with one permit.
@@ -180,7 +181,7 @@ impl Held for RwLockWriteGuard {
 pub(crate) struct OnePermit(Semaphore);
 
 impl Exclusive for OnePermit {
-    type Held = SemaphoreGuard;
+    taken_by!(SemaphoreGuard: Semaphore, lock => &lock.0; acquire, acquire_timeout, try_acquire);
 
     // It asks how many permits there are, and watches that number while it waits.
     const ACQUIRE: &[OpCode] = &[GetData, Create2, GetChildren2];
@@ -190,24 +191,6 @@ impl Exclusive for OnePermit {
     fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Semaphore::new(client, path, 1).map(Self)
     }
-
-    async fn acquire(&self) -> Result<SemaphoreGuard, AcquireError> {
-        self.0.acquire().await
-    }
-
-    async fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphoreGuard, AcquireError> {
-        self.0.acquire_timeout(timeout).await
-    }
-
-    async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>, AcquireError> {
-        self.0.try_acquire().await
-    }
-}
-
-impl Held for SemaphoreGuard {
-    async fn release(self) -> Result<(), ReleaseError> {
-        SemaphoreGuard::release(self).await
-    }
 }
 
 /// A re-entrant mutex that everybody enters for the first time: each acquire has an owner of its
@@ -216,7 +199,10 @@ impl Held for SemaphoreGuard {
 pub(crate) struct FirstEntry(ReentrantMutex);
 
 impl Exclusive for FirstEntry {
-    type Held = ReentrantGuard;
+    taken_by!(
+        ReentrantGuard: ReentrantMutex, lock => &lock.0, &Owner::default();
+        acquire, acquire_timeout, try_acquire
+    );
 
     const ACQUIRE: &[OpCode] = Mutex::ACQUIRE;
     const CONTENDED: &[OpCode] = Mutex::CONTENDED;
@@ -224,28 +210,10 @@ impl Exclusive for FirstEntry {
     fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         ReentrantMutex::new(client, path).map(Self)
     }
-
-    async fn acquire(&self) -> Result<ReentrantGuard, AcquireError> {
-        self.0.acquire(&Owner::default()).await
-    }
-
-    async fn acquire_timeout(&self, timeout: Duration) -> Result<ReentrantGuard, AcquireError> {
-        self.0.acquire_timeout(&Owner::default(), timeout).await
-    }
-
-    async fn try_acquire(&self) -> Result<Option<ReentrantGuard>, AcquireError> {
-        self.0.try_acquire(&Owner::default()).await
-    }
-}
-
-impl Held for ReentrantGuard {
-    async fn release(self) -> Result<(), ReleaseError> {
-        ReentrantGuard::release(self).await
-    }
 }
 
 impl Exclusive for ExclusiveNode {
-    type Held = ExclusiveGuard;
+    taken_by!(ExclusiveGuard: ExclusiveNode, lock => lock; acquire, acquire_timeout, try_acquire);
 
     const ACQUIRE: &[OpCode] = &[Create2];
     const CONTENDED: &[OpCode] = &[Create2, GetData, Create2];
@@ -257,25 +225,7 @@ impl Exclusive for ExclusiveNode {
         ExclusiveNode::new(client, path)
     }
 
-    async fn acquire(&self) -> Result<ExclusiveGuard, AcquireError> {
-        ExclusiveNode::acquire(self).await
-    }
-
-    async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
-        ExclusiveNode::acquire_timeout(self, timeout).await
-    }
-
-    async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
-        ExclusiveNode::try_acquire(self).await
-    }
-
     fn line() -> ZnodePath {
         lock_path().parent().expect("not the root")
-    }
-}
-
-impl Held for ExclusiveGuard {
-    async fn release(self) -> Result<(), ReleaseError> {
-        ExclusiveGuard::release(self).await
     }
 }

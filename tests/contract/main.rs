@@ -1,8 +1,8 @@
 //! What each lock promises, on every server: the same tests run on the embedded engine and on a
 //! real Apache ZooKeeper, so that the two cannot drift apart.
 //!
-//! A test is a function of a [`Backend`]; `contract!` makes one test for each server out of each such function of a
-//! file (`build.rs` finds them), or out of those that it is given.
+//! A test is a function of a [`Backend`], or of those who use it (see [`Cast`]); `contract!` makes one test for each
+//! server out of each such function of a file (`build.rs` finds them), or out of those that it is given.
 
 mod access;
 mod blocking;
@@ -82,25 +82,25 @@ const IDLE: u64 = 60;
 /// The lock that each test is about; every test has a server, or a chroot, of its own.
 const LOCK: &str = "/locks/orders";
 
-/// Runs each test of this file on each server, or each of these functions.
+/// Runs each test of this file on each server, or each of these functions. A test with a parameter `L: Exclusive` is
+/// run for each exclusive lock, one with `L: InLine` for each whose waiters stand in line.
 macro_rules! contract {
     ($file:ident) => {
         include!(concat!(env!("OUT_DIR"), "/", stringify!($file), ".rs"));
     };
     ($suite:literal: $($test:ident),* $(,)?) => {
-        crate::servers! { $suite: $($test = super::$test),* }
+        crate::servers! { $suite: $($test),* }
     };
 }
 pub(crate) use contract;
 
-/// Runs each of these functions for each lock that can be held by one at a time, on each server.
 /// Those about a line are not for the exclusive node, which has none.
 macro_rules! for_each_lock {
-    ($suite:literal: $($test:ident),* $(,)? $(; where there is a line: $($fair:ident),* $(,)?)?) => {
-        crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($($fair,)*)?);
-        crate::for_lock!(write_lock, crate::locks::WriteLock, $suite: $($test,)* $($($fair,)*)?);
-        crate::for_lock!(one_permit, crate::locks::OnePermit, $suite: $($test,)* $($($fair,)*)?);
-        crate::for_lock!(first_entry, crate::locks::FirstEntry, $suite: $($test,)* $($($fair,)*)?);
+    ($suite:literal: $($test:ident),*; where there is a line: $($fair:ident),*) => {
+        crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($fair,)*);
+        crate::for_lock!(write_lock, crate::locks::WriteLock, $suite: $($test,)* $($fair,)*);
+        crate::for_lock!(one_permit, crate::locks::OnePermit, $suite: $($test,)* $($fair,)*);
+        crate::for_lock!(first_entry, crate::locks::FirstEntry, $suite: $($test,)* $($fair,)*);
         crate::for_lock!(exclusive_node, lockkeeper::ExclusiveNode, $suite: $($test,)*);
     };
 }
@@ -116,13 +116,16 @@ macro_rules! for_lock {
 pub(crate) use for_lock;
 
 macro_rules! servers {
+    ($suite:literal: $($test:ident),*) => {
+        crate::servers! { $suite: $($test = super::$test),* }
+    };
     ($suite:literal: $($test:ident = $function:expr),*) => {
         mod embedded {
             $(
                 #[tokio::test]
                 async fn $test() -> anyhow::Result<()> {
                     let backend = lockkeeper_testkit::backend::Backend::embedded().await?;
-                    crate::limited($function(backend)).await
+                    crate::run($function, backend).await
                 }
             )*
         }
@@ -133,7 +136,7 @@ macro_rules! servers {
                 async fn $test() -> anyhow::Result<()> {
                     let suite = concat!("contract: ", $suite, " on ZooKeeper");
                     match lockkeeper_testkit::backend::Backend::zookeeper(suite).await? {
-                        Some(backend) => crate::limited($function(backend)).await,
+                        Some(backend) => crate::run($function, backend).await,
                         None => Ok(()),
                     }
                 }
@@ -142,6 +145,45 @@ macro_rules! servers {
     };
 }
 pub(crate) use servers;
+
+/// What a test is a function of.
+trait Cast: Sized {
+    async fn on(backend: &Backend) -> Result<Self>;
+}
+
+impl Cast for Backend {
+    async fn on(backend: &Backend) -> Result<Self> {
+        Ok(backend.clone())
+    }
+}
+
+impl Cast for Participant {
+    async fn on(backend: &Backend) -> Result<Self> {
+        backend.participant().await
+    }
+}
+
+/// A client without a proxy.
+impl Cast for Client {
+    async fn on(backend: &Backend) -> Result<Self> {
+        backend.observer().await
+    }
+}
+
+impl<A: Cast, B: Cast> Cast for (A, B) {
+    async fn on(backend: &Backend) -> Result<Self> {
+        Ok((A::on(backend).await?, B::on(backend).await?))
+    }
+}
+
+type Pair = (Participant, Participant);
+type Observed = (Participant, Client);
+type Clients = (Client, Client);
+
+/// Runs a test on a server, which lives as long as the test.
+async fn run<C: Cast>(test: impl AsyncFnOnce(C) -> Result<()>, backend: Backend) -> Result<()> {
+    limited(async { test(C::on(&backend).await?).await }).await
+}
 
 async fn limited(test: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::time::timeout(LIMIT, test).await.context("the test hangs")?
@@ -164,21 +206,21 @@ type Acquiring<T> = JoinHandle<Result<T, lockkeeper::AcquireError>>;
 
 /// Starts to acquire, and returns when the contender is in the queue as number `place`.
 async fn queue_up<L: Exclusive>(
-    backend: &Backend,
+    participant: &Participant,
     lock: &L,
     place: usize,
 ) -> Result<Acquiring<L::Held>> {
     let lock = lock.clone();
-    enqueue(backend, place, async move { lock.acquire().await }).await
+    enqueue(participant, place, async move { lock.acquire().await }).await
 }
 
 /// The same for anything that puts one contender into the queue.
 async fn enqueue<T: Send + 'static>(
-    backend: &Backend,
+    participant: &Participant,
     place: usize,
     acquire: impl Future<Output = Result<T, lockkeeper::AcquireError>> + Send + 'static,
 ) -> Result<Acquiring<T>> {
-    let observer = backend.observer().await?;
+    let observer = participant.observer().await?;
     let acquiring = tokio::spawn(acquire);
     children_reach(&observer, &lock_path(), place).await?;
     Ok(acquiring)
@@ -191,8 +233,8 @@ async fn without_chroot(backend: &Backend) -> Result<Client> {
 }
 
 /// Returns when no contender is left.
-async fn queue_empties(backend: &Backend) -> Result<()> {
-    children_reach(&backend.observer().await?, &lock_path(), 0).await
+async fn queue_empties(participant: &Participant) -> Result<()> {
+    children_reach(&participant.observer().await?, &lock_path(), 0).await
 }
 
 /// Lets nobody do anything with a node, so that servers refuse to check it.

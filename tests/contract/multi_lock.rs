@@ -12,7 +12,7 @@ use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
-use crate::{contract, gets, is_no_auth, shut};
+use crate::{Pair, contract, gets, is_no_auth, shut};
 
 contract!(multi_lock);
 
@@ -28,8 +28,8 @@ fn single(participant: &Participant, path: &str) -> Result<Mutex> {
     Ok(Mutex::new(&participant.client, path)?)
 }
 
-async fn places(backend: &Backend, expected: &[(&str, usize)]) -> Result<()> {
-    let observer = backend.observer().await?;
+async fn places(participant: &Participant, expected: &[(&str, usize)]) -> Result<()> {
+    let observer = participant.observer().await?;
     for (path, count) in expected {
         children_reach(&observer, &ZnodePath::new(path)?, *count).await?;
     }
@@ -40,8 +40,7 @@ fn start(lock: MultiLock) -> JoinHandle<Result<MultiGuard, AcquireError>> {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-async fn free_locks_are_one_round_trip_each_way(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn free_locks_are_one_round_trip_each_way(alice: Participant) -> Result<()> {
     let lock = multi(&alice, &[A, B, C])?;
     lock.acquire().await?.release().await?;
     alice.proxy.clear();
@@ -59,11 +58,12 @@ async fn free_locks_are_one_round_trip_each_way(backend: Backend) -> Result<()> 
     assert_eq!(alice.proxy.requests(), [Multi]);
     guard.release().await?;
     assert_eq!(alice.proxy.requests(), [Multi, Multi]);
-    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+    places(&alice, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
-async fn a_lock_that_is_waited_for_is_two_round_trips_and_an_event(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_lock_that_is_waited_for_is_two_round_trips_and_an_event(
+    (alice, bob): Pair,
+) -> Result<()> {
     let lock = multi(&alice, &[A, B])?;
     lock.acquire().await?.release().await?;
     let guard = single(&bob, A)?.acquire().await?;
@@ -85,8 +85,7 @@ async fn a_lock_that_is_waited_for_is_two_round_trips_and_an_event(backend: Back
     Ok(())
 }
 
-async fn the_paths_are_put_in_order_and_checked(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn the_paths_are_put_in_order_and_checked(alice: Participant) -> Result<()> {
     let lock = multi(&alice, &[C, A, B])?;
     assert_eq!(lock.paths().map(ZnodePath::as_str).collect::<Vec<_>>(), [A, B, C]);
     let refused = |paths: &[&str]| MultiLock::new(&alice.client, paths.iter().copied()).err();
@@ -97,8 +96,7 @@ async fn the_paths_are_put_in_order_and_checked(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn each_lock_has_a_token_that_grows(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn each_lock_has_a_token_that_grows((alice, bob): Pair) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     let old: Vec<_> = guard.tokens().map(|(path, token)| (path.clone(), token)).collect();
     guard.release().await?;
@@ -117,16 +115,15 @@ async fn each_lock_has_a_token_that_grows(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn try_acquire_is_all_or_nothing(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn try_acquire_is_all_or_nothing((alice, bob): Pair) -> Result<()> {
     let guard = single(&bob, B)?.acquire().await?;
     assert!(multi(&alice, &[A, B, C])?.try_acquire().await?.is_none());
-    places(&backend, &[(A, 0), (B, 1), (C, 0)]).await?;
+    places(&alice, &[(A, 0), (B, 1), (C, 0)]).await?;
     guard.release().await?;
     let guard = multi(&alice, &[A, B, C])?.try_acquire().await?.expect("free");
     assert!(single(&bob, C)?.try_acquire().await?.is_none());
     guard.release().await?;
-    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+    places(&alice, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
 async fn l1_a_transaction_lost_on_its_way_leaves_one_node_each(backend: Backend) -> Result<()> {
@@ -144,46 +141,43 @@ async fn lost_transaction(backend: &Backend, loss: Loss) -> Result<()> {
     lock.acquire().await?.release().await?;
     alice.proxy.lose_next(OpCode::Multi, loss);
     let guard = lock.acquire().await?;
-    places(backend, &[(A, 1), (B, 1)]).await?;
+    places(&alice, &[(A, 1), (B, 1)]).await?;
     guard.verify().await?;
     guard.release().await?;
-    places(backend, &[(A, 0), (B, 0)]).await
+    places(&alice, &[(A, 0), (B, 0)]).await
 }
 
 async fn l2_an_acquire_cancelled_during_its_transaction_leaves_nothing(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = multi(&alice, &[A, B])?;
     lock.acquire().await?.release().await?;
     alice.proxy.hold_replies();
     let acquiring = start(lock);
-    places(&backend, &[(A, 1), (B, 1)]).await?;
+    places(&alice, &[(A, 1), (B, 1)]).await?;
     acquiring.abort();
     assert!(acquiring.await.is_err(), "cancelled");
     alice.proxy.restore();
-    places(&backend, &[(A, 0), (B, 0)]).await
+    places(&alice, &[(A, 0), (B, 0)]).await
 }
 
-async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing((alice, bob): Pair) -> Result<()> {
     let guard = single(&bob, B)?.acquire().await?;
     let acquiring = start(multi(&alice, &[A, B])?);
-    places(&backend, &[(A, 1), (B, 2)]).await?;
+    places(&alice, &[(A, 1), (B, 2)]).await?;
     acquiring.abort();
-    places(&backend, &[(A, 0), (B, 1)]).await?;
+    places(&alice, &[(A, 0), (B, 1)]).await?;
     guard.verify().await?;
     Ok(())
 }
 
-async fn l6_a_release_whose_reply_is_lost_is_done_once(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l6_a_release_whose_reply_is_lost_is_done_once(alice: Participant) -> Result<()> {
     let lock = multi(&alice, &[A, B])?;
     for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
         let guard = lock.acquire().await?;
         alice.proxy.lose_next(OpCode::Multi, loss);
         guard.release().await?;
-        places(&backend, &[(A, 0), (B, 0)]).await?;
+        places(&alice, &[(A, 0), (B, 0)]).await?;
     }
     Ok(())
 }
@@ -206,61 +200,57 @@ async fn late_for(lock: &MultiLock) -> String {
 ///
 /// Seen to fail with `NoNode` for the list taken for a refusal.
 async fn one_whose_queue_is_deleted_as_it_is_entered_is_entered_again(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let lock = multi(&alice, &[A, B])?;
     lock.acquire_timeout(Duration::ZERO).await?.release().await?;
     alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
     let guard = lock.acquire().await?;
-    places(&backend, &[(A, 1), (B, 1)]).await?;
+    places(&alice, &[(A, 1), (B, 1)]).await?;
     guard.release().await?;
-    places(&backend, &[(A, 0), (B, 0)]).await
+    places(&alice, &[(A, 0), (B, 0)]).await
 }
 
 /// L19: it went on after a failure, with some of the locks held.
-async fn l19_a_lock_that_cannot_be_had_leaves_none(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l19_a_lock_that_cannot_be_had_leaves_none((alice, bob): Pair) -> Result<()> {
     let lock = multi(&alice, &[A, B, C])?;
     lock.acquire().await?.release().await?;
     let guard = single(&bob, B)?.acquire().await?;
     assert_eq!(late_for(&lock).await, B, "the one that was waited for");
-    places(&backend, &[(A, 0), (B, 1), (C, 0)]).await?;
+    places(&alice, &[(A, 0), (B, 1), (C, 0)]).await?;
 
     let foreign = ZnodePath::new(C)?.child("foreign")?;
     alice.client.create(&foreign, "", lockkeeper::CreateMode::Persistent).await?;
     guard.release().await?;
     let error = lock.acquire().await.expect_err("the third one has no order");
     assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
-    places(&backend, &[(A, 0), (B, 0), (C, 1)]).await
+    places(&alice, &[(A, 0), (B, 0), (C, 1)]).await
 }
 
 /// L19: who waits for one lock while standing in line for a later one keeps out a program that
 /// has the first and wants the later one: a deadlock.
 ///
 /// Seen to fail when the places behind the one that is waited for are kept.
-async fn l19_no_place_is_kept_behind_the_lock_that_is_waited_for(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l19_no_place_is_kept_behind_the_lock_that_is_waited_for((alice, bob): Pair) -> Result<()> {
     let first = single(&bob, A)?.acquire().await?;
     let acquiring = start(multi(&alice, &[A, B, C])?);
-    places(&backend, &[(A, 2), (B, 0), (C, 0)]).await?;
+    places(&alice, &[(A, 2), (B, 0), (C, 0)]).await?;
     let second = single(&bob, B)?.acquire().await?;
     first.release().await?;
-    places(&backend, &[(A, 1), (B, 2), (C, 0)]).await?;
+    places(&alice, &[(A, 1), (B, 2), (C, 0)]).await?;
     second.release().await?;
     acquiring.await??.release().await?;
-    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+    places(&alice, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
 /// L19, with the failure in what was won before.
 ///
 /// Seen to fail with the checks taken out of the transaction: it says that all are held.
-async fn l19_a_lock_lost_while_waiting_for_the_next_ends_it(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l19_a_lock_lost_while_waiting_for_the_next_ends_it((alice, bob): Pair) -> Result<()> {
     for paths in [&[A, B][..], &[A, B, C]] {
         let guard = single(&bob, B)?.acquire().await?;
         let acquiring = start(multi(&alice, paths)?);
-        places(&backend, &[(A, 1), (B, 2)]).await?;
+        places(&alice, &[(A, 1), (B, 2)]).await?;
         let path = ZnodePath::new(A)?;
         let (names, _) = bob.client.children(&path).await?;
         let won = path.child(&names[0])?;
@@ -268,17 +258,16 @@ async fn l19_a_lock_lost_while_waiting_for_the_next_ends_it(backend: Backend) ->
         guard.release().await?;
         let error = acquiring.await?.expect_err("one was lost");
         assert_eq!(error, AcquireError::NodeDeleted { node: won });
-        places(&backend, &[(A, 0), (B, 0), (C, 0)]).await?;
+        places(&alice, &[(A, 0), (B, 0), (C, 0)]).await?;
     }
     Ok(())
 }
 
 /// Symptom: it said that another client had deleted the node of the first lock.
-async fn a_check_of_one_that_is_refused_while_waiting_says_so(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_check_of_one_that_is_refused_while_waiting_says_so((alice, bob): Pair) -> Result<()> {
     let guard = single(&bob, B)?.acquire().await?;
     let acquiring = start(multi(&alice, &[A, B, C])?);
-    places(&backend, &[(A, 1), (B, 2)]).await?;
+    places(&alice, &[(A, 1), (B, 2)]).await?;
     let path = ZnodePath::new(A)?;
     let (names, _) = bob.client.children(&path).await?;
     shut(&bob.client, &path.child(&names[0])?).await?;
@@ -288,7 +277,7 @@ async fn a_check_of_one_that_is_refused_while_waiting_says_so(backend: Backend) 
     let AcquireError::Refused { path: refused, source } = &error else { panic!("{error:?}") };
     assert_eq!(*refused, path);
     assert!(is_no_auth(source), "{error:?}");
-    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+    places(&alice, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
 /// L19: a deadlock for want of an order. Here five tasks want two or three of three locks, given
@@ -325,11 +314,10 @@ async fn l19_any_order_and_any_company_comes_to_an_end(backend: Backend) -> Resu
     while let Some(result) = tasks.join_next().await {
         result??;
     }
-    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+    places(&backend.participant().await?, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
-async fn the_loss_of_one_is_the_loss_of_all(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn the_loss_of_one_is_the_loss_of_all((alice, bob): Pair) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     let (state, left) = (guard.state(), guard.deadline());
     assert!(state == State::Held && left.is_some() && guard.ensure(Duration::ZERO).is_ok());
@@ -349,8 +337,7 @@ async fn the_loss_of_one_is_the_loss_of_all(backend: Backend) -> Result<()> {
 /// A server that refuses to check a node says nothing of it. Symptom: the lock counted as lost.
 ///
 /// Seen to fail when any operation that fails is taken for a node that is missing.
-async fn a_check_of_one_that_is_refused_verifies_nothing(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_check_of_one_that_is_refused_verifies_nothing(alice: Participant) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     shut(&alice.client, guard.guards()[1].node()).await?;
     let verified = guard.verify().await;
@@ -362,18 +349,16 @@ async fn a_check_of_one_that_is_refused_verifies_nothing(backend: Backend) -> Re
     Ok(())
 }
 
-async fn a_release_with_one_lock_lost_gives_the_others_back(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_release_with_one_lock_lost_gives_the_others_back((alice, bob): Pair) -> Result<()> {
     let guard = multi(&alice, &[A, B, C])?.acquire().await?;
     bob.client.delete(guard.guards()[1].node(), None).await?;
     let lost = Err(ReleaseError::Lost(LossReason::NodeDeleted));
     assert_eq!(guard.release().await, lost);
-    places(&backend, &[(A, 0), (B, 0), (C, 0)]).await
+    places(&alice, &[(A, 0), (B, 0), (C, 0)]).await
 }
 
 /// Symptom: the locks were gone with their session, and the release said that it had given them back.
-async fn a_release_in_the_next_session_is_a_loss(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_release_in_the_next_session_is_a_loss(alice: Participant) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     let mut status = alice.client.status();
     alice.proxy.refuse();

@@ -12,7 +12,7 @@ use lockkeeper_wire::OpCode;
 use tokio::sync::Mutex as LocalMutex;
 use tokio::task::JoinSet;
 
-use crate::{LOCK, contract, lock_path, mutex, queue_empties, queue_up};
+use crate::{LOCK, Pair, contract, lock_path, mutex, queue_empties, queue_up};
 
 contract!(mutex_local);
 
@@ -65,7 +65,7 @@ async fn ten_thousand_tasks_cost_ten_times_as_much_as_a_thousand() -> Result<()>
         }
         assert!(chance < CHANCES, "10,000 tasks take {many:?}, 1,000 only {few:?}");
     }
-    queue_empties(&backend).await
+    children_reach(&client, &lock_path(), 0).await
 }
 
 /// Twice as many tasks in line take twice as much memory, and put nobody else on the server. In a
@@ -139,8 +139,7 @@ fn alone_on_the_server(participant: &Participant) -> usize {
     writes.len()
 }
 
-async fn a_task_that_gives_up_its_turn_blocks_nobody(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_task_that_gives_up_its_turn_blocks_nobody(alice: Participant) -> Result<()> {
     let lock = mutex(&alice)?;
     let guard = lock.acquire().await?;
     for _ in 0..10 {
@@ -149,11 +148,10 @@ async fn a_task_that_gives_up_its_turn_blocks_nobody(backend: Backend) -> Result
     assert!(lock.try_acquire().await?.is_none());
     guard.release().await?;
     lock.acquire().await?.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn a_lingering_node_is_taken_again_without_a_round_trip(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lingering_node_is_taken_again_without_a_round_trip(alice: Participant) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     let guard = lock.acquire().await?;
     let mut token = guard.token();
@@ -176,8 +174,7 @@ async fn a_lingering_node_is_taken_again_without_a_round_trip(backend: Backend) 
 
 /// A cycle that asks nobody could go on for ever without the client's own task getting a turn: no
 /// ping would be sent, and nobody who comes would be noticed.
-async fn a_lingering_node_leaves_its_thread_to_others(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lingering_node_leaves_its_thread_to_others(alice: Participant) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     lock.acquire().await?.release().await?;
     let turns = Arc::new(AtomicUsize::new(0));
@@ -199,8 +196,7 @@ async fn a_lingering_node_leaves_its_thread_to_others(backend: Backend) -> Resul
     Ok(())
 }
 
-async fn a_lingering_node_is_given_to_whoever_comes(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_lingering_node_is_given_to_whoever_comes((alice, bob): Pair) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     lock.acquire().await?.release().await?;
     let theirs = mutex(&bob)?.acquire().await?;
@@ -210,23 +206,21 @@ async fn a_lingering_node_is_given_to_whoever_comes(backend: Backend) -> Result<
     // And when it comes while the lock is held, the release gives it away.
     lock.acquire().await?.release().await?;
     let ours = lock.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     ours.release().await?;
     waiting.await??.release().await?;
     Ok(())
 }
 
-async fn a_lingering_node_goes_when_nobody_uses_it(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lingering_node_goes_when_nobody_uses_it(alice: Participant) -> Result<()> {
     let lock = lingering(&alice, Duration::from_millis(20))?;
     lock.acquire().await?.release().await?;
-    queue_empties(&backend).await?;
+    queue_empties(&alice).await?;
     lock.acquire().await?.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn a_lingering_node_that_was_deleted_is_not_granted_again(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_lingering_node_that_was_deleted_is_not_granted_again((alice, bob): Pair) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     let guard = lock.acquire().await?;
     let node = guard.node().clone();
@@ -245,8 +239,7 @@ async fn a_lingering_node_that_was_deleted_is_not_granted_again(backend: Backend
 }
 
 /// A transaction of the holder before was applied under the next one, whose node is the same.
-async fn a_transaction_goes_with_the_holder_that_began_it(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_transaction_goes_with_the_holder_that_began_it(alice: Participant) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     let first = lock.acquire().await?;
     let (node, late) = (first.node().clone(), first.transaction());
@@ -263,12 +256,11 @@ async fn a_transaction_goes_with_the_holder_that_began_it(backend: Backend) -> R
     Ok(())
 }
 
-async fn a_lingering_node_does_not_outlive_its_lock(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lingering_node_does_not_outlive_its_lock(alice: Participant) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     lock.acquire().await?.release().await?;
     drop(lock);
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 async fn a_cohort_passes_the_node_on_and_ends_at_its_bound(backend: Backend) -> Result<()> {
@@ -288,7 +280,7 @@ async fn a_cohort_of_three_ends(
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let lock = configure(Mutex::builder(&alice.client, LOCK).cohort(3, LONG)).build()?;
     let first = lock.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
@@ -323,11 +315,10 @@ async fn a_cohort_of_three_ends(
     assert_eq!(names[..3], ["alice", "alice", "bob"], "the first holder was one of the three");
     // No node lingers longer than its lock.
     drop(lock);
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn a_cohort_leaves_nothing_to_a_task_that_gave_up(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_cohort_leaves_nothing_to_a_task_that_gave_up(alice: Participant) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).cohort(u32::MAX, LONG).build()?;
     for _ in 0..20 {
         let guard = lock.acquire().await?;
@@ -338,13 +329,12 @@ async fn a_cohort_leaves_nothing_to_a_task_that_gave_up(backend: Backend) -> Res
         guard.release().await?;
         waiting.abort();
         drop(waiting.await);
-        children_reach(&backend.observer().await?, &lock_path(), 0).await?;
+        children_reach(&alice.observer().await?, &lock_path(), 0).await?;
     }
     Ok(())
 }
 
-async fn a_lost_lock_stays_taken_within_its_process(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_lock_stays_taken_within_its_process(alice: Participant) -> Result<()> {
     let lock = mutex(&alice)?;
     let guard = lock.acquire().await?;
     alice.proxy.expire_session().await?;

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, bail};
 use lockkeeper::{
     AcquireError, ClaimError, Client, CreateMode, LossReason, Names, State, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
 use crate::exclusive_node::after_heartbeats;
 use crate::jeopardy::short;
+use crate::{Clients, Observed, contract};
 
 contract!(names);
 
@@ -25,8 +25,7 @@ fn node(name: &str) -> ZnodePath {
     ZnodePath::new(NAMES).and_then(|path| path.child(name)).expect("a path")
 }
 
-async fn a_name_has_one_holder_and_its_tokens_grow(backend: Backend) -> Result<()> {
-    let (one, two) = (backend.observer().await?, backend.observer().await?);
+async fn a_name_has_one_holder_and_its_tokens_grow((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (Names::new(&one, NAMES)?, Names::new(&two, NAMES)?);
     let first = ours.claim("7").await?;
     assert_eq!((first.name(), first.node()), ("7", &node("7")));
@@ -63,8 +62,7 @@ async fn who_waits_for_a_name_gets_it(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn who_has_a_name_is_told(backend: Backend) -> Result<()> {
-    let (one, two) = (backend.observer().await?, backend.observer().await?);
+async fn who_has_a_name_is_told((one, two): Clients) -> Result<()> {
     let ours = Names::builder(&one, NAMES).label("10.0.0.7:80").build()?;
     let theirs = Names::new(&two, NAMES)?;
     assert_eq!(theirs.holder("7").await?, None);
@@ -85,8 +83,7 @@ async fn who_has_a_name_is_told(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_claim_is_lost_with_a_reason(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_claim_is_lost_with_a_reason((participant, other): Observed) -> Result<()> {
     let names = Names::new(&participant.client, NAMES)?;
     let claim = names.claim("7").await?;
     other.delete(&node("7"), None).await?;
@@ -107,8 +104,7 @@ async fn a_claim_is_lost_with_a_reason(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_claim_costs_one_round_trip(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn a_claim_costs_one_round_trip(participant: Participant) -> Result<()> {
     let names = Names::new(&participant.client, NAMES)?;
     names.claim("7").await?.release().await?;
     participant.proxy.clear();
@@ -124,8 +120,7 @@ async fn a_claim_costs_one_round_trip(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_claim_whose_reply_is_lost_leaves_one_node(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_claim_whose_reply_is_lost_leaves_one_node((participant, other): Observed) -> Result<()> {
     let names = Names::new(&participant.client, NAMES)?;
     names.claim("7").await?.release().await?;
     for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
@@ -139,8 +134,7 @@ async fn a_claim_whose_reply_is_lost_leaves_one_node(backend: Backend) -> Result
     Ok(())
 }
 
-async fn the_first_name_that_is_free_is_claimed(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn the_first_name_that_is_free_is_claimed(client: Client) -> Result<()> {
     let names = Names::new(&client, NAMES)?;
     let numbers = || (1..=3).map(|number| format!("worker-{number}"));
     let mut claims = Vec::new();
@@ -156,8 +150,7 @@ async fn the_first_name_that_is_free_is_claimed(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn any_text_is_a_name(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn any_text_is_a_name(client: Client) -> Result<()> {
     let names = Names::new(&client, NAMES)?;
     let mut claims = Vec::new();
     let mut all = ["2026/07/Zürich 🔒", "", ".", "a%b", "x-lock-0000000001"];
@@ -175,8 +168,7 @@ async fn any_text_is_a_name(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_node_that_does_not_go_by_itself_is_no_claim(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_node_that_does_not_go_by_itself_is_no_claim((client, other): Clients) -> Result<()> {
     other.ensure(&node("7"), CreateMode::Persistent).await?;
     let before = other.data(&node("7")).await?;
     let names = Names::new(&client, NAMES)?;

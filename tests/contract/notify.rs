@@ -9,7 +9,7 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{contract, next_session};
+use crate::{Pair, contract, next_session};
 
 contract!(notify);
 
@@ -22,8 +22,7 @@ fn waiting(news: &Notify, known: Zxid) -> tokio::task::JoinHandle<Result<Zxid, V
     tokio::spawn(async move { news.wait_past(known).await })
 }
 
-async fn several_are_one(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn several_are_one((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (news(&alice)?, news(&bob)?);
     let known = ours.last().await?;
     assert_eq!(known, Zxid(0));
@@ -53,8 +52,7 @@ async fn several_are_one(backend: Backend) -> Result<()> {
 
 /// A watch that is set again after a reconnect says nothing of what came in between, unless it is told
 /// where the client had been.
-async fn none_is_lost_without_a_connection(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn none_is_lost_without_a_connection((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (news(&alice)?, news(&bob)?);
     let first = theirs.notify().await?;
     let wait = waiting(&ours, first);
@@ -67,8 +65,7 @@ async fn none_is_lost_without_a_connection(backend: Backend) -> Result<()> {
 }
 
 /// Also when the node was deleted and made anew, and its version is the same both times.
-async fn none_is_lost_between_two_sessions(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn none_is_lost_between_two_sessions((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (news(&alice)?, news(&bob)?);
     let first = theirs.notify().await?;
     let wait = waiting(&ours, first);
@@ -84,8 +81,7 @@ async fn none_is_lost_between_two_sessions(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_lost_reply_is_no_error(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_reply_is_no_error(alice: Participant) -> Result<()> {
     let news = news(&alice)?;
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
     let first = news.notify().await?;
@@ -118,8 +114,7 @@ async fn what_may_have_been_sent_is_not_said_to_be_nothing(backend: Backend) -> 
     Ok(())
 }
 
-async fn a_node_with_data_is_refused(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_node_with_data_is_refused(alice: Participant) -> Result<()> {
     let (path, data) = (ZnodePath::new("/news")?, Bytes::from_static(b"settings"));
     alice.client.create(&path, data.clone(), CreateMode::Persistent).await?;
     let error = news(&alice)?.notify().await.expect_err("foreign data");
@@ -131,8 +126,7 @@ async fn a_node_with_data_is_refused(backend: Backend) -> Result<()> {
 /// Who waited took the node for one of notifications, and who had notified once wrote over the data.
 ///
 /// Seen to fail when the node was looked at before the first write alone.
-async fn data_that_comes_later_is_refused_and_left(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn data_that_comes_later_is_refused_and_left((alice, bob): Pair) -> Result<()> {
     let ours = news(&alice)?;
     let first = ours.notify().await?;
     let wait = waiting(&ours, first);
@@ -162,8 +156,7 @@ async fn data_that_comes_later_is_refused_and_left(backend: Backend) -> Result<(
 /// version that was remembered.
 ///
 /// Seen to fail with a node that was created only: its version was 0, as that of any other.
-async fn data_in_a_node_that_was_made_anew_is_refused_and_left(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn data_in_a_node_that_was_made_anew_is_refused_and_left((alice, bob): Pair) -> Result<()> {
     let data = Bytes::from_static(b"settings");
     for is_there in [false, true] {
         let ours = news(&alice)?;
@@ -185,8 +178,7 @@ async fn data_in_a_node_that_was_made_anew_is_refused_and_left(backend: Backend)
     Ok(())
 }
 
-async fn those_who_notify_by_turns_and_at_once(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn those_who_notify_by_turns_and_at_once((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (news(&alice)?, news(&bob)?);
     let mut last = ours.notify().await?;
     for _ in 0..3 {
@@ -222,8 +214,7 @@ async fn those_who_notify_by_turns_and_at_once(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_missing_parent_is_made(alice: Participant) -> Result<()> {
     let orphan = Notify::new(&alice.client, "/shop/news")?;
     let sent = orphan.notify().await?;
     assert_eq!(orphan.last().await?, sent);

@@ -11,7 +11,7 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 
-use crate::{LOCK, contract, lock_path};
+use crate::{LOCK, Pair, contract, lock_path};
 
 contract!(once);
 
@@ -51,8 +51,7 @@ async fn take_turn(who: &Participant, key: impl Into<OnceKey>, code: i32) -> Res
     Ok(word)
 }
 
-async fn a_key_is_done_once(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_key_is_done_once((alice, bob): Pair) -> Result<()> {
     assert_eq!(take_turn(&alice, "v1", 3).await?, "run 1");
     assert_eq!(take_turn(&bob, "v1", 0).await?, "done 1");
     assert_eq!(take_turn(&alice, "v1", 0).await?, "done 1");
@@ -133,8 +132,7 @@ async fn a_passed_tick_never_begins(backend: Backend) -> Result<()> {
 }
 
 /// A machine whose clock is a year ahead keeps no other from its ticks.
-async fn a_tick_far_ahead_is_refused(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_tick_far_ahead_is_refused((alice, bob): Pair) -> Result<()> {
     let now = SystemTime::now();
     let guard = hold(&alice).await?;
     let refused = once(&alice)?.begin(&guard, Tick::at(now + 9_000 * HOUR)).await;
@@ -150,8 +148,7 @@ async fn a_tick_far_ahead_is_refused(backend: Backend) -> Result<()> {
 }
 
 /// A guard may be as old as it likes: what counts is the time now.
-async fn a_tick_is_judged_by_the_time_that_it_is(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_tick_is_judged_by_the_time_that_it_is(alice: Participant) -> Result<()> {
     let guard = hold(&alice).await?;
     let exact = Once::builder(&alice.client, LOCK).ahead(Duration::ZERO).build()?;
     assert_eq!(word(&exact.begin(&guard, "first").await?), "run 1");
@@ -197,8 +194,7 @@ async fn a_lost_reply_begins_nothing_twice(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_lost_reply_ends_nothing_twice(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_reply_ends_nothing_twice(alice: Participant) -> Result<()> {
     for (key, loss) in [("v1", Loss::BeforeReply), ("v2", Loss::BeforeRequest)] {
         let guard = hold(&alice).await?;
         let Begun::Run(run) = once(&alice)?.begin(&guard, key).await? else { bail!("not begun") };
@@ -214,8 +210,7 @@ async fn a_lost_reply_ends_nothing_twice(backend: Backend) -> Result<()> {
 }
 
 /// Somebody took the lock by force: whoever was at work cannot say that it is done, nor begin anything.
-async fn an_end_is_not_recorded_without_the_lock(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_end_is_not_recorded_without_the_lock((alice, bob): Pair) -> Result<()> {
     let guard = hold(&alice).await?;
     let Begun::Run(run) = once(&alice)?.begin(&guard, "v1").await? else { bail!("not begun") };
     revoke::revoke_within(&bob.client, &lock_path(), Duration::ZERO).await?;
@@ -229,16 +224,14 @@ async fn an_end_is_not_recorded_without_the_lock(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn the_guard_of_another_lock_is_refused(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn the_guard_of_another_lock_is_refused(alice: Participant) -> Result<()> {
     let guard = Mutex::new(&alice.client, "/locks/other")?.acquire().await?;
     let begun = once(&alice)?.begin(&guard, "v1").await;
     assert!(matches!(begun, Err(OnceError::OtherLock { .. })), "{begun:?}");
     Ok(())
 }
 
-async fn old_records_are_deleted(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn old_records_are_deleted(alice: Participant) -> Result<()> {
     let few = Once::builder(&alice.client, LOCK).keep(3).build()?;
     let guard = hold(&alice).await?;
     let now = SystemTime::now();
@@ -257,8 +250,7 @@ async fn old_records_are_deleted(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_key_that_is_forgotten_is_done_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_key_that_is_forgotten_is_done_again(alice: Participant) -> Result<()> {
     assert_eq!(take_turn(&alice, "v1", 1).await?, "run 1");
     assert!(once(&alice)?.forget("v1").await?);
     assert!(!once(&alice)?.forget("v1").await?);
@@ -273,8 +265,7 @@ async fn a_key_that_is_forgotten_is_done_again(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_no_record_is_left_alone(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn what_is_no_record_is_left_alone(alice: Participant) -> Result<()> {
     let guard = hold(&alice).await?;
     let begin = async |key| {
         once(&alice)?
@@ -296,8 +287,7 @@ async fn what_is_no_record_is_left_alone(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn records_are_no_locks(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn records_are_no_locks(alice: Participant) -> Result<()> {
     for among in [path("")?, path("/key-v1")?] {
         let refused = Mutex::new(&alice.client, among.as_str()).map(drop);
         assert_eq!(refused, Err(BuildError::Beside(among)));
@@ -317,8 +307,7 @@ async fn records_are_no_locks(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn it_costs_one_write_to_begin_and_one_to_end(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn it_costs_one_write_to_begin_and_one_to_end(alice: Participant) -> Result<()> {
     let now = SystemTime::now();
     assert_eq!(take_turn(&alice, Tick::at(now), 0).await?, "run 1");
     for key in [OnceKey::from("v1"), OnceKey::from(Tick::at(now + Duration::from_millis(1)))] {

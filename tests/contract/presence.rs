@@ -7,12 +7,12 @@ use lockkeeper::{
     Acl, Change, Client, Contact, CreateMode, ErrorCode, Permissions, Presence, PresenceError,
     PresenceState, Stat, TreeCache, TtlPresence, WhenTaken, ZnodePath, Zxid,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
 use crate::rw_lock::replies;
-use crate::{IDLE, contract, cut_off_at_reads, reconnect, wake_ups};
+use crate::{Clients, IDLE, Observed, contract, cut_off_at_reads, reconnect, wake_ups};
 
 contract!(presence);
 
@@ -41,8 +41,7 @@ async fn stat(client: &Client) -> Result<Option<Stat>> {
     Ok(client.exists(&node()).await?)
 }
 
-async fn a_node_is_there_until_its_presence_ends(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_node_is_there_until_its_presence_ends((client, other): Clients) -> Result<()> {
     let presence = Presence::builder(&client, NODE).data("here").start().await?;
     let PresenceState::Present { czxid } = presence.state() else { bail!("absent") };
     let (data, stat) = other.data(&node()).await?;
@@ -53,8 +52,7 @@ async fn a_node_is_there_until_its_presence_ends(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn a_dropped_presence_takes_its_node_with_it(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_dropped_presence_takes_its_node_with_it((client, other): Clients) -> Result<()> {
     let presence = Presence::builder(&client, NODE).start().await?;
     let (found, mut gone) = other.exists_watched(&node()).await?;
     assert!(found.is_some());
@@ -65,8 +63,7 @@ async fn a_dropped_presence_takes_its_node_with_it(backend: Backend) -> Result<(
 }
 
 /// Whoever gave up waiting left the node there until the end of the session.
-async fn an_end_that_is_not_waited_for_deletes_the_node(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn an_end_that_is_not_waited_for_deletes_the_node((client, other): Clients) -> Result<()> {
     let presence = Presence::builder(&client, NODE).start().await?;
     let (_, mut gone) = other.exists_watched(&node()).await?;
     assert!(poll_immediately(presence.end()).await.is_none(), "it ended at once");
@@ -75,8 +72,7 @@ async fn an_end_that_is_not_waited_for_deletes_the_node(backend: Backend) -> Res
     Ok(())
 }
 
-async fn it_comes_back_with_the_next_session(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn it_comes_back_with_the_next_session((participant, other): Observed) -> Result<()> {
     let presence = Presence::builder(&participant.client, NODE).data("here").start().await?;
     let first = present(&presence, Zxid(0)).await?;
     participant.proxy.refuse();
@@ -90,8 +86,7 @@ async fn it_comes_back_with_the_next_session(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn it_comes_back_when_somebody_deletes_it(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn it_comes_back_when_somebody_deletes_it((client, other): Clients) -> Result<()> {
     let presence = Presence::builder(&client, NODE).start().await?;
     let first = present(&presence, Zxid(0)).await?;
     other.set_data(&node(), "written by another", None).await?;
@@ -101,8 +96,7 @@ async fn it_comes_back_when_somebody_deletes_it(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn a_lost_reply_leaves_one_node_that_is_known(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_lost_reply_leaves_one_node_that_is_known((participant, other): Observed) -> Result<()> {
     other.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
     for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
         participant.proxy.lose_next(OpCode::Multi, loss);
@@ -115,8 +109,7 @@ async fn a_lost_reply_leaves_one_node_that_is_known(backend: Backend) -> Result<
     Ok(())
 }
 
-async fn anothers_node_is_waited_for_and_not_touched(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn anothers_node_is_waited_for_and_not_touched((client, other): Clients) -> Result<()> {
     let theirs = Presence::builder(&other, NODE).data("theirs").start().await?;
     let before = other.data(&node()).await?;
     let ours = Presence::builder(&client, NODE).data("ours").start().await?;
@@ -133,8 +126,7 @@ async fn anothers_node_is_waited_for_and_not_touched(backend: Backend) -> Result
 }
 
 /// Whoever started there waited for ever, and asked every twenty milliseconds.
-async fn a_node_that_may_not_be_read_is_an_error(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_node_that_may_not_be_read_is_an_error((client, other): Clients) -> Result<()> {
     other.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
     let closed = Acl::world(Permissions::DELETE);
     other.create_with_acl(&node(), "", CreateMode::Ephemeral, closed).await?;
@@ -147,8 +139,7 @@ async fn a_node_that_may_not_be_read_is_an_error(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn anothers_node_is_an_error_if_wanted(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn anothers_node_is_an_error_if_wanted((client, other): Clients) -> Result<()> {
     let _theirs = Presence::builder(&other, NODE).start().await?;
     let ours = Presence::builder(&client, NODE).when_taken(WhenTaken::Fail).start().await;
     let Err(PresenceError::Taken { by, .. }) = ours else { bail!("{ours:?}") };
@@ -157,8 +148,7 @@ async fn anothers_node_is_an_error_if_wanted(backend: Backend) -> Result<()> {
 }
 
 /// KAFKA-7165 and its kind: after a restart the node of the old session is still there.
-async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<()> {
-    let (earlier, later) = (backend.observer().await?, backend.observer().await?);
+async fn an_earlier_life_is_replaced_without_a_gap((earlier, later): Clients) -> Result<()> {
     let first = Presence::builder(&earlier, NODE).data("host-7 1").start().await?;
     let cache = TreeCache::open(&later, "/workers").await?;
     let mut changes = cache.changes();
@@ -177,8 +167,7 @@ async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<(
     Ok(())
 }
 
-async fn a_node_that_no_presence_made_is_not_replaced(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_node_that_no_presence_made_is_not_replaced((client, other): Clients) -> Result<()> {
     other.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
     for mode in [CreateMode::Persistent, CreateMode::Ephemeral] {
         let made = other.create(&node(), "host-7", mode).await?;
@@ -193,8 +182,7 @@ async fn a_node_that_no_presence_made_is_not_replaced(backend: Backend) -> Resul
 }
 
 /// Its node belongs to the session of both, so after a lost reply each would take it for its own.
-async fn a_client_has_one_presence_at_a_node(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_client_has_one_presence_at_a_node((client, other): Clients) -> Result<()> {
     let presence = Presence::builder(&client, NODE).data("first").start().await?;
     let second = Presence::builder(&client.clone(), NODE).data("second").start().await;
     let Err(PresenceError::InUse { path }) = second else { bail!("{second:?}") };
@@ -215,8 +203,7 @@ async fn a_client_has_one_presence_at_a_node(backend: Backend) -> Result<()> {
 /// The node of the one before is there for a moment more, and belongs to the session of both.
 ///
 /// Seen to fail with the right to the node given back at once: taken by the own session.
-async fn one_that_was_given_up_makes_room_for_the_next(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn one_that_was_given_up_makes_room_for_the_next(participant: Participant) -> Result<()> {
     let client = &participant.client;
     let options = || Presence::builder(client, NODE).when_taken(WhenTaken::Fail);
     for _ in 0..5 {
@@ -277,8 +264,7 @@ async fn poll_immediately<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-async fn a_lost_reply_does_not_make_an_own_node_a_presence(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn a_lost_reply_does_not_make_an_own_node_a_presence(participant: Participant) -> Result<()> {
     let client = &participant.client;
     client.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
     let made = client.create(&node(), "no presence", CreateMode::Ephemeral).await?;
@@ -292,9 +278,8 @@ async fn a_lost_reply_does_not_make_an_own_node_a_presence(backend: Backend) -> 
 }
 
 async fn those_who_take_each_other_for_an_earlier_life_do_not_fight(
-    backend: Backend,
+    (one, two): Clients,
 ) -> Result<()> {
-    let (one, two) = (backend.observer().await?, backend.observer().await?);
     let start = |client: &Client, data: &'static str| {
         Presence::builder(client, NODE).data(data).replaces(|data| data == b"host-7").start()
     };
@@ -310,8 +295,7 @@ async fn those_who_take_each_other_for_an_earlier_life_do_not_fight(
     Ok(())
 }
 
-async fn data_may_be_as_long_as_that_of_any_node(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn data_may_be_as_long_as_that_of_any_node((client, other): Clients) -> Result<()> {
     let long = vec![b'x'; 1_000_000];
     let presence = Presence::builder(&client, NODE).data(long.clone()).start().await?;
     present(&presence, Zxid(0)).await?;
@@ -397,8 +381,9 @@ async fn who_has_the_node_instead_is_told(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn an_update_changes_the_node_and_every_later_one(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn an_update_changes_the_node_and_every_later_one(
+    (participant, other): Observed,
+) -> Result<()> {
     let presence = Presence::builder(&participant.client, NODE).data("1").start().await?;
     let first = present(&presence, Zxid(0)).await?;
     presence.update("2").await?;
@@ -423,8 +408,7 @@ async fn an_update_changes_the_node_and_every_later_one(backend: Backend) -> Res
     Ok(())
 }
 
-async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn an_update_whose_reply_is_lost_is_made_once((participant, other): Observed) -> Result<()> {
     let presence = Presence::builder(&participant.client, NODE).data("1").start().await?;
     let czxid = present(&presence, Zxid(0)).await?;
     for (data, loss) in [("2", Loss::BeforeRequest), ("3", Loss::BeforeReply)] {
@@ -439,9 +423,8 @@ async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<
 
 /// The node was made, and the look at it failed: an update that came then was confirmed and not made.
 async fn an_update_is_not_confirmed_while_the_node_has_the_old_data(
-    backend: Backend,
+    (participant, other): Observed,
 ) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
     let presence = Presence::builder(&participant.client, NODE).data("old").start().await?;
     participant.proxy.clear();
     participant.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, 3);
@@ -454,8 +437,7 @@ async fn an_update_is_not_confirmed_while_the_node_has_the_old_data(
     Ok(())
 }
 
-async fn an_update_does_not_touch_anothers_node(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn an_update_does_not_touch_anothers_node((client, other): Clients) -> Result<()> {
     let theirs = Presence::builder(&other, NODE).data("theirs").start().await?;
     let ours = Presence::builder(&client, NODE).data("ours").start().await?;
     let before = other.data(&node()).await?;
@@ -467,8 +449,7 @@ async fn an_update_does_not_touch_anothers_node(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn an_update_costs_one_write(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn an_update_costs_one_write(participant: Participant) -> Result<()> {
     let presence = Presence::builder(&participant.client, NODE).data("1").start().await?;
     participant.proxy.clear();
     presence.update("2").await?;
@@ -538,8 +519,7 @@ async fn an_update_does_not_wait_for_the_end_of_an_outage(backend: Backend) -> R
     Ok(())
 }
 
-async fn a_protected_name_is_kept_over_sessions(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_protected_name_is_kept_over_sessions((participant, other): Observed) -> Result<()> {
     let theirs = Presence::builder(&other, NODE).data("theirs").start().await?;
     let ours = Presence::builder(&participant.client, NODE).protected().data("ours");
     participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
@@ -560,8 +540,7 @@ async fn a_protected_name_is_kept_over_sessions(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn starting_costs_one_round_trip(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn starting_costs_one_round_trip(participant: Participant) -> Result<()> {
     participant.client.ensure(&ZnodePath::new("/workers")?, CreateMode::Persistent).await?;
     participant.proxy.clear();
     participant.proxy.hold_replies();

@@ -9,7 +9,7 @@ use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::{ErrorCode, OpCode};
 
-use crate::{contract, gets, next_session};
+use crate::{Observed, Pair, contract, gets, next_session};
 
 contract!(publication);
 
@@ -36,16 +36,15 @@ async fn next(editions: &mut Editions<String>) -> Result<String> {
 }
 
 /// The nodes of editions, as soon as there are so many.
-async fn kept(backend: &Backend, routes: &Routes, wanted: usize) -> Result<()> {
-    children_reach(&backend.observer().await?, routes.path(), wanted).await
+async fn kept(participant: &Participant, routes: &Routes, wanted: usize) -> Result<()> {
+    children_reach(&participant.observer().await?, routes.path(), wanted).await
 }
 
 fn count(participant: &Participant, op: OpCode) -> usize {
     participant.proxy.passed().iter().filter(|passed| **passed == Passed::Request(op)).count()
 }
 
-async fn editions_are_followed(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn editions_are_followed((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     let mut followed = theirs.follow();
     assert_eq!(followed.next().await?, ValueChange::Absent);
@@ -56,7 +55,7 @@ async fn editions_are_followed(backend: Backend) -> Result<()> {
         assert_eq!(theirs.current().await?.expect("one").value, number.to_string());
     }
     assert_eq!(theirs.editions().await?, [3, 4]);
-    kept(&backend, &ours, 2).await?;
+    kept(&alice, &ours, 2).await?;
     // A burst is one event and one read, and the last one is told.
     bob.proxy.clear();
     bob.proxy.hold_replies();
@@ -69,8 +68,7 @@ async fn editions_are_followed(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_long_edition_is_seen_whole(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_long_edition_is_seen_whole((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     let mut followed = theirs.follow();
     ours.publish(&long("a")).await?;
@@ -84,11 +82,10 @@ async fn a_long_edition_is_seen_whole(backend: Backend) -> Result<()> {
     ours.publish(&"short".to_owned()).await?;
     assert_eq!(next(&mut followed).await?, "short");
     ours.publish(&long("c")).await?;
-    kept(&backend, &ours, 2).await
+    kept(&alice, &ours, 2).await
 }
 
-async fn no_follower_sees_half_of_one(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn no_follower_sees_half_of_one((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     let following = tokio::spawn(async move {
         let mut followed = theirs.follow();
@@ -110,8 +107,7 @@ async fn no_follower_sees_half_of_one(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_lost_reply_publishes_once(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_reply_publishes_once(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     assert_eq!(routes.publish(&"a".to_owned()).await?, 1);
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
@@ -124,7 +120,7 @@ async fn a_lost_reply_publishes_once(backend: Backend) -> Result<()> {
     assert_eq!(routes.publish(&long("c")).await?, 3);
     assert!(routes.current().await?.expect("one").value == long("c"));
     assert_eq!(routes.editions().await?, [2, 3]);
-    kept(&backend, &routes, 2).await
+    kept(&alice, &routes, 2).await
 }
 
 async fn publishers_take_turns(backend: Backend) -> Result<()> {
@@ -149,11 +145,10 @@ async fn publishers_take_turns(backend: Backend) -> Result<()> {
     }
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=3 * EACH).collect::<Vec<_>>());
-    kept(&backend, &routes(&backend.observer().await?)?, 2).await
+    kept(&backend.participant().await?, &routes(&backend.observer().await?)?, 2).await
 }
 
-async fn a_rollback_is_an_edition(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_rollback_is_an_edition(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&long("a")).await?;
     routes.publish(&"b".to_owned()).await?;
@@ -169,12 +164,11 @@ async fn a_rollback_is_an_edition(backend: Backend) -> Result<()> {
     routes.publish(&"c".to_owned()).await?;
     routes.publish(&long("d")).await?;
     assert_eq!(routes.editions().await?, [5, 6]);
-    kept(&backend, &routes, 2).await
+    kept(&alice, &routes, 2).await
 }
 
 /// Parts are written again, nobody sees them before, and what is left of the first try goes.
-async fn the_end_of_the_session_between_parts(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn the_end_of_the_session_between_parts((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     ours.publish(&"a".to_owned()).await?;
     let old = alice.client.session_id();
@@ -206,13 +200,12 @@ async fn the_end_of_the_session_between_parts(backend: Backend) -> Result<()> {
     next_session(&alice, old).await?;
     assert_eq!(publishing.await??, 2);
     assert!(theirs.current().await?.expect("one").value == long("b"));
-    kept(&backend, &ours, 2).await
+    kept(&alice, &ours, 2).await
 }
 
 /// Servers that were set back to a backup have ended the session: what they have by then may have the same
 /// version as what was there before.
-async fn what_is_remembered_is_of_this_session(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn what_is_remembered_is_of_this_session((alice, bob): Observed) -> Result<()> {
     let ours = routes(&alice.client)?;
     ours.publish(&"a".to_owned()).await?;
     for name in bob.children(ours.path()).await?.0 {
@@ -229,8 +222,7 @@ async fn what_is_remembered_is_of_this_session(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn what_is_something_else_stays(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     let foreign = Bytes::from_static(b"limits: 5");
     alice.client.create(routes.path(), foreign.clone(), CreateMode::Persistent).await?;
@@ -248,8 +240,7 @@ async fn what_is_something_else_stays(backend: Backend) -> Result<()> {
 /// Every program that published something panicked.
 ///
 /// Seen to fail with names and numbers that were taken for those of editions, whatever they were.
-async fn editions_that_nobody_published_are_refused(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn editions_that_nobody_published_are_refused(alice: Participant) -> Result<()> {
     // The next edition deletes the node of the last one.
     let routes: Routes = Publication::builder(&alice.client, ROUTES).keep(1).build()?;
     let good = "0c1f7a4e-95d4-4d1c-9a75-3f0c7d0c2a11";
@@ -275,8 +266,7 @@ async fn editions_that_nobody_published_are_refused(backend: Backend) -> Result<
     Ok(())
 }
 
-async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_missing_parent_is_made(alice: Participant) -> Result<()> {
     for (path, text) in [("/shop/routes", "short".to_owned()), ("/store/routes", long("a"))] {
         let orphan: Routes = Publication::new(&alice.client, path)?;
         assert_eq!(orphan.publish(&text).await?, 1);
@@ -286,8 +276,7 @@ async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
 }
 
 /// Servers compare nothing with -1: an edition could be lost.
-async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_version_that_has_come_around_is_told(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     alice.proxy.show_version(Some(-1));
@@ -308,8 +297,7 @@ async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> 
 }
 
 /// It was said not to be kept, or all followers were sent to what is not there.
-async fn a_damaged_edition_is_no_place_to_go_back_to(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_damaged_edition_is_no_place_to_go_back_to(alice: Participant) -> Result<()> {
     let routes: Routes = Publication::new(&alice.client, ROUTES)?;
     routes.publish(&"a".to_owned()).await?;
     let short = alice.client.children(routes.path()).await?.0.remove(0);
@@ -332,8 +320,7 @@ async fn a_damaged_edition_is_no_place_to_go_back_to(backend: Backend) -> Result
 
 /// What is said of each edition would not have fitted into a request after some thousands, and then
 /// nothing could be published any more.
-async fn more_than_can_be_kept_is_not(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn more_than_can_be_kept_is_not(alice: Participant) -> Result<()> {
     let routes: Routes = Publication::builder(&alice.client, ROUTES).keep(u16::MAX).build()?;
     routes.publish(&String::new()).await?;
     // A thousand editions of one node are as long a list as any.
@@ -359,8 +346,7 @@ async fn more_than_can_be_kept_is_not(backend: Backend) -> Result<()> {
 }
 
 /// What is left of long editions is swept, and a node below that is none of them is somebody else's.
-async fn a_node_of_others_below_stays(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_node_of_others_below_stays(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     let theirs = routes.path().child("locks")?;
@@ -369,12 +355,11 @@ async fn a_node_of_others_below_stays(backend: Backend) -> Result<()> {
         routes.publish(&long(letter)).await?;
     }
     assert!(alice.client.exists(&theirs).await?.is_some());
-    kept(&backend, &routes, 3).await
+    kept(&alice, &routes, 3).await
 }
 
 /// The connection was lost between the news and the parts, and the next server did not know them yet.
-async fn a_server_that_is_behind_hides_no_edition(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_server_that_is_behind_hides_no_edition((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     ours.publish(&long("a")).await?;
 
@@ -415,8 +400,7 @@ async fn permit(other: &Client, routes: &Routes, permissions: Permissions) -> Re
 /// A follower was stuck on it for good. Yet it is not lost either: it may be readable by then.
 ///
 /// Seen to fail when only what had been told was left behind: each call failed.
-async fn an_edition_that_may_not_be_read_hides_no_other(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_edition_that_may_not_be_read_hides_no_other((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     ours.publish(&long("a")).await?;
     permit(&alice.client, &ours, Permissions::ADMIN | Permissions::DELETE).await?;
@@ -496,8 +480,7 @@ async fn publishing(
 /// written kept everybody from sweeping them.
 ///
 /// Seen to fail without `Unfinished`: its nodes stayed.
-async fn one_that_is_dropped_leaves_nothing(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn one_that_is_dropped_leaves_nothing(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     // What is above, the directory, and each of three parts; the sixth makes it an edition.
@@ -506,7 +489,7 @@ async fn one_that_is_dropped_leaves_nothing(backend: Backend) -> Result<()> {
         publishing.abort();
         assert!(publishing.await.expect_err("it is dropped").is_cancelled());
         alice.proxy.restore();
-        kept(&backend, &routes, 1).await?;
+        kept(&alice, &routes, 1).await?;
     }
     assert_eq!(routes.editions().await?, [1]);
 
@@ -517,19 +500,18 @@ async fn one_that_is_dropped_leaves_nothing(backend: Backend) -> Result<()> {
     // It was published, and so it stays whole.
     alice.client.sync(routes.path()).await?;
     assert!(routes.current().await?.expect("one").value == long("z"));
-    kept(&backend, &routes, 2).await
+    kept(&alice, &routes, 2).await
 }
 
 /// On servers with little room that took the room from every other edition, too.
 ///
 /// Seen to fail without `Unfinished`: its nodes stayed.
-async fn one_that_is_refused_half_way_leaves_nothing(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn one_that_is_refused_half_way_leaves_nothing(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     // The second part is there, and the third one is refused.
     let publishing = publishing(&alice, &routes, 4).await;
-    let other = backend.observer().await?;
+    let other = alice.observer().await?;
     other.sync(routes.path()).await?;
     for name in other.children(routes.path()).await?.0 {
         let full = Acl::world(Permissions::READ | Permissions::DELETE);
@@ -538,16 +520,15 @@ async fn one_that_is_refused_half_way_leaves_nothing(backend: Backend) -> Result
     alice.proxy.restore();
     let error = publishing.await?.expect_err("it is refused");
     assert!(matches!(error, ValueError::Refused { .. }), "{error:?}");
-    kept(&backend, &routes, 1).await?;
+    kept(&alice, &routes, 1).await?;
     assert_eq!(routes.publish(&long("b")).await?, 2);
-    kept(&backend, &routes, 2).await
+    kept(&alice, &routes, 2).await
 }
 
 /// It was swept behind a successful edition only, for which servers with little room had none.
 ///
 /// Seen to fail with a sweep behind the edition alone: what was left was there still.
-async fn what_is_left_of_one_goes_before_parts_are_written(backend: Backend) -> Result<()> {
-    let (alice, other) = (backend.participant().await?, backend.observer().await?);
+async fn what_is_left_of_one_goes_before_parts_are_written((alice, other): Observed) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     let left = routes.path().child("0c1f7a4e-95d4-4d1c-9a75-3f0c7d0c2a11")?;
@@ -565,7 +546,7 @@ async fn what_is_left_of_one_goes_before_parts_are_written(backend: Backend) -> 
     assert!(other.exists(&theirs.child("00000")?).await?.is_some());
     alice.proxy.restore();
     assert_eq!(publishing.await??, 2);
-    kept(&backend, &routes, 3).await
+    kept(&alice, &routes, 3).await
 }
 
 async fn what_publishing_costs(backend: Backend) -> Result<()> {

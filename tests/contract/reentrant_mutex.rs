@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use lockkeeper::{AcquireError, LossReason, Mutex, Owner, ReentrantMutex, ReleaseError};
-use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
+use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 
-use crate::{LOCK, contract, lock_path, mutex, queue_empties};
+use crate::{LOCK, Pair, contract, lock_path, mutex, queue_empties};
 
 contract!(reentrant_mutex);
 
@@ -14,8 +14,7 @@ fn reentrant(participant: &Participant) -> Result<ReentrantMutex> {
     Ok(ReentrantMutex::new(&participant.client, LOCK)?)
 }
 
-async fn the_first_entry_is_one_round_trip_and_others_are_none(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn the_first_entry_is_one_round_trip_and_others_are_none(alice: Participant) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     lock.acquire(&owner).await?.release().await?;
     alice.proxy.clear();
@@ -31,8 +30,7 @@ async fn the_first_entry_is_one_round_trip_and_others_are_none(backend: Backend)
     Ok(())
 }
 
-async fn the_last_of_the_entries_gives_the_lock_back(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn the_last_of_the_entries_gives_the_lock_back((alice, bob): Pair) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     let mut entries = Vec::new();
     for count in 1..=5 {
@@ -52,8 +50,7 @@ async fn the_last_of_the_entries_gives_the_lock_back(backend: Backend) -> Result
     Ok(())
 }
 
-async fn two_handles_of_one_owner_are_one_lock(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn two_handles_of_one_owner_are_one_lock(alice: Participant) -> Result<()> {
     let owner = Owner::new("alice");
     let outer = reentrant(&alice)?.acquire(&owner).await?;
     let other = ReentrantMutex::builder(&alice.client, LOCK).label("x").build()?;
@@ -63,8 +60,7 @@ async fn two_handles_of_one_owner_are_one_lock(backend: Backend) -> Result<()> {
 }
 
 /// Rule 6 of the semantics.
-async fn a_release_without_an_entry_names_the_holder(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_release_without_an_entry_names_the_holder((alice, bob): Pair) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     let holder = |result| match result {
         Err(ReleaseError::NotHeld { holder, .. }) => holder,
@@ -81,34 +77,31 @@ async fn a_release_without_an_entry_names_the_holder(backend: Backend) -> Result
     Ok(())
 }
 
-async fn an_entry_that_is_kept_can_be_released_elsewhere(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_entry_that_is_kept_can_be_released_elsewhere(alice: Participant) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     lock.acquire(&owner).await?.keep();
     lock.acquire(&owner).await?.keep();
     assert_eq!(lock.entries(&owner), 2);
     reentrant(&alice)?.release(&owner).await?;
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    children_reach(&alice.observer().await?, &lock_path(), 1).await?;
     lock.release(&owner).await?;
-    queue_empties(&backend).await?;
+    queue_empties(&alice).await?;
     let result = lock.release(&owner).await;
     assert!(matches!(result, Err(ReleaseError::NotHeld { holder: None, .. })), "{result:?}");
     Ok(())
 }
 
-async fn kept_entries_end_with_their_owner(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn kept_entries_end_with_their_owner(alice: Participant) -> Result<()> {
     let owner = Owner::new("alice");
     reentrant(&alice)?.acquire(&owner).await?.keep();
     drop(owner.clone());
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    children_reach(&alice.observer().await?, &lock_path(), 1).await?;
     drop(owner);
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// Seen to fail when a door is not locked during the wait: the second task waits for the first.
-async fn two_tasks_of_one_owner_stand_in_line_once(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn two_tasks_of_one_owner_stand_in_line_once((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&bob)?.acquire().await?;
     let owner = Owner::new("alice");
     let mut entering = Vec::new();
@@ -117,7 +110,7 @@ async fn two_tasks_of_one_owner_stand_in_line_once(backend: Backend) -> Result<(
         let (lock, owner) = (reentrant(&alice)?, owner.clone());
         entering.push(tokio::spawn(async move { lock.acquire(&owner).await }));
     }
-    children_reach(&backend.observer().await?, &lock_path(), 2).await?;
+    children_reach(&alice.observer().await?, &lock_path(), 2).await?;
     assert!(reentrant(&alice)?.try_acquire(&owner).await?.is_none(), "it is in line");
     guard.release().await?;
     let mut entries = Vec::new();
@@ -125,14 +118,13 @@ async fn two_tasks_of_one_owner_stand_in_line_once(backend: Backend) -> Result<(
         entries.push(entering.await??);
     }
     assert_eq!(reentrant(&alice)?.entries(&owner), 4);
-    children_reach(&backend.observer().await?, &lock_path(), 1).await
+    children_reach(&alice.observer().await?, &lock_path(), 1).await
 }
 
 /// L2. Seen to fail with the deletion taken out of `Contender::drop`.
 async fn l2_an_entry_cancelled_in_line_leaves_nothing_and_lets_the_next_one_go_on(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = mutex(&bob)?.acquire().await?;
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     let enter = || {
@@ -140,28 +132,26 @@ async fn l2_an_entry_cancelled_in_line_leaves_nothing_and_lets_the_next_one_go_o
         tokio::spawn(async move { lock.acquire(&owner).await })
     };
     let first = enter();
-    let observer = backend.observer().await?;
+    let observer = alice.observer().await?;
     children_reach(&observer, &lock_path(), 2).await?;
     let second = enter();
     first.abort();
     assert!(first.await.is_err(), "cancelled");
     guard.release().await?;
     second.await??.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn l6_a_release_that_is_lost_is_tried_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l6_a_release_that_is_lost_is_tried_again(alice: Participant) -> Result<()> {
     let entry = reentrant(&alice)?.acquire(&Owner::default()).await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeRequest);
     entry.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// L12: one session with two handles on one path shared the ownership by accident. Seen to fail
 /// with one table of entries for all owners.
-async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l12_two_owners_of_one_session_exclude_each_other(alice: Participant) -> Result<()> {
     let lock = reentrant(&alice)?;
     let (one, other) = (Owner::new("alice"), Owner::new("alice"));
     let entry = lock.acquire(&one).await?;
@@ -173,8 +163,7 @@ async fn l12_two_owners_of_one_session_exclude_each_other(backend: Backend) -> R
 
 /// L20: ownership by thread broke when tasks moved between threads. Here each entry is made and
 /// released on a thread of its own.
-async fn l20_entries_belong_to_no_thread(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l20_entries_belong_to_no_thread(alice: Participant) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     let outer = lock.acquire(&owner).await?;
     let on_a_thread = {
@@ -192,14 +181,13 @@ async fn l20_entries_belong_to_no_thread(backend: Backend) -> Result<()> {
     };
     tokio::task::spawn_blocking(on_a_thread).await??;
     assert_eq!(lock.entries(&owner), 0);
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// L21: what kept a lock alive outlived it. A re-entry into a hold that is lost would.
 ///
 /// Seen to fail when `OwnerHold::current` takes any hold that is there: the new entry is a lost one.
-async fn l21_a_lost_lock_is_not_entered_again(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l21_a_lost_lock_is_not_entered_again(alice: Participant) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     let old = lock.acquire(&owner).await?;
     alice.proxy.expire_session().await?;

@@ -7,12 +7,12 @@ use lockkeeper::{
     Client, CreateMode, Instance, InstanceChange, Pick, PickError, Presence, PresenceState,
     RegisterError, Registration, ServiceDirectory, ServiceType, ZnodePath, Zxid,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::Participant;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
 use crate::directory::{BASE, ids, instance, told, web};
+use crate::{Clients, Observed, contract};
 
 contract!(registration);
 
@@ -35,8 +35,7 @@ async fn present(registration: &Registration, after: Zxid) -> Result<Zxid> {
     }
 }
 
-async fn a_registered_instance_is_in_every_directory(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_registered_instance_is_in_every_directory((client, other): Clients) -> Result<()> {
     let early = open(&other).await?;
     let mut changes = early.changes();
     let registration = register(&client, instance("7").weight(2).zone("b")).await?;
@@ -57,8 +56,7 @@ async fn a_registered_instance_is_in_every_directory(backend: Backend) -> Result
     Ok(())
 }
 
-async fn it_is_changed_in_place(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn it_is_changed_in_place((client, other): Clients) -> Result<()> {
     let registration = register(&client, instance("7")).await?;
     let directory = open(&other).await?;
     let mut changes = directory.changes();
@@ -75,8 +73,7 @@ async fn it_is_changed_in_place(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_drained_instance_gets_no_calls(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_drained_instance_gets_no_calls((client, other): Clients) -> Result<()> {
     let seven = register(&client, instance("7")).await?;
     let eight = register(&client, instance("8")).await?;
     let directory = open(&other).await?;
@@ -112,8 +109,7 @@ async fn a_drained_instance_gets_no_calls(backend: Backend) -> Result<()> {
 }
 
 /// Curator deletes its instances and creates them anew.
-async fn a_lost_connection_makes_nobody_see_a_change(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_lost_connection_makes_nobody_see_a_change((participant, other): Observed) -> Result<()> {
     let registration = register(&participant.client, instance("7")).await?;
     let before = other.data(&web("7")).await?;
     participant.proxy.clear();
@@ -130,8 +126,9 @@ async fn a_lost_connection_makes_nobody_see_a_change(backend: Backend) -> Result
     Ok(())
 }
 
-async fn it_comes_back_with_the_next_session_as_it_was_last(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn it_comes_back_with_the_next_session_as_it_was_last(
+    (participant, other): Observed,
+) -> Result<()> {
     let registration = register(&participant.client, instance("7")).await?;
     let first = present(&registration, Zxid(0)).await?;
     registration.update(|instance| instance.weight = 2).await?;
@@ -160,8 +157,9 @@ async fn it_comes_back_with_the_next_session_as_it_was_last(backend: Backend) ->
 /// TestServiceDiscovery.testCrashedServerMultiInstances: of two instances of one client, one came back.
 ///
 /// Seen to fail with only the first of the presences coming back.
-async fn all_instances_of_a_client_come_back_after_its_session(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn all_instances_of_a_client_come_back_after_its_session(
+    (participant, other): Observed,
+) -> Result<()> {
     let mut registered = Vec::new();
     for id in ["7", "8", "9"] {
         registered.push(register(&participant.client, instance(id)).await?);
@@ -193,8 +191,7 @@ async fn all_instances_of_a_client_come_back_after_its_session(backend: Backend)
 /// above an instance are containers, which servers remove.
 ///
 /// Seen to fail with plain nodes above the instance, and with its own one left.
-async fn nothing_empty_stays(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn nothing_empty_stays(participant: Participant) -> Result<()> {
     let registration = register(&participant.client, instance("7")).await?;
     let made = participant.proxy.requests();
     let count = |op| made.iter().filter(|request| **request == op).count();
@@ -206,8 +203,7 @@ async fn nothing_empty_stays(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn an_update_whose_reply_is_lost_is_made_once((participant, other): Observed) -> Result<()> {
     let registration = register(&participant.client, instance("7")).await?;
     let version = async || -> Result<i32> { Ok(other.data(&web("7")).await?.1.version) };
     for (losses, loss) in [Loss::BeforeRequest, Loss::BeforeReply].into_iter().enumerate() {
@@ -222,9 +218,8 @@ async fn an_update_whose_reply_is_lost_is_made_once(backend: Backend) -> Result<
 }
 
 async fn an_update_is_not_waited_for_longer_than_wanted_and_made_later(
-    backend: Backend,
+    (participant, other): Observed,
 ) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
     let registration = register(&participant.client, instance("7")).await?;
     let directory = open(&other).await?;
     let mut changes = directory.changes();
@@ -254,10 +249,7 @@ async fn an_update_is_not_waited_for_longer_than_wanted_and_made_later(
     Ok(())
 }
 
-async fn a_cancelled_update_that_is_refused_does_not_harm_later_ones(
-    backend: Backend,
-) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_cancelled_update_that_is_refused_does_not_harm_later_ones(client: Client) -> Result<()> {
     let registration = register(&client, instance("7")).await?;
     // Polled once, which sends it.
     let cancelled = async |weight: u32, zone: &str| {
@@ -285,8 +277,7 @@ async fn a_cancelled_update_that_is_refused_does_not_harm_later_ones(
     Ok(())
 }
 
-async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<()> {
-    let (earlier, later) = (backend.observer().await?, backend.observer().await?);
+async fn an_earlier_life_is_replaced_without_a_gap((earlier, later): Clients) -> Result<()> {
     let first = register(&earlier, instance("7")).await?;
     let directory = open(&later).await?;
     let mut changes = directory.changes();
@@ -309,8 +300,9 @@ async fn an_earlier_life_is_replaced_without_a_gap(backend: Backend) -> Result<(
 /// The old program of a rolling restart drains while it has not heard that the new one is there.
 ///
 /// Seen to fail where each life of a node begins with the same version.
-async fn an_earlier_life_that_does_not_know_it_yet_changes_nothing(backend: Backend) -> Result<()> {
-    let (participant, later) = (backend.participant().await?, backend.observer().await?);
+async fn an_earlier_life_that_does_not_know_it_yet_changes_nothing(
+    (participant, later): Observed,
+) -> Result<()> {
     let first = register(&participant.client, instance("7")).await?;
     let proxy = &participant.proxy;
     proxy.hold_replies();
@@ -329,8 +321,7 @@ async fn an_earlier_life_that_does_not_know_it_yet_changes_nothing(backend: Back
     Ok(())
 }
 
-async fn anothers_node_is_waited_for(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn anothers_node_is_waited_for((client, other): Clients) -> Result<()> {
     let theirs = Presence::builder(&other, web("7").as_str()).data("{\"id\":\"another\"}");
     let theirs = theirs.start().await?;
     let before = other.data(&web("7")).await?;
@@ -344,8 +335,7 @@ async fn anothers_node_is_waited_for(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn it_is_taken_out_at_once(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn it_is_taken_out_at_once((client, other): Clients) -> Result<()> {
     let registration = register(&client, instance("7")).await?;
     registration.unregister().await?;
     other.sync(&web("7")).await?;
@@ -360,8 +350,7 @@ async fn it_is_taken_out_at_once(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_no_registration_is_refused(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn what_is_no_registration_is_refused(client: Client) -> Result<()> {
     let mut fixed = instance("7");
     fixed.service_type = ServiceType::Permanent;
     let refused = Registration::start(&client, BASE, fixed).await;
@@ -379,8 +368,7 @@ async fn what_is_no_registration_is_refused(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn registering_and_changing_cost_one_write_each(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn registering_and_changing_cost_one_write_each(participant: Participant) -> Result<()> {
     let service = ZnodePath::new("/services/web")?;
     participant.client.ensure(&service, CreateMode::Container).await?;
     let proxy = &participant.proxy;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{BuildError, Locks};
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_wire::OpCode;
 
 use crate::contract;
@@ -13,8 +13,7 @@ contract!(registry);
 
 const PREFIX: &str = "/locks/by-key";
 
-async fn any_key_is_a_lock_and_can_be_read_back(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn any_key_is_a_lock_and_can_be_read_back(alice: Participant) -> Result<()> {
     let locks = Locks::new(&alice.client, PREFIX)?;
     let long = "ключ".repeat(2_000);
     let keys = ["", ".", "..", "a/b", "%", "\0\n", "🔒", "\u{f8ff}\u{e000}", "zookeeper", &long];
@@ -34,8 +33,7 @@ async fn any_key_is_a_lock_and_can_be_read_back(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn equal_keys_are_one_handle(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn equal_keys_are_one_handle(alice: Participant) -> Result<()> {
     let locks = Locks::with(&alice.client, PREFIX, |lock| lock.linger(Duration::from_secs(3600)))?;
     locks.get("a")?.acquire().await?.release().await?;
     alice.proxy.clear();
@@ -45,8 +43,7 @@ async fn equal_keys_are_one_handle(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn handles_that_are_used_are_kept_and_others_bounded(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn handles_that_are_used_are_kept_and_others_bounded(alice: Participant) -> Result<()> {
     let linger = Duration::from_secs(3600);
     let locks = Locks::with(&alice.client, PREFIX, move |lock| lock.linger(linger))?.keep_idle(8);
     let held = locks.get("held")?.acquire().await?;
@@ -66,12 +63,11 @@ async fn handles_that_are_used_are_kept_and_others_bounded(backend: Backend) -> 
     for key in 100..200 {
         locks.get(&key.to_string())?;
     }
-    children_reach(&backend.observer().await?, &locks.path("idle")?, 0).await
+    children_reach(&alice.observer().await?, &locks.path("idle")?, 0).await
 }
 
 /// L24. The servers reap containers that are empty: the locks' own nodes, and the prefix.
-async fn l24_what_is_made_for_a_key_is_a_container(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn l24_what_is_made_for_a_key_is_a_container(alice: Participant) -> Result<()> {
     Locks::new(&alice.client, PREFIX)?.get("a/b")?.acquire().await?.release().await?;
     let mut creates = alice.proxy.requests();
     creates.retain(|op| matches!(op, OpCode::Create | OpCode::CreateContainer));

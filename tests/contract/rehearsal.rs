@@ -7,7 +7,7 @@ use lockkeeper::{
     Client, Contact, Guard, LossReason, Mutex, MutexGuard, Outcome, Rehearsal, State,
     TransactionError, ZnodePath,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, children_reach};
 
 use crate::{LOCK, contract, queue_up};
 
@@ -35,7 +35,7 @@ async fn a_session_that_expires_takes_the_lock_after_its_holder_knows(
     let other = backend.participant().await?;
     let guard = held(&client).await?;
     let work = guard.run(std::future::pending::<()>());
-    let waiting = queue_up(&backend, &Mutex::new(&other.client, LOCK)?, 2).await?;
+    let waiting = queue_up(&other, &Mutex::new(&other.client, LOCK)?, 2).await?;
 
     let session = client.session_id();
     rehearsal.expire_session().await?;
@@ -76,7 +76,7 @@ async fn a_program_that_stands_still_has_lost_the_lock_when_it_goes_on(
     let (client, rehearsal) = rehearsed(&backend).await?;
     let other = backend.participant().await?;
     let guard = held(&client).await?;
-    let waiting = queue_up(&backend, &Mutex::new(&other.client, LOCK)?, 2).await?;
+    let waiting = queue_up(&other, &Mutex::new(&other.client, LOCK)?, 2).await?;
     rehearsal.stand_still(guard.remaining() / 2);
     assert!(guard.is_held(), "half a lease is left");
     guard.verify().await?;
@@ -112,5 +112,5 @@ async fn a_reply_that_is_lost_leaves_the_write_done_once(backend: Backend) -> Re
     assert!(matches!(failed, TransactionError::Request(_)), "{failed:?}");
     assert_eq!(client.data(&path).await?.0, "2");
     guard.release().await?;
-    crate::queue_empties(&backend).await
+    children_reach(&client, &crate::lock_path(), 0).await
 }

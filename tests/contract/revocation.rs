@@ -8,17 +8,16 @@ use lockkeeper::revoke::{REQUEST, Revocation, RevokeOutcome, revoke, revoke_node
 use lockkeeper::{
     Client, Contact, CreateMode, ErrorCode, LossReason, OwnerInfo, State, VerifyError, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
 use crate::rw_lock::replies;
-use crate::{contract, lock_path, mutex, queue_empties, queue_up};
+use crate::{Pair, contract, lock_path, mutex, queue_empties, queue_up};
 
 contract!(revocation);
 
-async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_holder_is_asked_by_the_mark_that_curator_sets((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let node = guard.node().clone();
     let asked = tokio::spawn(async move { (guard.revoke_requested().await, guard) });
@@ -36,8 +35,7 @@ async fn a_holder_is_asked_by_the_mark_that_curator_sets(backend: Backend) -> Re
 /// Nobody could see any more who ignored the request.
 ///
 /// Seen to fail when the holder does not write its owner back.
-async fn a_holder_that_was_asked_is_still_known(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_holder_that_was_asked_is_still_known((alice, bob): Pair) -> Result<()> {
     let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK).label("nightly").build()?;
     let guard = std::sync::Arc::new(lock.acquire().await?);
     let holder = std::sync::Arc::clone(&guard);
@@ -61,11 +59,10 @@ async fn a_holder_that_was_asked_is_still_known(backend: Backend) -> Result<()> 
 /// The same for one whose node was watched while it waited: it had never read what it wrote into it.
 ///
 /// Seen to fail when the guard knew only what it had read: the label was gone.
-async fn a_holder_that_was_asked_after_a_wait_is_still_known(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_holder_that_was_asked_after_a_wait_is_still_known((alice, bob): Pair) -> Result<()> {
     let held = mutex(&alice)?.acquire().await?;
     let lock = lockkeeper::Mutex::builder(&bob.client, crate::LOCK).label("nightly").build()?;
-    let waiting = queue_up(&backend, &lock, 2).await?;
+    let waiting = queue_up(&alice, &lock, 2).await?;
     // The one ahead, and its own node.
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     held.release().await?;
@@ -94,8 +91,7 @@ async fn answered(client: &Client, node: &ZnodePath) -> Result<OwnerInfo> {
 }
 
 /// Seen to fail with a request that leaves both out.
-async fn who_asks_and_why_is_told_to_the_holder_and_shown(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn who_asks_and_why_is_told_to_the_holder_and_shown((alice, bob): Pair) -> Result<()> {
     let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK);
     let guard = lock.user("alice").why("restoring").build()?.acquire().await?;
     guard.note_held_since(UNIX_EPOCH + Duration::from_secs(7));
@@ -122,8 +118,7 @@ async fn who_asks_and_why_is_told_to_the_holder_and_shown(backend: Backend) -> R
 /// Curator compares the data of the node with the request.
 ///
 /// Seen to fail with a reason for those who wrote no owner.
-async fn a_holder_of_another_program_gets_the_plain_request(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_holder_of_another_program_gets_the_plain_request(alice: Participant) -> Result<()> {
     let client = &alice.client;
     client.ensure(&lock_path(), CreateMode::Container).await?;
     let node = lock_path().child("_c_x-lock-")?;
@@ -136,8 +131,7 @@ async fn a_holder_of_another_program_gets_the_plain_request(backend: Backend) ->
 }
 
 /// Seen to fail without the wait: the holder had not gone.
-async fn those_who_were_asked_are_waited_for(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn those_who_were_asked_are_waited_for((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let node = guard.node().clone();
     let request = Revocation::new(&bob.client, &lock_path());
@@ -158,10 +152,9 @@ async fn those_who_were_asked_are_waited_for(backend: Backend) -> Result<()> {
 }
 
 /// Seen to fail without the write.
-async fn since_when_it_is_held_is_noted(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn since_when_it_is_held_is_noted((alice, bob): Pair) -> Result<()> {
     let held = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     held.release().await?;
     let guard = waiting.await??;
     guard.note_held_since(UNIX_EPOCH + Duration::from_millis(1_500));
@@ -175,8 +168,7 @@ async fn since_when_it_is_held_is_noted(backend: Backend) -> Result<()> {
 }
 
 /// Seen to fail with a note at any version: the holder was never asked.
-async fn a_note_overwrites_no_request(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_note_overwrites_no_request((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     assert!(revoke_node(&bob.client, guard.node()).await?);
     guard.note_held_since(UNIX_EPOCH);
@@ -188,8 +180,7 @@ async fn a_note_overwrites_no_request(backend: Backend) -> Result<()> {
 }
 
 /// Seen to fail with a note that writes the owner alone.
-async fn what_others_need_to_know_survives_a_note(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn what_others_need_to_know_survives_a_note(alice: Participant) -> Result<()> {
     let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK).obey_lock_delay().build()?;
     let guard = lock.acquire().await?;
     guard.note_held_since(UNIX_EPOCH);
@@ -202,8 +193,7 @@ async fn what_others_need_to_know_survives_a_note(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn a_request_that_came_before_the_wait_is_seen(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_request_that_came_before_the_wait_is_seen((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     assert!(revoke_node(&bob.client, guard.node()).await?);
     guard.revoke_requested().await?;
@@ -212,8 +202,7 @@ async fn a_request_that_came_before_the_wait_is_seen(backend: Backend) -> Result
     Ok(())
 }
 
-async fn asking_costs_three_round_trips_and_listening_one(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn asking_costs_three_round_trips_and_listening_one((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     bob.proxy.clear();
     revoke(&bob.client, &lock_path()).await?;
@@ -229,8 +218,7 @@ async fn asking_costs_three_round_trips_and_listening_one(backend: Backend) -> R
     Ok(())
 }
 
-async fn nobody_is_asked_where_nobody_holds(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn nobody_is_asked_where_nobody_holds(alice: Participant) -> Result<()> {
     assert_eq!(revoke(&alice.client, &lock_path()).await?, []);
     let guard = mutex(&alice)?.acquire().await?;
     let node = guard.node().clone();
@@ -243,10 +231,9 @@ async fn nobody_is_asked_where_nobody_holds(backend: Backend) -> Result<()> {
 
 /// A node that went between the listing and the look was still in the way of those behind it: nobody held, and
 /// nobody was asked.
-async fn who_holds_after_one_left_during_the_look_is_asked(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn who_holds_after_one_left_during_the_look_is_asked((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&alice)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&alice)?, 2).await?;
     // For this look the first node is gone: whoever has it next is found by another one.
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 1);
     assert_eq!(revoke(&bob.client, &lock_path()).await?, [guard.node().clone()]);
@@ -258,9 +245,8 @@ async fn who_holds_after_one_left_during_the_look_is_asked(backend: Backend) -> 
 /// With all contenders gone that were listed, the lock was free for those who looked, although it had gone
 /// from hand to hand.
 async fn a_look_at_those_who_leave_at_once_does_not_call_the_lock_free(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = mutex(&alice)?.acquire().await?;
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 1_000);
     bob.proxy.clear();
@@ -273,10 +259,9 @@ async fn a_look_at_those_who_leave_at_once_does_not_call_the_lock_free(
 }
 
 /// One contender whose list was closed to the others made every look at a lock fail, and that at all locks.
-async fn a_contender_that_may_not_be_read_is_seen(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_contender_that_may_not_be_read_is_seen((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&alice)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&alice)?, 2).await?;
     let is_hidden = |entry: &Entry| entry.holds && !entry.is_readable && entry.data.is_empty();
 
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoAuth, 1);
@@ -294,10 +279,9 @@ async fn a_contender_that_may_not_be_read_is_seen(backend: Backend) -> Result<()
     Ok(())
 }
 
-async fn those_who_wait_are_not_asked(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn those_who_wait_are_not_asked((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     assert_eq!(revoke(&bob.client, &lock_path()).await?, [guard.node().clone()]);
     guard.release().await?;
     let next = waiting.await??;
@@ -306,10 +290,9 @@ async fn those_who_wait_are_not_asked(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_waiter_can_be_asked_by_its_node(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_waiter_can_be_asked_by_its_node((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     let (names, _) = alice.client.children(&lock_path()).await?;
     let other = names.iter().find(|name| *name != guard.node().name()).expect("the waiter");
     assert!(revoke_node(&alice.client, &lock_path().child(other)?).await?);
@@ -320,8 +303,7 @@ async fn a_waiter_can_be_asked_by_its_node(backend: Backend) -> Result<()> {
 }
 
 /// The longest grace time of all panicked once the holders had been asked.
-async fn a_holder_that_gives_way_is_not_forced(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_holder_that_gives_way_is_not_forced((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let node = guard.node().clone();
     let giving_way = tokio::spawn(async move {
@@ -331,7 +313,7 @@ async fn a_holder_that_gives_way_is_not_forced(backend: Backend) -> Result<()> {
     let went = revoke_within(&bob.client, &lock_path(), Duration::MAX).await?;
     assert_eq!(went, [(node, RevokeOutcome::GaveWay)]);
     giving_way.await??;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// Seen to fail with the force left out: the lock stays held.
@@ -340,7 +322,7 @@ async fn a_holder_that_does_not_is_forced_and_told(backend: Backend) -> Result<(
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let guard = mutex(&alice)?.acquire().await?;
     let node = guard.node().clone();
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     let lost = tokio::spawn(async move { (guard.lost().await, guard) });
     alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
     let start = std::time::Instant::now();
@@ -354,8 +336,7 @@ async fn a_holder_that_does_not_is_forced_and_told(backend: Backend) -> Result<(
     children_reach(&backend.observer().await?, &lock_path(), 0).await
 }
 
-async fn the_loss_of_the_lock_ends_the_wait_for_a_request(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn the_loss_of_the_lock_ends_the_wait_for_a_request(alice: Participant) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let asked = tokio::spawn(async move { guard.revoke_requested().await });
     alice.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
@@ -381,12 +362,11 @@ const PAUSES: Duration = Duration::from_millis(250);
 /// A server that refused for now was asked again at once, as fast as it could answer.
 ///
 /// Seen to fail with `retry::retry_pause` without its pause.
-async fn a_waiter_that_is_refused_for_now_pauses(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_waiter_that_is_refused_for_now_pauses((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, REFUSALS);
     let start = std::time::Instant::now();
-    let waiting = queue_up(&backend, &mutex(&bob)?, 2).await?;
+    let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == REFUSALS + 2).await;
     assert!(start.elapsed() >= PAUSES, "{REFUSALS} times in {:?}", start.elapsed());
     guard.release().await?;
@@ -395,8 +375,7 @@ async fn a_waiter_that_is_refused_for_now_pauses(backend: Backend) -> Result<()>
 }
 
 /// Seen to fail with `Guard::asked_for` looking again at once.
-async fn a_holder_that_is_refused_for_now_pauses(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_holder_that_is_refused_for_now_pauses((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     assert!(revoke_node(&bob.client, guard.node()).await?);
     alice.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, REFUSALS);

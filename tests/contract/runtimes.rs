@@ -11,11 +11,11 @@ use lockkeeper::{
     LossReason, Mutex, Outcome, Presence, PresenceError, PresenceState, ServiceDirectory,
     TreeCache, ValueError, WhenTaken, ZnodePath,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, Participant};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use crate::contract;
+use crate::{Observed, contract};
 
 contract!(runtimes);
 
@@ -60,8 +60,7 @@ async fn shared_write(counter: &Counter) -> Result<()> {
 /// An add in a runtime that is kept for the next call of its thread, and does not run meanwhile.
 ///
 /// Seen to fail with wake-ups that were left to the runtime of whoever polled: the second add hung.
-async fn an_add_in_a_runtime_that_stands_still_stalls_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_add_in_a_runtime_that_stands_still_stalls_no_other(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/orders")?;
     let ids = IdBlocks::new(&counter, 1);
     elsewhere(move || {
@@ -83,8 +82,7 @@ async fn an_add_in_a_runtime_that_stands_still_stalls_no_other(backend: Backend)
 }
 
 /// Seen to fail with wake-ups that were left to the runtime of whoever polled: the second add hung.
-async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/orders")?;
     elsewhere(move || {
         let (first, second) = (runtime(), runtime());
@@ -103,8 +101,7 @@ async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(backend: Backend) ->
 ///
 /// Seen to fail with tasks in the runtime of the caller: the cache was not told to have ended, its changes
 /// hung, and the presence was said to be there while its node was not.
-async fn what_was_begun_in_a_runtime_that_has_ended_goes_on(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn what_was_begun_in_a_runtime_that_has_ended_goes_on((alice, bob): Observed) -> Result<()> {
     bob.create(&path("/config"), "", CreateMode::Persistent).await?;
     let client = alice.client.clone();
     let (cache, presence, members) = elsewhere(move || {
@@ -132,8 +129,9 @@ async fn what_was_begun_in_a_runtime_that_has_ended_goes_on(backend: Backend) ->
 }
 
 /// Seen to fail with the node's keeper in the runtime of whoever released: bob waited for ever.
-async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(
+    (alice, bob): Observed,
+) -> Result<()> {
     let ours = Mutex::builder(&alice.client, "/lock").linger(Duration::from_secs(600)).build()?;
     let lock = ours.clone();
     elsewhere(move || {
@@ -153,8 +151,7 @@ async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(backend: Backen
 ///
 /// Seen to fail with the wait for the delete in the runtime of whoever gave it up: the next start hung in the
 /// first case, and was refused in the second, as its own session had the node.
-async fn a_start_that_is_given_up_makes_room_for_the_next(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_start_that_is_given_up_makes_room_for_the_next(alice: Participant) -> Result<()> {
     alice.client.create(&path("/workers"), "", CreateMode::Persistent).await?;
     elsewhere(move || {
         let (still, other) = (runtime(), runtime());
@@ -306,8 +303,7 @@ async fn a_session_that_ends_while_its_program_stands_still_is_named(
 }
 
 /// Seen to fail without a word at the end of the task: the changes were waited for for ever.
-async fn a_filter_that_panics_ends_its_cache(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_filter_that_panics_ends_its_cache(alice: Participant) -> Result<()> {
     alice.client.create(&path("/config"), "", CreateMode::Persistent).await?;
     let wanted = |path: &str| {
         assert!(!path.ends_with("bad"), "as it is meant to");
@@ -326,8 +322,7 @@ async fn a_filter_that_panics_ends_its_cache(backend: Backend) -> Result<()> {
 }
 
 /// Seen to fail without a word at the end of the task: it was taken by a session that was over.
-async fn a_closure_of_a_presence_that_panics_ends_it(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_closure_of_a_presence_that_panics_ends_it((alice, bob): Observed) -> Result<()> {
     let others = Presence::builder(&bob, "/workers/7").data("good").start().await?;
     let replaces = |data: &[u8]| {
         assert!(data == b"good", "as it is meant to");

@@ -8,7 +8,7 @@ use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{LOCK, contract, enqueue, lock_path, queue_empties};
+use crate::{LOCK, Pair, contract, enqueue, lock_path, queue_empties};
 
 contract!(rw_lock);
 
@@ -21,8 +21,7 @@ pub(crate) fn replies(passed: &[Passed], op: OpCode) -> usize {
     passed.iter().filter(|p| **p == Passed::Reply(op)).count()
 }
 
-async fn readers_go_together_and_writers_alone(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn readers_go_together_and_writers_alone((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (rw_lock(&alice)?, rw_lock(&bob)?);
     let (one, two) = (ours.read().await?, theirs.read().await?);
     assert!(ours.try_write().await?.is_none() && theirs.try_write().await?.is_none());
@@ -33,11 +32,10 @@ async fn readers_go_together_and_writers_alone(backend: Backend) -> Result<()> {
     assert!(ours.try_read().await?.is_none() && ours.try_write().await?.is_none());
     writer.release().await?;
     assert!(ours.try_read().await?.is_some());
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn an_uncontended_read_or_write_is_one_round_trip(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_uncontended_read_or_write_is_one_round_trip(alice: Participant) -> Result<()> {
     let lock = rw_lock(&alice)?;
     lock.write().await?.release().await?;
     alice.proxy.clear();
@@ -52,14 +50,13 @@ async fn an_uncontended_read_or_write_is_one_round_trip(backend: Backend) -> Res
     Ok(())
 }
 
-async fn grants_follow_the_order_of_arrival(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn grants_follow_the_order_of_arrival((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (rw_lock(&alice)?, rw_lock(&bob)?);
     let first = ours.read().await?;
     let lock = theirs.clone();
-    let writer = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let writer = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let lock = ours.clone();
-    let reader = enqueue(&backend, 3, async move { lock.read().await }).await?;
+    let reader = enqueue(&alice, 3, async move { lock.read().await }).await?;
     assert!(theirs.try_read().await?.is_none(), "readers do not pass a waiting writer");
     assert!(!writer.is_finished() && !reader.is_finished());
     let token = first.token();
@@ -77,9 +74,8 @@ async fn grants_follow_the_order_of_arrival(backend: Backend) -> Result<()> {
 ///
 /// Seen to fail with `WaitQueue::standing` looking at the whole line instead of what is ahead: they hang.
 async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let first = rw_lock(&alice)?.write().await?;
     let mut waiting = Vec::new();
     for place in 2..12 {
@@ -92,24 +88,23 @@ async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
             }
             Ok(())
         };
-        waiting.push(enqueue(&backend, place, turn).await?);
+        waiting.push(enqueue(&alice, place, turn).await?);
     }
     first.release().await?;
     for turn in waiting {
         turn.await??;
     }
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// L15: a downgraded reader lost its place, and a writer came in while it read.
 ///
 /// Seen to fail with `Kind::may_become` empty for writers: the one that waited for the writer
 /// remembers nobody else ahead, and writes while the reader reads. It never looks for a reader.
-async fn l15_a_downgraded_reader_keeps_its_place(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l15_a_downgraded_reader_keeps_its_place((alice, bob): Pair) -> Result<()> {
     let writing = rw_lock(&alice)?.write().await?;
     let lock = rw_lock(&bob)?;
-    let next = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let next = enqueue(&alice, 2, async move { lock.write().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     let reading = writing.downgrade().await?;
     // It was woken, listed the queue again, and found the reader.
@@ -119,21 +114,20 @@ async fn l15_a_downgraded_reader_keeps_its_place(backend: Backend) -> Result<()>
     reading.verify().await?;
     reading.release().await?;
     next.await??.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// L15, in two steps as Curator makes it: the reader first, at the writer's number.
 ///
 /// Seen to fail as the one above.
 async fn l15_a_writer_waits_for_the_reader_that_another_library_put_before_it(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     rw_lock(&alice)?.read().await?.release().await?;
     let writer = lock_path().child("_c_0-__WRIT__")?;
     let writer = alice.client.create(&writer, "", CreateMode::EphemeralSequential).await?.path;
     let lock = rw_lock(&bob)?;
-    let next = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let next = enqueue(&alice, 2, async move { lock.write().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     let reader = lock_path().child(&writer.name().replace("__WRIT__", "__READ__"))?;
     alice.client.create(&reader, "", CreateMode::Ephemeral).await?;
@@ -148,13 +142,12 @@ async fn l15_a_writer_waits_for_the_reader_that_another_library_put_before_it(
 /// L16: readers watched the first writer rather than the nearest, and woke for every one.
 ///
 /// Seen to fail without the `rev()` in `WaitQueue::standing`: the reader wakes for the first writer.
-async fn l16_a_reader_watches_the_nearest_writer_ahead(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l16_a_reader_watches_the_nearest_writer_ahead((alice, bob): Pair) -> Result<()> {
     let first = rw_lock(&alice)?.write().await?;
     let lock = rw_lock(&alice)?;
-    let second = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let second = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let lock = rw_lock(&bob)?;
-    let reader = enqueue(&backend, 3, async move { lock.read().await }).await?;
+    let reader = enqueue(&alice, 3, async move { lock.read().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     first.release().await?;
     let second = second.await??;
@@ -173,7 +166,7 @@ async fn readers_behind_a_writer_wake_once_and_ask_nothing(backend: Backend) -> 
     let mut readers = Vec::new();
     for place in 0..READERS {
         let lock = rw_lock(&bob)?;
-        readers.push(enqueue(&backend, place + 2, async move { lock.read().await }).await?);
+        readers.push(enqueue(&alice, place + 2, async move { lock.read().await }).await?);
     }
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2 * READERS).await;
     bob.proxy.clear();
@@ -188,12 +181,13 @@ async fn readers_behind_a_writer_wake_once_and_ask_nothing(backend: Backend) -> 
     Ok(())
 }
 
-async fn a_writer_sleeps_while_readers_ahead_of_the_nearest_leave(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_writer_sleeps_while_readers_ahead_of_the_nearest_leave(
+    (alice, bob): Pair,
+) -> Result<()> {
     let lock = rw_lock(&alice)?;
     let readers = [lock.read().await?, lock.read().await?, lock.read().await?];
     let lock = rw_lock(&bob)?;
-    let writer = enqueue(&backend, 4, async move { lock.write().await }).await?;
+    let writer = enqueue(&alice, 4, async move { lock.write().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     for reader in readers {
         bob.client.sync(&lock_path()).await?;
@@ -222,11 +216,10 @@ async fn timeouts_and_tries_leave_nothing(backend: Backend) -> Result<()> {
     writer.release().await?;
     ours.read_timeout(Duration::ZERO).await?.release().await?;
     ours.upgradeable_read_timeout(Duration::ZERO).await?.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn a_downgrade_is_one_round_trip_and_keeps_the_token(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_downgrade_is_one_round_trip_and_keeps_the_token((alice, bob): Pair) -> Result<()> {
     let writer = rw_lock(&alice)?.write().await?;
     let token = writer.token();
     alice.proxy.clear();
@@ -238,7 +231,7 @@ async fn a_downgrade_is_one_round_trip_and_keeps_the_token(backend: Backend) -> 
     assert!(other.token() > token);
     reader.release().await?;
     other.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 async fn a_downgrade_whose_reply_is_lost_has_happened_once(backend: Backend) -> Result<()> {
@@ -250,13 +243,12 @@ async fn a_downgrade_whose_reply_is_lost_has_happened_once(backend: Backend) -> 
         children_reach(&backend.observer().await?, &lock_path(), 1).await?;
         reader.verify().await?;
         reader.release().await?;
-        queue_empties(&backend).await?;
+        queue_empties(&alice).await?;
     }
     Ok(())
 }
 
-async fn a_lost_writer_cannot_downgrade(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_writer_cannot_downgrade(alice: Participant) -> Result<()> {
     let writer = rw_lock(&alice)?.write().await?;
     alice.proxy.expire_session().await?;
     writer.lost().await;
@@ -264,18 +256,17 @@ async fn a_lost_writer_cannot_downgrade(backend: Backend) -> Result<()> {
     assert!(matches!(error, AcquireError::Lost { .. }), "{error:?}");
 
     let writer = rw_lock(&alice)?.write().await?;
-    backend.observer().await?.delete(writer.node(), None).await?;
+    alice.observer().await?.delete(writer.node(), None).await?;
     let error = writer.downgrade().await.expect_err("nothing is left to downgrade");
     assert!(matches!(error, AcquireError::NodeDeleted { .. }), "{error:?}");
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn readers_do_not_mix_with_other_locks(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn readers_do_not_mix_with_other_locks(alice: Participant) -> Result<()> {
     let guard = crate::mutex(&alice)?.acquire().await?;
     let error = rw_lock(&alice)?.read().await.expect_err("the order is unknown");
     assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
     assert!(error.to_string().contains("is in use as a mutex"), "{error}");
     guard.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lockkeeper::{Shared, ValueChange};
-use lockkeeper_testkit::backend::Backend;
 use lockkeeper_wire::OpCode;
 use tokio::sync::mpsc;
+
+use crate::Observed;
 
 crate::contract!("scale": ten_thousand_subscribers_share_a_watch);
 
@@ -17,8 +18,7 @@ const VALUE: &str = "/value";
 /// Longer than any of them waits.
 const LIMIT: Duration = Duration::from_secs(120);
 
-async fn ten_thousand_subscribers_share_a_watch(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn ten_thousand_subscribers_share_a_watch((participant, writer): Observed) -> Result<()> {
     let value: Shared<u64> = Shared::new(&writer, VALUE)?;
     value.set(&1).await?;
     let (tell, mut told) = mpsc::unbounded_channel();

@@ -8,11 +8,11 @@ use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_within};
 use lockkeeper::{
     Client, CreateMode, ExclusiveNode, FencingToken, LossReason, Mutex, Names, SessionId, ZnodePath,
 };
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::{LOCK, contract, lock_path, queue_up};
+use crate::{LOCK, Observed, Pair, contract, lock_path, queue_up};
 
 contract!(seen);
 
@@ -36,8 +36,7 @@ async fn holder_of(client: &Client, path: &ZnodePath) -> Result<(FencingToken, S
 }
 
 /// Symptom: a held `ExclusiveNode`, or a name, was free to all who looked.
-async fn a_node_that_is_the_lock_is_seen(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_node_that_is_the_lock_is_seen((alice, observer): Observed) -> Result<()> {
     let lock = ExclusiveNode::builder(&alice.client, LOCK).label("nightly").build()?;
     let guard = lock.acquire().await?;
     let names = Names::builder(&alice.client, "/workers").label("10.0.0.7").build()?;
@@ -68,8 +67,7 @@ async fn a_node_that_is_the_lock_is_seen(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_wait_for_a_node_ends_with_it(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_wait_for_a_node_ends_with_it((alice, bob): Pair) -> Result<()> {
     let guard = ExclusiveNode::new(&alice.client, LOCK)?.acquire().await?;
     bob.proxy.clear();
     let client = bob.client.clone();
@@ -84,8 +82,7 @@ async fn a_wait_for_a_node_ends_with_it(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn the_holder_of_a_node_is_asked_and_forced(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn the_holder_of_a_node_is_asked_and_forced((alice, bob): Pair) -> Result<()> {
     let guard = ExclusiveNode::new(&alice.client, LOCK)?.acquire().await?;
     assert_eq!(revoke(&bob.client, &lock_path()).await?, [lock_path()]);
     guard.revoke_requested().await?;
@@ -109,8 +106,7 @@ async fn the_holder_of_a_node_is_asked_and_forced(backend: Backend) -> Result<()
 }
 
 /// A request would replace what the node is there to say.
-async fn the_node_of_another_program_is_not_written_to(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn the_node_of_another_program_is_not_written_to((alice, bob): Pair) -> Result<()> {
     alice.client.ensure(&lock_path().parent().context("no root")?, CreateMode::Container).await?;
     alice.client.create(&lock_path(), "broker 3", CreateMode::Ephemeral).await?;
     assert_eq!(revoke(&bob.client, &lock_path()).await?, []);
@@ -126,9 +122,8 @@ async fn the_node_of_another_program_is_not_written_to(backend: Backend) -> Resu
 /// The grace time was over for a node whose name another program had by then.
 ///
 /// Seen to fail when only the name of the node is looked at: it is taken from the next holder.
-async fn a_node_that_others_have_by_now_is_not_taken_from_them(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let other = backend.observer().await?;
+async fn a_node_that_others_have_by_now_is_not_taken_from_them((alice, bob): Pair) -> Result<()> {
+    let other = alice.observer().await?;
     let guard = ExclusiveNode::new(&alice.client, LOCK)?.acquire().await?;
     bob.proxy.clear();
     let client = bob.client.clone();
@@ -167,8 +162,7 @@ async fn leases_are_no_locks(backend: Backend) -> Result<()> {
 }
 
 /// Symptom: nobody who looked saw a lock delay. The lock was free to them, and whoever asked for it waited.
-async fn a_due_lock_delay_is_seen(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_due_lock_delay_is_seen((alice, observer): Observed) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).label("nightly").build()?;
     let guard = lock.acquire().await?;
     let held = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
@@ -191,13 +185,12 @@ async fn a_due_lock_delay_is_seen(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_lock_delay_that_is_waited_out_is_nobodys_hold(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
-    let observer = backend.observer().await?;
+async fn a_lock_delay_that_is_waited_out_is_nobodys_hold((alice, bob): Pair) -> Result<()> {
+    let observer = alice.observer().await?;
     let delayed = |client| Mutex::builder(client, LOCK).lock_delay(LONG).build();
     let _guard = delayed(&alice.client)?.acquire().await?;
     let lock = delayed(&bob.client)?;
-    let waiting = queue_up(&backend, &lock, 2).await?;
+    let waiting = queue_up(&alice, &lock, 2).await?;
     alice.client.close().await;
     children_reach(&observer, &lock_path(), 1).await?;
 
@@ -225,8 +218,7 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold(backend: Backend) -> Re
 }
 
 /// The node is a container, which servers delete when the only holder has vanished.
-async fn a_lock_delay_is_seen_without_the_locks_node(backend: Backend) -> Result<()> {
-    let (alice, observer) = (backend.participant().await?, backend.observer().await?);
+async fn a_lock_delay_is_seen_without_the_locks_node((alice, observer): Observed) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).build()?;
     let _guard = lock.acquire().await?;
     alice.client.close().await;
@@ -240,8 +232,7 @@ async fn a_lock_delay_is_seen_without_the_locks_node(backend: Backend) -> Result
     Ok(())
 }
 
-async fn a_wait_outlasts_a_lock_delay(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_wait_outlasts_a_lock_delay((alice, bob): Pair) -> Result<()> {
     let delayed = |client| Mutex::builder(client, LOCK).lock_delay(DELAY).build();
     let _guard = delayed(&alice.client)?.acquire().await?;
     alice.client.close().await;
@@ -257,8 +248,7 @@ async fn a_wait_outlasts_a_lock_delay(backend: Backend) -> Result<()> {
 }
 
 /// Seen to fail with a watch on the path alone.
-async fn a_watch_tells_each_change_of_a_queue(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_watch_tells_each_change_of_a_queue((alice, bob): Pair) -> Result<()> {
     // There is no such node yet.
     let mut watch = QueueWatch::new(&bob.client, &lock_path()).await?;
     let guard = Mutex::new(&alice.client, LOCK)?.acquire().await?;
@@ -278,8 +268,7 @@ async fn a_watch_tells_each_change_of_a_queue(backend: Backend) -> Result<()> {
 }
 
 /// Seen to fail without the watch on the mark, which is beside the lock.
-async fn a_watch_tells_a_change_of_the_lock_delay(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_watch_tells_a_change_of_the_lock_delay((alice, bob): Pair) -> Result<()> {
     // No server reaps it, which would be a change too.
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).build()?;
@@ -295,9 +284,8 @@ async fn a_watch_tells_a_change_of_the_lock_delay(backend: Backend) -> Result<()
 }
 
 async fn a_watch_outlasts_a_lost_connection_and_ends_with_its_session(
-    backend: Backend,
+    alice: Participant,
 ) -> Result<()> {
-    let alice = backend.participant().await?;
     let mut watch = QueueWatch::new(&alice.client, &lock_path()).await?;
     alice.proxy.cut();
     // What happened meanwhile was not told.

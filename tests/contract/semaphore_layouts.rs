@@ -14,7 +14,7 @@ use lockkeeper_wire::OpCode;
 use tokio::task::JoinHandle;
 
 use crate::rw_lock::replies;
-use crate::{contract, next_session};
+use crate::{Pair, contract, next_session};
 
 contract!(semaphore_layouts);
 
@@ -58,12 +58,12 @@ fn places(layout: &SemaphoreProfile) -> (ZnodePath, ZnodePath) {
 
 /// Waits until so many are at the gate, and so many leases taken.
 async fn reach(
-    backend: &Backend,
+    participant: &Participant,
     layout: &SemaphoreProfile,
     gate: usize,
     leases: usize,
 ) -> Result<()> {
-    let (observer, places) = (backend.observer().await?, places(layout));
+    let (observer, places) = (participant.observer().await?, places(layout));
     children_reach(&observer, &places.1, leases).await?;
     children_reach(&observer, &places.0, gate).await
 }
@@ -87,9 +87,9 @@ async fn curator_nodes_are_where_curator_looks(backend: Backend) -> Result<()> {
     let name = guard.node().name();
     assert!(name.starts_with("_c_") && name.ends_with("-lease-0000000000"), "{name}");
     assert_eq!(guard.node().parent(), Some(places(&layout).1));
-    reach(&backend, &layout, 0, 1).await?;
+    reach(&alice, &layout, 0, 1).await?;
     guard.release().await?;
-    reach(&backend, &layout, 0, 0).await
+    reach(&alice, &layout, 0, 0).await
 }
 
 async fn kazoo_nodes_are_where_kazoo_looks(backend: Backend) -> Result<()> {
@@ -103,7 +103,7 @@ async fn kazoo_nodes_are_where_kazoo_looks(backend: Backend) -> Result<()> {
     let (number, stat) = alice.client.data(&path(base(&layout))).await?;
     assert_eq!((&number[..], stat.ephemeral_owner.0), (&b"3"[..], 0));
     assert!(!alice.proxy.requests().contains(&OpCode::CreateContainer), "kazoo's parents stay");
-    reach(&backend, &layout, 0, 1).await
+    reach(&alice, &layout, 0, 1).await
 }
 
 async fn so_many_hold_and_no_more(backend: Backend) -> Result<()> {
@@ -113,11 +113,11 @@ async fn so_many_hold_and_no_more(backend: Backend) -> Result<()> {
         let (one, two) = (ours.acquire().await?, theirs.acquire().await?);
         assert!(two.token() > one.token());
         assert!(ours.try_acquire().await?.is_none() && theirs.try_acquire().await?.is_none());
-        reach(&backend, &layout, 0, 2).await?;
+        reach(&alice, &layout, 0, 2).await?;
         let next = acquiring(&theirs, 1);
-        reach(&backend, &layout, 1, 2 + waiting_leases(&layout)).await?;
+        reach(&alice, &layout, 1, 2 + waiting_leases(&layout)).await?;
         let last = acquiring(&ours, 1);
-        reach(&backend, &layout, 2, 2 + waiting_leases(&layout)).await?;
+        reach(&alice, &layout, 2, 2 + waiting_leases(&layout)).await?;
         one.release().await?;
         let next = next.await??;
         assert!(next.token() > two.token() && !last.is_finished());
@@ -126,7 +126,7 @@ async fn so_many_hold_and_no_more(backend: Backend) -> Result<()> {
         assert!(last.token() > next.token());
         next.release().await?;
         last.release().await?;
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
@@ -140,16 +140,16 @@ async fn l17_a_zombie_at_the_gate_does_not_jam_it(backend: Backend) -> Result<()
         let (ours, theirs) = (semaphore(&alice, 1, &layout)?, semaphore(&bob, 1, &layout)?);
         let holder = ours.acquire().await?;
         let zombie = acquiring(&theirs, 1);
-        reach(&backend, &layout, 1, 1 + waiting_leases(&layout)).await?;
+        reach(&alice, &layout, 1, 1 + waiting_leases(&layout)).await?;
         let next = acquiring(&ours, 1);
-        reach(&backend, &layout, 2, 1 + waiting_leases(&layout)).await?;
+        reach(&alice, &layout, 2, 1 + waiting_leases(&layout)).await?;
         // One that has no answer to its create yet would just enter again.
         bob.proxy.passes(|passed| replies(passed, OpCode::GetChildren2) > 0).await;
         bob.proxy.expire_session().await?;
         assert!(zombie.await?.is_err(), "its place is lost");
         holder.release().await?;
         next.await??.release().await?;
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
@@ -164,9 +164,9 @@ async fn l17_one_that_gives_up_at_the_gate_leaves_nothing(backend: Backend) -> R
         let holder = ours.acquire().await?;
         let late = theirs.acquire_timeout(Duration::from_millis(100)).await;
         assert!(matches!(late, Err(AcquireError::Timeout { .. })), "{late:?}");
-        reach(&backend, &layout, 0, 1).await?;
+        reach(&alice, &layout, 0, 1).await?;
         holder.release().await?;
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
@@ -192,10 +192,10 @@ async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result
                 alice.proxy.lose_next(*op, loss);
             }
             let lease = semaphore.acquire().await?;
-            reach(&backend, &layout, 0, 1).await?;
+            reach(&alice, &layout, 0, 1).await?;
             lease.verify().await?;
             lease.release().await?;
-            reach(&backend, &layout, 0, 0).await?;
+            reach(&alice, &layout, 0, 0).await?;
         }
     }
     Ok(())
@@ -205,19 +205,18 @@ async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result
 /// make one.
 ///
 /// Seen to fail without `gate.run`: it goes on waiting.
-async fn l17_one_that_loses_the_gate_takes_no_lease(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn l17_one_that_loses_the_gate_takes_no_lease((alice, bob): Pair) -> Result<()> {
     let layout = SemaphoreProfile::Kazoo;
     let holder = semaphore(&alice, 1, &layout)?.acquire().await?;
     let waiting = acquiring(&semaphore(&bob, 1, &layout)?, 1);
-    let (observer, (gate, _)) = (backend.observer().await?, places(&layout));
+    let (observer, (gate, _)) = (alice.observer().await?, places(&layout));
     children_reach(&observer, &gate, 1).await?;
     let (names, _) = observer.children(&gate).await?;
     observer.delete(&gate.child(&names[0])?, None).await?;
     let error = waiting.await?.expect_err("the gate is lost");
     assert!(error.is_retryable(), "{error:?}");
     holder.release().await?;
-    reach(&backend, &layout, 0, 0).await
+    reach(&alice, &layout, 0, 0).await
 }
 
 async fn l18_a_shared_count_lets_in_those_who_wait(backend: Backend) -> Result<()> {
@@ -228,16 +227,16 @@ async fn l18_a_shared_count_lets_in_those_who_wait(backend: Backend) -> Result<(
     let (count, _) = alice.client.data(&path(COUNT)).await?;
     assert_eq!(&count[..], [0, 0, 0, 1]);
     let next = acquiring(&theirs, 1);
-    reach(&backend, &layout, 1, 2).await?;
+    reach(&alice, &layout, 1, 2).await?;
     // As Curator's SharedCount does.
     alice.client.set_data(&path(COUNT), &[0, 0, 0, 2][..], None).await?;
     let next = next.await??;
     let last = acquiring(&theirs, 1);
-    reach(&backend, &layout, 1, 3).await?;
+    reach(&alice, &layout, 1, 3).await?;
     ours.set_permits(3).await?;
     let last = last.await??;
     drop((one, next, last));
-    reach(&backend, &layout, 0, 0).await
+    reach(&alice, &layout, 0, 0).await
 }
 
 async fn several_permits_are_all_or_nothing(backend: Backend) -> Result<()> {
@@ -245,31 +244,30 @@ async fn several_permits_are_all_or_nothing(backend: Backend) -> Result<()> {
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
         let (ours, theirs) = (semaphore(&alice, 3, &layout)?, semaphore(&bob, 3, &layout)?);
         let two = ours.acquire_many(2).await?;
-        reach(&backend, &layout, 0, 2).await?;
+        reach(&alice, &layout, 0, 2).await?;
         assert!(theirs.try_acquire_many(2).await?.is_none());
-        reach(&backend, &layout, 0, 2).await?;
+        reach(&alice, &layout, 0, 2).await?;
         let both = acquiring(&theirs, 2);
-        reach(&backend, &layout, 1, 2 + 2 * waiting_leases(&layout)).await?;
+        reach(&alice, &layout, 1, 2 + 2 * waiting_leases(&layout)).await?;
         assert!(!both.is_finished());
         two.release().await?;
         let both = both.await??;
         assert_eq!(both.permits(), 2);
-        reach(&backend, &layout, 0, 2).await?;
+        reach(&alice, &layout, 0, 2).await?;
         both.release().await?;
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
         alice.proxy.clear();
         let error = ours.acquire_many(4).await.expect_err("there are three");
         assert!(matches!(error, AcquireError::TooMany { .. }), "{error:?}");
         // It made a lease for each, and was refused only then.
         let created = alice.proxy.requests().into_iter().filter(|op| *op == OpCode::Create2);
         assert_eq!(created.count(), 0, "{layout:?}");
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
 
-async fn a_number_that_is_a_convention_cannot_be_set(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_number_that_is_a_convention_cannot_be_set(alice: Participant) -> Result<()> {
     for layout in [SemaphoreProfile::Curator, SemaphoreProfile::Kazoo] {
         let result = semaphore(&alice, 2, &layout)?.set_permits(3).await;
         assert!(matches!(result, Err(SetPermitsError::Fixed { .. })), "{result:?}");
@@ -287,13 +285,12 @@ async fn foreign_leases_are_refused(backend: Backend) -> Result<()> {
         let error = semaphore.acquire().await.expect_err("it is no lease");
         assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
         alice.client.delete(&foreign, None).await?;
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
 
-async fn leases_are_shown_and_keys_that_look_like_them_are_not(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn leases_are_shown_and_keys_that_look_like_them_are_not(alice: Participant) -> Result<()> {
     for layout in layouts() {
         let guard = semaphore(&alice, 2, &layout)?.acquire().await?;
         let queue = LockQueue::inspect(&alice.client, &places(&layout).1).await?.expect("a queue");
@@ -335,7 +332,7 @@ async fn the_loss_of_one_of_several_permits_is_told(backend: Backend) -> Result<
             assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)), "{layout:?} {lost}");
             assert_eq!(guard.state(), State::Lost(reason));
             assert!(guard.release().await.is_err(), "it was lost before");
-            reach(&backend, &layout, 0, 0).await?;
+            reach(&alice, &layout, 0, 0).await?;
         }
     }
     Ok(())
@@ -367,7 +364,7 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
         }
         assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted), "{layout:?}");
         drop(guard);
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
@@ -383,7 +380,7 @@ async fn the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats(
         let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await?;
         assert_eq!(lost, LossReason::NodeDeleted, "{layout:?}");
         drop(guard);
-        reach(&backend, &layout, 0, 0).await?;
+        reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
@@ -394,7 +391,7 @@ async fn a_count_that_is_made_anew_is_heard_of(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let one = semaphore(&alice, 1, &layout)?.acquire().await?;
     let next = acquiring(&semaphore(&bob, 1, &layout)?, 1);
-    reach(&backend, &layout, 1, 2).await?;
+    reach(&alice, &layout, 1, 2).await?;
     bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::GetData))).await;
 
     bob.proxy.clear();
@@ -403,12 +400,11 @@ async fn a_count_that_is_made_anew_is_heard_of(backend: Backend) -> Result<()> {
     alice.client.create(&path(COUNT), &[0, 0, 0, 2][..], CreateMode::Persistent).await?;
     let next = tokio::time::timeout(Duration::from_secs(20), next).await???;
     drop((one, next));
-    reach(&backend, &layout, 0, 0).await
+    reach(&alice, &layout, 0, 0).await
 }
 
 /// Symptom: the number was written, and everybody but its writer read none.
-async fn more_permits_than_curator_counts_are_refused(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn more_permits_than_curator_counts_are_refused(alice: Participant) -> Result<()> {
     let layout = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
     let most = i32::MAX.unsigned_abs();
     let built = Semaphore::builder(&alice.client, base(&layout), most + 1).profile(layout.clone());
@@ -430,7 +426,7 @@ async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> R
     let printers = semaphore(&alice, 2, &layout)?;
     printers.acquire_many(2).await?.release().await?;
     expires_between_two_leases(&alice, &printers).await?;
-    reach(&backend, &layout, 0, 0).await
+    reach(&alice, &layout, 0, 0).await
 }
 
 /// Two waited for ever, each for leases that the other had: one had lost the gate with its session
@@ -438,15 +434,14 @@ async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> R
 ///
 /// Seen to fail without `Contenders::all_of`: it goes on waiting.
 async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let layout = SemaphoreProfile::Curator;
     let holder = semaphore(&bob, 2, &layout)?.acquire_many(2).await?;
-    reach(&backend, &layout, 0, 2).await?;
+    reach(&alice, &layout, 0, 2).await?;
     expires_between_two_leases(&alice, &semaphore(&alice, 2, &layout)?).await?;
     holder.release().await?;
-    reach(&backend, &layout, 0, 0).await
+    reach(&alice, &layout, 0, 0).await
 }
 
 /// Acquires two permits with a session that ends after the first lease, and must fail.

@@ -12,7 +12,7 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{contract, gets, next_session};
+use crate::{Observed, Pair, contract, gets, next_session};
 
 contract!(shared);
 
@@ -37,8 +37,7 @@ async fn armed(participant: &Participant, reads: usize) {
     participant.proxy.passes(|passed| gets(passed) == reads).await;
 }
 
-async fn it_is_set_and_read(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn it_is_set_and_read((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
     assert_eq!(ours.get().await?, None);
     let first = ours.set(&vec![1]).await?;
@@ -54,8 +53,7 @@ async fn it_is_set_and_read(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_compare_and_set_tells_what_is_there(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_compare_and_set_tells_what_is_there((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
     let Swap::Done(first) = ours.compare_and_set(None, vec![1]).await? else { panic!("created") };
     let Swap::Conflict(Some(found)) = theirs.compare_and_set(None, vec![2]).await? else {
@@ -111,8 +109,7 @@ async fn an_update_is_made_on_what_it_replaces(backend: Backend) -> Result<()> {
 /// A compare-and-set that was applied said that it was not, and an update was made twice.
 ///
 /// Seen to fail with a new marker for each try.
-async fn a_lost_reply_changes_it_once(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_lost_reply_changes_it_once(alice: Participant) -> Result<()> {
     let limits = limits(&alice)?;
     limits.set(&vec![]).await?;
     let mut last = Zxid(0);
@@ -178,8 +175,7 @@ async fn a_value_at_which_servers_close_the_connection_is_given_up(backend: Back
     Ok(())
 }
 
-async fn what_cannot_be_read_is_kept_and_told(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn what_cannot_be_read_is_kept_and_told((alice, bob): Observed) -> Result<()> {
     let limits = limits(&alice)?;
     let mut changes = limits.changes();
     assert_eq!(changes.next().await?, ValueChange::Absent);
@@ -209,8 +205,7 @@ async fn what_cannot_be_read_is_kept_and_told(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn what_cannot_be_written_changes_nothing(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn what_cannot_be_written_changes_nothing(alice: Participant) -> Result<()> {
     let large: Shared<String> = Shared::new(&alice.client, "/large")?;
     for error in [
         large.set(&"x".repeat(2_000_000)).await.expect_err("too large"),
@@ -234,8 +229,7 @@ async fn what_cannot_be_written_changes_nothing(backend: Backend) -> Result<()> 
 }
 
 /// As Curator's recipes do.
-async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_missing_parent_is_made(alice: Participant) -> Result<()> {
     let set: Shared<u32> = Shared::new(&alice.client, "/shop/set")?;
     set.set(&1).await?;
     let updated: Shared<u32> = Shared::new(&alice.client, "/store/updated")?;
@@ -246,8 +240,7 @@ async fn a_missing_parent_is_made(backend: Backend) -> Result<()> {
 }
 
 /// Servers compare nothing with -1: a write could go over another one.
-async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_version_that_has_come_around_is_told(alice: Participant) -> Result<()> {
     let limits = limits(&alice)?;
     limits.set(&vec![1]).await?;
     alice.proxy.show_version(Some(-1));
@@ -262,8 +255,7 @@ async fn a_version_that_has_come_around_is_told(backend: Backend) -> Result<()> 
     Ok(())
 }
 
-async fn a_burst_is_one_event_and_one_read(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_burst_is_one_event_and_one_read((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
     theirs.set(&vec![0]).await?;
     let mut changes = ours.changes();
@@ -281,8 +273,9 @@ async fn a_burst_is_one_event_and_one_read(backend: Backend) -> Result<()> {
 }
 
 /// Curator's cache compares the version, which is 0 both times, and misses it.
-async fn a_node_made_anew_is_told_although_its_version_is_the_same(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_node_made_anew_is_told_although_its_version_is_the_same(
+    (alice, bob): Observed,
+) -> Result<()> {
     let limits = limits(&alice)?;
     let create = |data: &'static str| bob.create(limits.path(), data, CreateMode::Persistent);
     let old = create("[1]").await?.stat;
@@ -302,8 +295,7 @@ async fn a_node_made_anew_is_told_although_its_version_is_the_same(backend: Back
     Ok(())
 }
 
-async fn changes_go_on_in_the_next_session(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn changes_go_on_in_the_next_session((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (limits(&alice)?, limits(&bob)?);
     theirs.set(&vec![1]).await?;
     let mut changes = ours.changes();

@@ -12,7 +12,7 @@ use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{IDLE, contract, cut_off_at_reads, reconnect, wake_ups};
+use crate::{IDLE, Observed, contract, cut_off_at_reads, reconnect, wake_ups};
 
 contract!(tree_cache);
 
@@ -60,8 +60,7 @@ async fn is_current(cache: &TreeCache, participant: &Participant) {
     }
 }
 
-async fn a_cache_is_complete_when_it_is_open(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_cache_is_complete_when_it_is_open(client: Client) -> Result<()> {
     let paths = ["/config", "/config/a", "/config/a/b", "/config/a/b/c", "/config/d"];
     make(&client, &paths).await?;
     make(&client, &["/configuration"]).await?;
@@ -80,8 +79,7 @@ async fn a_cache_is_complete_when_it_is_open(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_path_that_does_not_exist_is_watched(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_path_that_does_not_exist_is_watched(client: Client) -> Result<()> {
     let cache = TreeCache::open(&client, ROOT).await?;
     assert!(cache.snapshot().is_empty() && cache.is_current());
     let mut changes = cache.changes();
@@ -92,8 +90,7 @@ async fn a_path_that_does_not_exist_is_watched(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn all_of_a_transaction_comes_in_one_update(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn all_of_a_transaction_comes_in_one_update((participant, writer): Observed) -> Result<()> {
     make(&writer, &["/config", "/config/a", "/config/b"]).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     let mut changes = cache.changes();
@@ -141,8 +138,9 @@ const UNSEEN: [&str; 7] = [
     "created /config/replaced/other",
 ];
 
-async fn what_happened_while_it_was_cut_off_is_told_once(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn what_happened_while_it_was_cut_off_is_told_once(
+    (participant, writer): Observed,
+) -> Result<()> {
     make(&writer, &BEFORE).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     let mut changes = cache.changes();
@@ -155,8 +153,9 @@ async fn what_happened_while_it_was_cut_off_is_told_once(backend: Backend) -> Re
     Ok(())
 }
 
-async fn what_happened_between_two_sessions_is_told_once(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn what_happened_between_two_sessions_is_told_once(
+    (participant, writer): Observed,
+) -> Result<()> {
     make(&writer, &BEFORE).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     let mut changes = cache.changes();
@@ -172,8 +171,9 @@ async fn what_happened_between_two_sessions_is_told_once(backend: Backend) -> Re
     Ok(())
 }
 
-async fn while_it_is_cut_off_the_last_snapshot_stays(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn while_it_is_cut_off_the_last_snapshot_stays(
+    (participant, writer): Observed,
+) -> Result<()> {
     make(&writer, &["/config", "/config/a"]).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     assert!(cache.is_current());
@@ -214,8 +214,7 @@ async fn it_does_not_read_while_no_server_can_be_reached(backend: Backend) -> Re
     Ok(())
 }
 
-async fn the_first_watch_may_be_lost(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn the_first_watch_may_be_lost(participant: Participant) -> Result<()> {
     make(&participant.client, &["/config", "/config/a"]).await?;
     for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
         participant.proxy.lose_next(OpCode::AddWatch, loss);
@@ -231,8 +230,7 @@ async fn the_first_watch_may_be_lost(backend: Backend) -> Result<()> {
 }
 
 /// W8: so does ZooKeeper 3.5.
-async fn a_server_that_closes_at_the_watch_is_named(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn a_server_that_closes_at_the_watch_is_named(participant: Participant) -> Result<()> {
     for _ in 0..3 {
         participant.proxy.lose_next(OpCode::AddWatch, Loss::BeforeRequest);
     }
@@ -244,8 +242,7 @@ async fn a_server_that_closes_at_the_watch_is_named(backend: Backend) -> Result<
     Ok(())
 }
 
-async fn a_cache_over_a_bound_ends_and_says_so(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_cache_over_a_bound_ends_and_says_so(client: Client) -> Result<()> {
     make(&client, &["/config", "/config/a"]).await?;
     let refused = TreeCache::builder(&client, ROOT).max_nodes(1).open().await;
     assert!(matches!(refused, Err(CacheError::TooManyNodes { max: 1, .. })), "{refused:?}");
@@ -318,8 +315,7 @@ async fn what_is_too_long_for_one_answer_is_read_in_parts(backend: Backend) -> R
     Ok(())
 }
 
-async fn a_node_that_may_not_be_read_is_named(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_node_that_may_not_be_read_is_named(client: Client) -> Result<()> {
     fill(&client, 20, 5).await?;
     let unreadable = Acl::world(Permissions::WRITE | Permissions::ADMIN);
     client.set_acl(&path("/config/7"), unreadable, None).await?;
@@ -348,8 +344,7 @@ async fn a_server_that_does_not_read_together_is_asked_one_by_one(backend: Backe
     Ok(())
 }
 
-async fn a_closed_client_ends_a_cache(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_closed_client_ends_a_cache(client: Client) -> Result<()> {
     make(&client, &["/config"]).await?;
     let cache = TreeCache::open(&client, ROOT).await?;
     let mut changes = cache.changes();
@@ -360,8 +355,7 @@ async fn a_closed_client_ends_a_cache(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn nothing_is_left_of_a_dropped_cache(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn nothing_is_left_of_a_dropped_cache((participant, writer): Observed) -> Result<()> {
     make(&writer, &["/config"]).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     let changes = cache.changes();
@@ -421,8 +415,9 @@ async fn fill(writer: &Client, nodes: usize, len: usize) -> Result<()> {
     Ok(())
 }
 
-async fn opening_costs_two_round_trips_for_each_level(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn opening_costs_two_round_trips_for_each_level(
+    (participant, writer): Observed,
+) -> Result<()> {
     fill(&writer, 100, 5).await?;
     make(&writer, &["/config/x", "/config/x/a", "/config/x/a/b", "/config/x/c"]).await?;
 
@@ -436,8 +431,7 @@ async fn opening_costs_two_round_trips_for_each_level(backend: Backend) -> Resul
     Ok(())
 }
 
-async fn opening_many_nodes_takes_few_requests(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn opening_many_nodes_takes_few_requests((participant, writer): Observed) -> Result<()> {
     fill(&writer, 3_000, 100).await?;
     participant.proxy.clear();
     let cache = TreeCache::open(&participant.client, ROOT).await?;
@@ -451,8 +445,7 @@ async fn opening_many_nodes_takes_few_requests(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn only_so_many_reads_are_on_their_way(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn only_so_many_reads_are_on_their_way((participant, writer): Observed) -> Result<()> {
     fill(&writer, 300, 5).await?;
     // Nine in a request, until there is no room for a large one.
     let first = (256 - 32) / 9 + 1;
@@ -461,8 +454,7 @@ async fn only_so_many_reads_are_on_their_way(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_change_costs_one_event_and_one_read(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn a_change_costs_one_event_and_one_read((participant, writer): Observed) -> Result<()> {
     make(&writer, &["/config", "/config/a"]).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     let mut changes = cache.changes();
@@ -481,8 +473,7 @@ async fn a_change_costs_one_event_and_one_read(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_burst_on_one_node_costs_one_read(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn a_burst_on_one_node_costs_one_read((participant, writer): Observed) -> Result<()> {
     make(&writer, &["/config", "/config/a"]).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
     let mut changes = cache.changes();
@@ -499,8 +490,7 @@ async fn a_burst_on_one_node_costs_one_read(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_reconnect_lists_only_what_changed(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn a_reconnect_lists_only_what_changed((participant, writer): Observed) -> Result<()> {
     let paths = ["/config", "/config/a", "/config/a/1", "/config/b", "/config/b/1"];
     make(&writer, &paths).await?;
     let cache = TreeCache::open(&participant.client, ROOT).await?;
@@ -517,8 +507,7 @@ async fn a_reconnect_lists_only_what_changed(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn each_node_is_published_by_itself_if_wanted(backend: Backend) -> Result<()> {
-    let (participant, writer) = (backend.participant().await?, backend.observer().await?);
+async fn each_node_is_published_by_itself_if_wanted((participant, writer): Observed) -> Result<()> {
     make(&writer, &["/config", "/config/a", "/config/b"]).await?;
     let cache = TreeCache::builder(&participant.client, ROOT).each_node().open().await?;
     assert!(!cache.snapshot().is_exact());

@@ -7,11 +7,11 @@ use lockkeeper::{
     Acl, Client, CreateMode, ErrorCode, EventKind, Permissions, PresenceError, PresenceState,
     SessionId, TransactionError, TtlPresence, TtlPresenceBuilder, WhenTaken, ZnodePath,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
-use crate::{contract, cut_off_at_reads, reconnect};
+use crate::{Clients, Observed, contract, cut_off_at_reads, reconnect};
 
 contract!("presence with a time to live": servers_without_such_nodes_are_named);
 
@@ -22,14 +22,14 @@ macro_rules! on_servers_that_reap {
             #[tokio::test]
             async fn embedded() -> anyhow::Result<()> {
                 let backend = super::Backend::embedded_reaping().await?;
-                crate::limited(super::$test(backend)).await
+                crate::run(super::$test, backend).await
             }
 
             #[tokio::test]
             async fn zookeeper() -> anyhow::Result<()> {
                 let suite = "contract: presence with a time to live on ZooKeeper";
                 match super::Backend::zookeeper_reaping(suite).await? {
-                    Some(backend) => crate::limited(super::$test(backend)).await,
+                    Some(backend) => crate::run(super::$test, backend).await,
                     None => Ok(()),
                 }
             }
@@ -81,8 +81,7 @@ async fn gone(client: &Client) -> Result<()> {
     }
 }
 
-async fn servers_without_such_nodes_are_named(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn servers_without_such_nodes_are_named(client: Client) -> Result<()> {
     let refused = presence(&client, LONG, "here").start().await;
     let Err(PresenceError::NoTtlNodes { path }) = &refused else { bail!("{refused:?}") };
     assert_eq!(*path, node());
@@ -91,8 +90,7 @@ async fn servers_without_such_nodes_are_named(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn it_outlives_its_program_and_then_goes(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn it_outlives_its_program_and_then_goes((client, other): Clients) -> Result<()> {
     let kept = presence(&client, SHORT, "here").start().await?;
     let PresenceState::Present { czxid } = kept.state() else { bail!("{:?}", kept.state()) };
     // It is kept alive: touched more often than it could live without.
@@ -114,8 +112,7 @@ async fn it_outlives_its_program_and_then_goes(backend: Backend) -> Result<()> {
     gone(&other).await
 }
 
-async fn it_goes_on_over_sessions_and_lost_replies(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn it_goes_on_over_sessions_and_lost_replies((participant, other): Observed) -> Result<()> {
     other.ensure(&ZnodePath::new("/cameras")?, CreateMode::Persistent).await?;
     participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
     let kept = presence(&participant.client, SHORT, "here").start().await?;
@@ -169,8 +166,7 @@ async fn an_outage_of_less_than_half_its_time_to_live_does_not_end_it(
     Ok(())
 }
 
-async fn a_later_life_takes_the_node_over(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_later_life_takes_the_node_over((client, other): Clients) -> Result<()> {
     drop(presence(&client, LONG, "camera-7 1").start().await?);
     let before = other.data(&node()).await?.1;
 
@@ -183,8 +179,7 @@ async fn a_later_life_takes_the_node_over(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn anothers_node_with_a_time_to_live_is_waited_for(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn anothers_node_with_a_time_to_live_is_waited_for((client, other): Clients) -> Result<()> {
     let theirs = presence(&other, LONG, "theirs").start().await?;
     let before = (other.data(&node()).await?, other.data(&touch()).await?);
     let refused = presence(&client, LONG, "ours").when_taken(WhenTaken::Fail).start().await;
@@ -219,8 +214,9 @@ async fn replace_by_theirs(other: &Client) -> Result<()> {
     }
 }
 
-async fn a_child_of_another_with_the_same_version_is_not_written(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_child_of_another_with_the_same_version_is_not_written(
+    (client, other): Clients,
+) -> Result<()> {
     let ours = presence(&client, LONG, "ours").start().await?;
     replace_by_theirs(&other).await?;
     ours.end().await?;
@@ -241,8 +237,7 @@ async fn a_child_of_another_with_the_same_version_is_not_written(backend: Backen
 }
 
 /// As after an outage that was longer than the time to live: the servers delete the child first.
-async fn a_node_that_has_lost_its_child_is_taken_over(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn a_node_that_has_lost_its_child_is_taken_over((client, other): Clients) -> Result<()> {
     let ours = presence(&client, SHORT, "ours").when_taken(WhenTaken::Fail).start().await?;
     let PresenceState::Present { czxid } = ours.state() else { bail!("{:?}", ours.state()) };
     // It keeps the servers from deleting the node too.
@@ -264,8 +259,9 @@ async fn a_node_that_has_lost_its_child_is_taken_over(backend: Backend) -> Resul
     Ok(())
 }
 
-async fn its_end_takes_a_node_with_it_that_is_being_made(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn its_end_takes_a_node_with_it_that_is_being_made(
+    (participant, other): Observed,
+) -> Result<()> {
     // It must not go with the node of the other.
     other.ensure(&ZnodePath::new("/cameras")?, CreateMode::Persistent).await?;
     let theirs = presence(&other, LONG, "theirs").start().await?;
@@ -290,8 +286,7 @@ async fn its_end_takes_a_node_with_it_that_is_being_made(backend: Backend) -> Re
     Ok(())
 }
 
-async fn an_end_that_is_refused_says_so(backend: Backend) -> Result<()> {
-    let (client, other) = (backend.observer().await?, backend.observer().await?);
+async fn an_end_that_is_refused_says_so((client, other): Clients) -> Result<()> {
     let all_but_delete =
         Permissions::CREATE | Permissions::READ | Permissions::WRITE | Permissions::ADMIN;
     for parent in [node(), ZnodePath::new("/cameras")?] {
@@ -306,8 +301,7 @@ async fn an_end_that_is_refused_says_so(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn its_end_takes_the_node_with_it(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn its_end_takes_the_node_with_it((participant, other): Observed) -> Result<()> {
     let kept = presence(&participant.client, LONG, "here").start().await?;
     participant.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
     kept.end().await?;
@@ -324,8 +318,7 @@ async fn its_end_takes_the_node_with_it(backend: Backend) -> Result<()> {
     gone(&other).await
 }
 
-async fn keeping_it_alive_costs_one_read_and_one_write(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn keeping_it_alive_costs_one_read_and_one_write(participant: Participant) -> Result<()> {
     let first = presence(&participant.client, SHORT, "here").start().await?;
     first.end().await?;
     participant.proxy.clear();

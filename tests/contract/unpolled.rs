@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{Added, Counter, Election, IdBlocks, Presence, Publication, Shared, WhenTaken};
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::Participant;
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
+use crate::{Observed, contract};
 
 contract!(unpolled);
 
@@ -34,8 +34,7 @@ where
 }
 
 /// The one whose task had sent the write for itself and others.
-async fn an_add_under_way_stalls_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_add_under_way_stalls_no_other(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/orders")?;
     for known in [false, true] {
         let before = counter.value().await?;
@@ -49,8 +48,7 @@ async fn an_add_under_way_stalls_no_other(backend: Backend) -> Result<()> {
 }
 
 /// The one that was to be the next to send.
-async fn an_add_that_waits_stalls_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_add_that_waits_stalls_no_other(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/orders")?;
     counter.add(0).await?;
     alice.proxy.clear();
@@ -76,8 +74,7 @@ async fn an_add_that_waits_stalls_no_other(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn numbers_stall_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn numbers_stall_no_other(alice: Participant) -> Result<()> {
     let ids = IdBlocks::new(&Counter::new(&alice.client, "/orders")?, 3);
     let mut held = pin!(ids.next());
     begun(held.as_mut()).await;
@@ -92,8 +89,7 @@ async fn numbers_stall_no_other(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn a_set_stalls_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_set_stalls_no_other(alice: Participant) -> Result<()> {
     let limits: Shared<Vec<u32>> = Shared::new(&alice.client, "/limits")?;
     limits.set(&vec![]).await?;
     let first = vec![0];
@@ -110,8 +106,7 @@ async fn a_set_stalls_no_other(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-async fn an_edition_stalls_no_other(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_edition_stalls_no_other(alice: Participant) -> Result<()> {
     let routes: Publication<String> =
         Publication::builder(&alice.client, "/routes").keep(20).build()?;
     let (long, short) = ("a".repeat(1_500_000), "b".to_owned());
@@ -130,8 +125,7 @@ async fn an_edition_stalls_no_other(backend: Backend) -> Result<()> {
 }
 
 /// And of two values the later one stays.
-async fn a_proclamation_stalls_no_other(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.observer().await?);
+async fn a_proclamation_stalls_no_other((alice, bob): Observed) -> Result<()> {
     let election = Election::new(&alice.client, "/election")?;
     let leadership = election.campaign().await?;
     for known in [false, true] {
@@ -150,8 +144,7 @@ async fn a_proclamation_stalls_no_other(backend: Backend) -> Result<()> {
 /// As of a wait for the end that was given up, in a variable that is still there.
 ///
 /// Seen to fail with the delete in the future of the end: the next one waited for ever.
-async fn the_end_of_a_presence_stalls_no_next_one(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn the_end_of_a_presence_stalls_no_next_one(alice: Participant) -> Result<()> {
     let start =
         || Presence::builder(&alice.client, "/workers/7").when_taken(WhenTaken::Fail).start();
     for is_under_way in [false, true] {

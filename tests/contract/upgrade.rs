@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{Acl, AcquireError, Client, Failure, FencingToken, Permissions};
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
 
 use crate::rw_lock::{replies, rw_lock};
-use crate::{contract, enqueue, is_no_auth, lock_path, queue_empties};
+use crate::{Pair, contract, enqueue, is_no_auth, lock_path, queue_empties};
 
 contract!(upgrade);
 
 async fn an_upgradeable_reader_goes_with_readers_and_alone_of_its_kind(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let (ours, theirs) = (rw_lock(&alice)?, rw_lock(&bob)?);
     let before = theirs.read().await?;
     let upgradeable = ours.upgradeable_read().await?;
@@ -27,28 +26,26 @@ async fn an_upgradeable_reader_goes_with_readers_and_alone_of_its_kind(
     theirs.try_upgradeable_read().await?.expect("the next one").release().await?;
     before.release().await?;
     after.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn an_upgrade_is_two_round_trips(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_upgrade_is_two_round_trips(alice: Participant) -> Result<()> {
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     alice.proxy.clear();
     let writer = reader.upgrade().await?;
     use OpCode::{Create2, Exists, GetChildren2, GetData, Multi};
     assert_eq!(alice.proxy.requests(), [GetData, Create2, GetChildren2, Multi, Exists]);
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    children_reach(&alice.observer().await?, &lock_path(), 1).await?;
     writer.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn an_upgrade_waits_for_readers_and_lets_no_new_ones_in(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_upgrade_waits_for_readers_and_lets_no_new_ones_in((alice, bob): Pair) -> Result<()> {
     let theirs = rw_lock(&bob)?;
     let before = theirs.read().await?;
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let after = theirs.read().await?;
-    let upgrading = enqueue(&backend, 4, async { Ok(upgradeable.upgrade().await?) }).await?;
+    let upgrading = enqueue(&alice, 4, async { Ok(upgradeable.upgrade().await?) }).await?;
     assert!(theirs.try_read().await?.is_none(), "or it might wait for ever");
     after.release().await?;
     assert!(!upgrading.is_finished());
@@ -56,16 +53,15 @@ async fn an_upgrade_waits_for_readers_and_lets_no_new_ones_in(backend: Backend) 
     let writer = upgrading.await??;
     assert!(theirs.try_read().await?.is_none() && theirs.try_write().await?.is_none());
     writer.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn an_upgrade_goes_before_those_who_wait(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_upgrade_goes_before_those_who_wait((alice, bob): Pair) -> Result<()> {
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let lock = rw_lock(&bob)?;
-    let writer = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let writer = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let lock = rw_lock(&bob)?;
-    let reader = enqueue(&backend, 3, async move { lock.read().await }).await?;
+    let reader = enqueue(&alice, 3, async move { lock.read().await }).await?;
     // With a writer in line no reader needs to be kept out, and nobody to be waited for.
     let upgraded = upgradeable.upgrade().await?;
     bob.client.sync(&lock_path()).await?;
@@ -78,7 +74,7 @@ async fn an_upgrade_goes_before_those_who_wait(backend: Backend) -> Result<()> {
     assert_eq!(tokens(), 2, "and for each that had waited then");
     rw_lock(&bob)?.write().await?.release().await?;
     assert_eq!(tokens(), 2, "and for nobody who came later");
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// Semantics, rule 1: where grants do not follow the order of creation, the token is made at the
@@ -86,13 +82,12 @@ async fn an_upgrade_goes_before_those_who_wait(backend: Backend) -> Result<()> {
 ///
 /// Seen to fail without the write to the lock's own node in `trade`: the waiting writer's token is
 /// lower than that of the upgraded one before it.
-async fn tokens_grow_from_an_upgrade_to_those_who_came_before_it(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn tokens_grow_from_an_upgrade_to_those_who_came_before_it((alice, bob): Pair) -> Result<()> {
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let (read_token, lock) = (upgradeable.token(), rw_lock(&bob)?);
-    let second = enqueue(&backend, 2, async move { lock.upgradeable_read().await }).await?;
+    let second = enqueue(&alice, 2, async move { lock.upgradeable_read().await }).await?;
     let lock = rw_lock(&bob)?;
-    let third = enqueue(&backend, 3, async move { lock.write().await }).await?;
+    let third = enqueue(&alice, 3, async move { lock.write().await }).await?;
     let grows = |earlier: FencingToken, later: FencingToken| {
         assert!(earlier < later, "{earlier} before {later}");
         later
@@ -118,15 +113,14 @@ async fn tokens_grow_from_an_upgrade_to_those_who_came_before_it(backend: Backen
 ///
 /// Seen to fail with `vouches_for` looking only at the last upgrade.
 async fn tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_after(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let lock = rw_lock(&bob)?;
-    let before = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let before = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let upgraded = upgradeable.upgrade().await?;
     let lock = rw_lock(&bob)?;
-    let after = enqueue(&backend, 3, async move { lock.write().await }).await?;
+    let after = enqueue(&alice, 3, async move { lock.write().await }).await?;
     upgraded.release().await?;
     let before = before.await??;
     let token = before.token();
@@ -134,7 +128,7 @@ async fn tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_aft
     let after = after.await??;
     assert!(token < after.token(), "{token} before {}", after.token());
     after.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// The first writer in line keeps readers from coming in. It leaves between the moment when the
@@ -143,18 +137,17 @@ async fn tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_aft
 /// Seen to fail without the `check` in `trade`: it writes while the reader reads, and never looks
 /// again.
 async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let lock = rw_lock(&bob)?;
-    let writer = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let writer = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let lock = rw_lock(&bob)?;
-    let reader = enqueue(&backend, 3, async move { lock.read().await }).await?;
+    let reader = enqueue(&alice, 3, async move { lock.read().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 4).await;
 
     alice.proxy.hold_replies();
-    let upgrading = enqueue(&backend, 4, async { Ok(upgradeable.upgrade().await?) }).await?;
+    let upgrading = enqueue(&alice, 4, async { Ok(upgradeable.upgrade().await?) }).await?;
     writer.abort();
     let reader = reader.await??;
     alice.proxy.clear();
@@ -166,7 +159,7 @@ async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
     reader.verify().await?;
     reader.release().await?;
     upgrading.await??.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// A reader that waits for a writer behind an upgradeable reader must not believe that the writer
@@ -174,14 +167,13 @@ async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
 ///
 /// Seen to fail with `Kind::may_become` empty for upgradeable readers.
 async fn a_reader_is_not_misled_by_a_writer_that_gives_up_under_an_upgrade(
-    backend: Backend,
+    (alice, bob): Pair,
 ) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
     let lock = rw_lock(&alice)?;
-    let writer = enqueue(&backend, 2, async move { lock.write().await }).await?;
+    let writer = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let lock = rw_lock(&bob)?;
-    let reader = enqueue(&backend, 3, async move { lock.read().await }).await?;
+    let reader = enqueue(&alice, 3, async move { lock.read().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     let upgraded = upgradeable.upgrade().await?;
     writer.abort();
@@ -192,11 +184,12 @@ async fn a_reader_is_not_misled_by_a_writer_that_gives_up_under_an_upgrade(
     Ok(())
 }
 
-async fn the_next_upgradeable_reader_waits_for_the_upgraded_writer(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn the_next_upgradeable_reader_waits_for_the_upgraded_writer(
+    (alice, bob): Pair,
+) -> Result<()> {
     let first = rw_lock(&alice)?.upgradeable_read().await?;
     let lock = rw_lock(&bob)?;
-    let second = enqueue(&backend, 2, async move { lock.upgradeable_read().await }).await?;
+    let second = enqueue(&alice, 2, async move { lock.upgradeable_read().await }).await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 2).await;
     let first = first.upgrade().await?;
     bob.proxy.passes(|passed| replies(passed, OpCode::GetData) == 3).await;
@@ -205,18 +198,17 @@ async fn the_next_upgradeable_reader_waits_for_the_upgraded_writer(backend: Back
     let second = second.await??;
     first.release().await?;
     second.upgrade().await?.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
-async fn an_upgraded_writer_can_downgrade(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_upgraded_writer_can_downgrade((alice, bob): Pair) -> Result<()> {
     let writer = rw_lock(&alice)?.upgradeable_read().await?.upgrade().await?;
     let token = writer.token();
     let reader = writer.downgrade().await?;
     assert_eq!(reader.token(), token);
     assert!(rw_lock(&bob)?.try_read().await?.is_some());
     reader.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 async fn an_upgrade_whose_reply_is_lost_has_happened_once(backend: Backend) -> Result<()> {
@@ -232,19 +224,18 @@ async fn an_upgrade_whose_reply_is_lost_has_happened_once(backend: Backend) -> R
         children_reach(&backend.observer().await?, &lock_path(), 1).await?;
         writer.verify().await?;
         writer.release().await?;
-        queue_empties(&backend).await?;
+        queue_empties(&alice).await?;
     }
     Ok(())
 }
 
-async fn an_upgrade_given_up_leaves_nothing(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn an_upgrade_given_up_leaves_nothing((alice, bob): Pair) -> Result<()> {
     let other = rw_lock(&bob)?.read().await?;
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     let failed = reader.upgrade_timeout(Duration::from_millis(50)).await.expect_err("one reads");
     assert!(matches!(failed.error(), AcquireError::Timeout { .. }), "{failed:?}");
     drop(failed);
-    children_reach(&backend.observer().await?, &lock_path(), 1).await?;
+    children_reach(&alice.observer().await?, &lock_path(), 1).await?;
     other.verify().await?;
     drop(rw_lock(&bob)?.try_read().await?.expect("no barrier is left"));
 
@@ -255,13 +246,12 @@ async fn an_upgrade_given_up_leaves_nothing(backend: Backend) -> Result<()> {
     assert!(matches!(failed.error(), AcquireError::Lost { .. }), "{failed:?}");
     assert!(failed.into_reader().is_none());
     other.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// Symptom: an upgrade that ended in time to do something else released the reader, so what had been read
 /// under it was no longer true. Now the reader is in the error, with its place, its token and its right.
-async fn a_reader_outlives_its_upgrade_that_took_too_long(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_reader_outlives_its_upgrade_that_took_too_long((alice, bob): Pair) -> Result<()> {
     let other = rw_lock(&bob)?.read().await?;
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     let (node, token) = (reader.node().clone(), reader.token());
@@ -272,7 +262,7 @@ async fn a_reader_outlives_its_upgrade_that_took_too_long(backend: Backend) -> R
     let reader = failed.into_reader().expect("it still reads");
     assert_eq!((reader.node(), reader.token()), (&node, token));
     reader.verify().await?;
-    children_reach(&backend.observer().await?, &lock_path(), 2).await?;
+    children_reach(&alice.observer().await?, &lock_path(), 2).await?;
     assert!(rw_lock(&bob)?.try_write().await?.is_none(), "two read");
     assert!(rw_lock(&bob)?.try_upgradeable_read().await?.is_none(), "one at a time");
     rw_lock(&bob)?.try_read().await?.expect("no barrier is left").release().await?;
@@ -281,13 +271,12 @@ async fn a_reader_outlives_its_upgrade_that_took_too_long(backend: Backend) -> R
     let writer = reader.upgrade().await?;
     assert!(writer.token() > token);
     writer.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// A reader whose exchange was on its way when the time was over may have been replaced, so it is given up: it
 /// would believe that it reads beside the next writer.
-async fn a_reader_that_may_be_replaced_is_given_up(backend: Backend) -> Result<()> {
-    let (alice, bob) = (backend.participant().await?, backend.participant().await?);
+async fn a_reader_that_may_be_replaced_is_given_up((alice, bob): Pair) -> Result<()> {
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     (0..20).for_each(|_| alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply));
     let failed = reader.upgrade_timeout(Duration::from_millis(200)).await.expect_err("no answer");
@@ -295,7 +284,7 @@ async fn a_reader_that_may_be_replaced_is_given_up(backend: Backend) -> Result<(
     assert!(alice.proxy.losses_to_come() < 20, "the exchange was sent");
     assert!(failed.into_reader().is_none(), "its node may be gone");
     rw_lock(&bob)?.write().await?.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// Lets everybody do only this with the lock's own node.
@@ -305,8 +294,7 @@ async fn only(client: &Client, permissions: Permissions) -> Result<()> {
 }
 
 /// Symptom: it was tried again and again, for ever and without a pause.
-async fn an_upgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn an_upgrade_that_is_refused_says_so(alice: Participant) -> Result<()> {
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     // Everything but writing to it.
     only(&alice.client, Permissions::READ | Permissions::CREATE | Permissions::DELETE).await?;
@@ -319,12 +307,11 @@ async fn an_upgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
     let reader = refused.into_reader().expect("it still reads");
     assert!(reader.is_held());
     reader.release().await?;
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }
 
 /// Symptom: it said that another client had deleted the writer's node.
-async fn a_downgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
-    let alice = backend.participant().await?;
+async fn a_downgrade_that_is_refused_says_so(alice: Participant) -> Result<()> {
     let writer = rw_lock(&alice)?.write().await?;
     only(&alice.client, Permissions::READ | Permissions::WRITE | Permissions::DELETE).await?;
     let refused = writer.downgrade().await.map(drop).expect_err("it may create nothing there");
@@ -332,5 +319,5 @@ async fn a_downgrade_that_is_refused_says_so(backend: Backend) -> Result<()> {
         matches!(&refused, AcquireError::Refused { source, .. } if is_no_auth(source)),
         "{refused:?}"
     );
-    queue_empties(&backend).await
+    queue_empties(&alice).await
 }

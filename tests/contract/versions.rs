@@ -10,9 +10,9 @@ use lockkeeper::{
     AcquireError, Client, CreateMode, Election, Mutex, ProclaimError, Publication, Semaphore,
     ValueChange, ValueError, ZnodePath, inspect::LockQueue,
 };
-use lockkeeper_testkit::backend::{Backend, children_reach};
+use lockkeeper_testkit::backend::children_reach;
 
-use crate::{LOCK, contract, lock_path};
+use crate::{LOCK, Observed, contract, lock_path};
 
 contract!(versions);
 
@@ -33,8 +33,7 @@ const ID: &str = "5e1d0b5c-7a5e-4d2c-9f0e-0123456789ab";
 
 /// One permit each, of two: an earlier client that says nothing of itself, ours, a later one that says
 /// more than we know, and ours again. Each gets its turn in the order of the line.
-async fn old_and_new_clients_stand_in_one_line(backend: Backend) -> Result<()> {
-    let (alice, others) = (backend.participant().await?, backend.observer().await?);
+async fn old_and_new_clients_stand_in_one_line((alice, others): Observed) -> Result<()> {
     others.create(&path("/locks"), "", CreateMode::Persistent).await?;
     others.create(&lock_path(), "2", CreateMode::Container).await?;
     let earlier = stands(&others, &format!("_c_{ID}-1-permits-"), "").await?;
@@ -63,8 +62,9 @@ async fn old_and_new_clients_stand_in_one_line(backend: Backend) -> Result<()> {
 }
 
 /// Neither by a contender of another kind, nor by a number that is more than a number.
-async fn a_later_layout_of_a_semaphore_keeps_older_clients_out(backend: Backend) -> Result<()> {
-    let (alice, others) = (backend.participant().await?, backend.observer().await?);
+async fn a_later_layout_of_a_semaphore_keeps_older_clients_out(
+    (alice, others): Observed,
+) -> Result<()> {
     let semaphore = Semaphore::new(&alice.client, LOCK, 2)?;
     semaphore.acquire().await?.release().await?;
     let later = stands(&others, &format!("_c_{ID}-1-permits2-"), "").await?;
@@ -83,8 +83,7 @@ async fn a_later_layout_of_a_semaphore_keeps_older_clients_out(backend: Backend)
 }
 
 /// Seen to fail with a later mark taken for what it seems to say.
-async fn a_mark_of_another_version_is_waited_for(backend: Backend) -> Result<()> {
-    let (alice, others) = (backend.participant().await?, backend.observer().await?);
+async fn a_mark_of_another_version_is_waited_for((alice, others): Observed) -> Result<()> {
     others.create(&path("/locks"), "", CreateMode::Persistent).await?;
     let mark = path(&format!("{LOCK}-__delay__"));
     let long = DELAY.as_millis();
@@ -112,8 +111,7 @@ async fn a_mark_of_another_version_is_waited_for(backend: Backend) -> Result<()>
     Ok(())
 }
 
-async fn observers_read_what_they_know_of_a_later_record(backend: Backend) -> Result<()> {
-    let (alice, others) = (backend.participant().await?, backend.observer().await?);
+async fn observers_read_what_they_know_of_a_later_record((alice, others): Observed) -> Result<()> {
     let election = Election::builder(&alice.client, "/election/a").id("alice").build()?;
     let leadership = election.campaign().await?;
     leadership.proclaim("here").await?;
@@ -140,8 +138,7 @@ async fn observers_read_what_they_know_of_a_later_record(backend: Backend) -> Re
     Ok(())
 }
 
-async fn a_publication_of_a_later_version_is_left_alone(backend: Backend) -> Result<()> {
-    let (alice, others) = (backend.participant().await?, backend.observer().await?);
+async fn a_publication_of_a_later_version_is_left_alone((alice, others): Observed) -> Result<()> {
     let routes = Publication::<String>::new(&alice.client, "/routes")?;
     routes.publish(&"first".to_owned()).await?;
     let written = others.data(routes.path()).await?.0;

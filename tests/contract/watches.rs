@@ -5,10 +5,10 @@ use lockkeeper::{
     AddWatchMode, Client, CreateMode, ErrorCode, EventKind, WatchEvent, WatchItem, WatchLost,
     WatchStream, ZnodePath,
 };
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::Participant;
 use lockkeeper_wire::OpCode;
 
-use crate::contract;
+use crate::{Observed, contract};
 
 contract!(watches);
 
@@ -36,8 +36,9 @@ async fn event(stream: &mut WatchStream) -> Result<WatchEvent> {
 }
 
 /// W1: what happens while a client is cut off is not told, and the stream says where.
-async fn a_stream_is_told_of_a_reconnect_before_any_event_after_it(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_stream_is_told_of_a_reconnect_before_any_event_after_it(
+    (participant, other): Observed,
+) -> Result<()> {
     make(&other, &root()).await?;
     let mode = AddWatchMode::PersistentRecursive;
     let mut stream = participant.client.watch(&root(), mode).await?;
@@ -55,8 +56,7 @@ async fn a_stream_is_told_of_a_reconnect_before_any_event_after_it(backend: Back
 }
 
 /// Symptom: the second call panicked.
-async fn a_watcher_tells_one_event_and_no_more(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_watcher_tells_one_event_and_no_more(client: Client) -> Result<()> {
     make(&client, &root()).await?;
     let (_, mut watcher) = client.data_watched(&root()).await?;
     client.set_data(&root(), "new", None).await?;
@@ -66,8 +66,7 @@ async fn a_watcher_tells_one_event_and_no_more(backend: Backend) -> Result<()> {
 }
 
 /// W2: so whoever has an answer has to look at nothing but what is there already.
-async fn an_answer_comes_after_the_events_of_what_it_shows(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn an_answer_comes_after_the_events_of_what_it_shows(participant: Participant) -> Result<()> {
     let client = &participant.client;
     make(client, &root()).await?;
     let mut stream = client.watch(&root(), AddWatchMode::PersistentRecursive).await?;
@@ -82,8 +81,9 @@ async fn an_answer_comes_after_the_events_of_what_it_shows(backend: Backend) -> 
 }
 
 /// W6, ZOOKEEPER-4466: the one-shot watch took the place of the persistent one.
-async fn one_shot_watches_and_a_persistent_one_share_a_path(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn one_shot_watches_and_a_persistent_one_share_a_path(
+    (participant, other): Observed,
+) -> Result<()> {
     let client = &participant.client;
     make(&other, &root()).await?;
     let mut stream = client.watch(&root(), AddWatchMode::Persistent).await?;
@@ -112,8 +112,9 @@ async fn one_shot_watches_and_a_persistent_one_share_a_path(backend: Backend) ->
     Ok(())
 }
 
-async fn a_recursive_watch_serves_those_of_lists_of_children(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn a_recursive_watch_serves_those_of_lists_of_children(
+    (participant, other): Observed,
+) -> Result<()> {
     let client = &participant.client;
     make(&other, &root()).await?;
     let mut stream = client.watch(&root(), AddWatchMode::PersistentRecursive).await?;
@@ -132,8 +133,7 @@ async fn a_recursive_watch_serves_those_of_lists_of_children(backend: Backend) -
 }
 
 /// W5: servers before 3.9 do not know how to remove a persistent watch, and kept it.
-async fn nothing_is_left_of_a_persistent_watch(backend: Backend) -> Result<()> {
-    let (participant, other) = (backend.participant().await?, backend.observer().await?);
+async fn nothing_is_left_of_a_persistent_watch((participant, other): Observed) -> Result<()> {
     let client = &participant.client;
     make(&other, &root()).await?;
     for mode in [AddWatchMode::Persistent, AddWatchMode::PersistentRecursive] {
@@ -151,8 +151,7 @@ async fn nothing_is_left_of_a_persistent_watch(backend: Backend) -> Result<()> {
 }
 
 /// W3: servers from 3.9 on name it.
-async fn an_event_names_its_transaction_if_it_names_one(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn an_event_names_its_transaction_if_it_names_one(client: Client) -> Result<()> {
     make(&client, &root()).await?;
     let mut stream = client.watch(&root(), AddWatchMode::Persistent).await?;
     let stat = client.set_data(&root(), "new", None).await?;
@@ -162,8 +161,7 @@ async fn an_event_names_its_transaction_if_it_names_one(backend: Backend) -> Res
 }
 
 /// W4: memory grows with the nodes, and not with what happens to them.
-async fn a_burst_on_one_node_is_one_path(backend: Backend) -> Result<()> {
-    let client = backend.observer().await?;
+async fn a_burst_on_one_node_is_one_path(client: Client) -> Result<()> {
     make(&client, &root()).await?;
     let mode = AddWatchMode::PersistentRecursive;
     let (mut paths, reply) = client.watch_paths(&root(), mode);
@@ -184,8 +182,7 @@ async fn a_burst_on_one_node_is_one_path(backend: Backend) -> Result<()> {
 }
 
 /// W8: 3.5 does not know them.
-async fn a_server_without_persistent_watches_is_named(backend: Backend) -> Result<()> {
-    let participant = backend.participant().await?;
+async fn a_server_without_persistent_watches_is_named(participant: Participant) -> Result<()> {
     participant.proxy.refuse_next(OpCode::AddWatch, ErrorCode::Unimplemented, 1);
     let refused = participant.client.watch(&root(), AddWatchMode::Persistent).await;
     let Err(error) = refused else { bail!("granted") };

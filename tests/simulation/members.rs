@@ -73,10 +73,6 @@ impl Members {
         for watcher in &mut watchers {
             watcher.part().await;
         }
-        for client in &self.clients {
-            if timeout(PATIENCE, client.close()).await.is_err() {
-                run.note("world", What::Stuck("a client of a group does not close".into()));
-            }
-        }
+        run.close(self.clients, "a client of a group").await;
     }
 }

@@ -134,6 +134,15 @@ impl Run {
         duration.div_f64(FASTEST_CLOCK)
     }
 
+    /// Closes clients, one after the other.
+    pub(crate) async fn close(&self, clients: impl IntoIterator<Item = Client>, what: &str) {
+        for client in clients {
+            if timeout(PATIENCE, client.close()).await.is_err() {
+                self.note("world", What::Stuck(format!("{what} does not close")));
+            }
+        }
+    }
+
     pub(crate) fn note(&self, who: &str, what: What) {
         self.history.lock().expect("nobody panics with it").push(self.now(), who, what);
     }
@@ -236,6 +245,26 @@ async fn connected(run: &Run, machine: &Arc<Machine>) -> Client {
     connected_to(&run.servers(), builder(run, machine)).await
 }
 
+/// One on each machine.
+async fn one_each(run: &Run) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for machine in &run.machines {
+        clients.push(connected(run, machine).await);
+    }
+    clients
+}
+
+/// One on each machine, and one of somebody there who only looks.
+async fn with_lookers(run: &Run) -> (Vec<Client>, Vec<Client>) {
+    let (mut clients, mut lookers) = (Vec::new(), Vec::new());
+    for machine in &run.machines {
+        let client = connected(run, machine).await;
+        lookers.push(looker(run, machine, &client).await);
+        clients.push(client);
+    }
+    (clients, lookers)
+}
+
 fn builder(run: &Run, machine: &Arc<Machine>) -> ClientBuilder {
     Client::builder()
         .session_timeout(run.timing.timeout())
@@ -273,10 +302,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
     let followers = run.host.followers.len();
     let about = format!("{:?}, {:?}, {followers} followers, {designs:?}", run.timing, run.severity);
     run.note("world", What::Note(about));
-    let mut clients = Vec::new();
-    for machine in &run.machines {
-        clients.push(connected(&run, machine).await);
-    }
+    let clients = one_each(&run).await;
     make_register(&clients[0]).await;
     if run.severity == Severity::Bounded {
         run.note("world", What::Well { always_left: run.in_true_time(run.timing.always_left()) });
@@ -340,39 +366,33 @@ async fn whole(run: Arc<Run>, seed: u64) {
             voters.push(client);
         }
     }
-    let members = if has_presences(seed) {
-        be_present(&run, seed, end, &mut tasks).await
-    } else {
-        Vec::new()
+    let mut joining = Joining { run: &run, seed, end, tasks };
+    let members = match has_presences(seed) {
+        true => joining.be_present().await,
+        false => Vec::new(),
     };
     let publishers = match has_publications(seed) {
-        true => publish(&run, seed, end, &mut tasks).await,
+        true => joining.publish().await,
         false => Vec::new(),
     };
     let group = match has_groups(seed) {
-        true => Some(belong(&run, seed, end, &mut tasks).await),
+        true => Some(joining.belong().await),
         false => None,
     };
     let strays = match has_stray(seed) {
-        true => stray(&run, seed, end, &mut tasks).await,
+        true => joining.stray().await,
         false => Vec::new(),
     };
     let jobs = match has_ticks(seed) {
-        true => Some(do_jobs(&run, seed, end, &mut tasks).await),
+        true => Some(joining.do_jobs().await),
         false => None,
     };
     let mut services = None;
     if has_services(seed) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
-        let mut clients = Vec::new();
-        let mut lookers = Vec::new();
-        for machine in &run.machines {
-            let client = connected(&run, machine).await;
-            lookers.push(looker(&run, machine, &client).await);
-            clients.push(client);
-        }
+        let (clients, lookers) = with_lookers(&run).await;
         let of_clients = Services::new(clients, lookers);
-        tasks.extend(of_clients.tasks(&run, &mut random, end));
+        joining.tasks.extend(of_clients.tasks(&run, &mut random, end));
         services = Some(of_clients);
     }
     let random = random.fork();
@@ -380,7 +400,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
         Severity::Bounded => faults::bounded(Arc::clone(&run), random, end).await,
     }
-    for task in tasks {
+    for task in joining.tasks {
         match timeout(PATIENCE, task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => run.note("world", What::Stuck(format!("a task ended: {error}"))),
@@ -414,11 +434,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         .chain(strays)
         .chain(of_jobs)
         .chain(lookers);
-    for client in all {
-        if timeout(PATIENCE, client.close()).await.is_err() {
-            run.note("world", What::Stuck("a client of its own does not close".into()));
-        }
-    }
+    run.close(all, "a client of its own").await;
     if let Some(values) = values {
         values.look(&run, &clients[0]).await;
     }
@@ -428,126 +444,106 @@ async fn whole(run: Arc<Run>, seed: u64) {
     all_is_well(&run, &clients, &designs).await;
 }
 
-/// Has programs be members of a group.
-async fn belong(
-    run: &Arc<Run>,
+/// Those who join a run beside the locks.
+struct Joining<'a> {
+    run: &'a Arc<Run>,
     seed: u64,
     end: Duration,
-    tasks: &mut Vec<JoinHandle<()>>,
-) -> Members {
-    let mut random = fastrand::Rng::with_seed(seed ^ 0x9a0);
-    let mut clients = Vec::new();
-    for machine in &run.machines {
-        clients.push(connected(run, machine).await);
-    }
-    let members = Members::new(clients);
-    tasks.extend(members.tasks(run, &mut random, end));
-    members
+    tasks: Vec<JoinHandle<()>>,
 }
 
-/// Has programs be present, each at a node of its own and at one that all want, and strangers in their way
-/// where anything may go wrong. Returns the clients.
-async fn be_present(
-    run: &Arc<Run>,
-    seed: u64,
-    end: Duration,
-    tasks: &mut Vec<JoinHandle<()>>,
-) -> Vec<Client> {
-    let mut random = fastrand::Rng::with_seed(seed ^ 0x9e5e);
-    let mut clients = Vec::new();
-    for (index, machine) in run.machines.iter().enumerate() {
-        let client = connected(run, machine).await;
-        for shared in [false, true] {
-            let member = Member {
-                run: Arc::clone(run),
-                client: client.clone(),
-                severity: run.severity,
-                index,
-                shared,
-                random: random.fork(),
-                sessions: std::sync::Mutex::default(),
-            };
-            tasks.push(machine.run(member.work(end)));
+impl Joining<'_> {
+    /// Has programs be members of a group.
+    async fn belong(&mut self) -> Members {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x9a0);
+        let members = Members::new(one_each(run).await);
+        self.tasks.extend(members.tasks(run, &mut random, self.end));
+        members
+    }
+
+    /// Has programs be present, each at a node of its own and at one that all want, and strangers in their way
+    /// where anything may go wrong. Returns the clients.
+    async fn be_present(&mut self) -> Vec<Client> {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x9e5e);
+        let mut clients = Vec::new();
+        for (index, machine) in run.machines.iter().enumerate() {
+            let client = connected(run, machine).await;
+            for shared in [false, true] {
+                let member = Member {
+                    run: Arc::clone(run),
+                    client: client.clone(),
+                    severity: run.severity,
+                    index,
+                    shared,
+                    random: random.fork(),
+                    sessions: std::sync::Mutex::default(),
+                };
+                self.tasks.push(machine.run(member.work(self.end)));
+            }
+            clients.push(client);
         }
-        clients.push(client);
+        if run.severity == Severity::Unbounded {
+            let client = connected(run, &run.machines[0]).await;
+            let stranger = disturb(Arc::clone(run), client.clone(), random.fork(), self.end);
+            self.tasks.push(run.machines[0].run(stranger));
+            clients.push(client);
+        }
+        clients
     }
-    if run.severity == Severity::Unbounded {
-        let client = connected(run, &run.machines[0]).await;
-        let stranger = disturb(Arc::clone(run), client.clone(), random.fork(), end);
-        tasks.push(run.machines[0].run(stranger));
-        clients.push(client);
-    }
-    clients
-}
 
-/// Has programs take a lock by servers of which one is not of the service. Returns the clients.
-async fn stray(
-    run: &Arc<Run>,
-    seed: u64,
-    end: Duration,
-    tasks: &mut Vec<JoinHandle<()>>,
-) -> Vec<Client> {
-    let mut random = fastrand::Rng::with_seed(seed ^ 0x57c);
-    let mut clients = Vec::new();
-    for (index, machine) in run.machines.iter().enumerate() {
-        let builder = builder(run, machine).strict_servers(true);
-        let client = connected_to(&run.servers_and_stray(), builder).await;
-        let straying = Straying {
-            run: Arc::clone(run),
-            machine: Arc::clone(machine),
-            name: format!("client {index}.s"),
-            client: client.clone(),
-            random: random.fork(),
-        };
-        tasks.push(machine.run(straying.work(end)));
-        clients.push(client);
+    /// Has programs take a lock by servers of which one is not of the service. Returns the clients.
+    async fn stray(&mut self) -> Vec<Client> {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x57c);
+        let mut clients = Vec::new();
+        for (index, machine) in run.machines.iter().enumerate() {
+            let builder = builder(run, machine).strict_servers(true);
+            let client = connected_to(&run.servers_and_stray(), builder).await;
+            let straying = Straying {
+                run: Arc::clone(run),
+                machine: Arc::clone(machine),
+                name: format!("client {index}.s"),
+                client: client.clone(),
+                random: random.fork(),
+            };
+            self.tasks.push(machine.run(straying.work(self.end)));
+            clients.push(client);
+        }
+        clients
     }
-    clients
-}
 
-/// Has programs do what is due. Returns the clients, and how they treat what has no end.
-async fn do_jobs(
-    run: &Arc<Run>,
-    seed: u64,
-    end: Duration,
-    tasks: &mut Vec<JoinHandle<()>>,
-) -> (Vec<Client>, IfUnfinished) {
-    let mut random = fastrand::Rng::with_seed(seed ^ 0x71c);
-    let (book, if_unfinished) = (Arc::<Book>::default(), ticks::any_policy(&mut random));
-    let mut clients = Vec::new();
-    for (index, machine) in run.machines.iter().enumerate() {
-        let client = connected(run, machine).await;
-        let job = Job {
-            run: Arc::clone(run),
-            book: Arc::clone(&book),
-            name: format!("client {index}.j"),
-            client: client.clone(),
-            random: random.fork(),
-            if_unfinished,
-        };
-        tasks.push(machine.run(job.work(end)));
-        clients.push(client);
+    /// Has programs do what is due. Returns the clients, and how they treat what has no end.
+    async fn do_jobs(&mut self) -> (Vec<Client>, IfUnfinished) {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x71c);
+        let (book, if_unfinished) = (Arc::<Book>::default(), ticks::any_policy(&mut random));
+        let mut clients = Vec::new();
+        for (index, machine) in run.machines.iter().enumerate() {
+            let client = connected(run, machine).await;
+            let job = Job {
+                run: Arc::clone(run),
+                book: Arc::clone(&book),
+                name: format!("client {index}.j"),
+                client: client.clone(),
+                random: random.fork(),
+                if_unfinished,
+            };
+            self.tasks.push(machine.run(job.work(self.end)));
+            clients.push(client);
+        }
+        (clients, if_unfinished)
     }
-    (clients, if_unfinished)
-}
 
-/// Has programs publish and follow. Returns the clients.
-async fn publish(
-    run: &Arc<Run>,
-    seed: u64,
-    end: Duration,
-    tasks: &mut Vec<JoinHandle<()>>,
-) -> Vec<Client> {
-    let mut random = fastrand::Rng::with_seed(seed ^ 0x9ab);
-    let mut clients = Vec::new();
-    let mut lookers = Vec::new();
-    for machine in &run.machines {
-        let client = connected(run, machine).await;
-        lookers.push(looker(run, machine, &client).await);
-        clients.push(client);
+    /// Has programs publish and follow. Returns the clients.
+    async fn publish(&mut self) -> Vec<Client> {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x9ab);
+        let (clients, lookers) = with_lookers(run).await;
+        self.tasks.extend(sharing::publish(run, (&clients, &lookers), &mut random, self.end));
+        clients
     }
-    tasks.extend(sharing::publish(run, (&clients, &lookers), &mut random, end));
-    clients
 }
 
 /// Whether a run has an ensemble instead of one server: a quarter of them, with and without everything else.
@@ -628,9 +624,5 @@ async fn all_is_well(run: &Run, clients: &[Client], designs: &[Design]) {
         let value = u64::from_be_bytes(data[..].try_into().unwrap_or_default());
         run.note("client 1", What::Read { asked, version: stat.version, value });
     }
-    for client in clients {
-        if timeout(PATIENCE, client.close()).await.is_err() {
-            run.note("world", What::Stuck("a client does not close".into()));
-        }
-    }
+    run.close(clients.to_vec(), "a client").await;
 }

@@ -120,11 +120,7 @@ impl Services {
                 return run.note(&name, What::Left(format!("instances: {seen}")));
             }
         }
-        for client in &self.clients {
-            if timeout(PATIENCE, client.close()).await.is_err() {
-                run.note("world", What::Stuck("a client of services does not close".into()));
-            }
-        }
+        run.close(self.clients, "a client of services").await;
     }
 }
 

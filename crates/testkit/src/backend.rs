@@ -1,5 +1,6 @@
 //! The servers that a contract suite runs on, all handled in the same way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -17,13 +18,13 @@ pub const TICK: Duration = Duration::from_millis(500);
 pub const LONGEST_SESSION: Duration = Duration::from_secs(60);
 
 /// A server for one test, and whatever keeps it running.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Backend {
     /// `host:port`
     target: String,
     /// `/name`, or nothing.
     chroot: String,
-    _engine: Option<Engine>,
+    _engine: Option<Arc<Engine>>,
 }
 
 /// A client with a proxy of its own between it and the server.
@@ -33,6 +34,18 @@ pub struct Participant {
     pub client: Client,
     /// Its proxy.
     pub proxy: Proxy,
+    /// How the server is reached without it.
+    direct: String,
+}
+
+impl Participant {
+    /// A client without a proxy, to look at what is there.
+    ///
+    /// # Errors
+    /// If it cannot connect.
+    pub async fn observer(&self) -> Result<Client> {
+        Ok(Client::connect(&self.direct).await?)
+    }
 }
 
 impl Backend {
@@ -65,7 +78,7 @@ impl Backend {
     async fn on(builder: Builder) -> Result<Self> {
         let engine = builder.start().await?;
         let target = engine.connect_string();
-        Ok(Self { target, chroot: String::new(), _engine: Some(engine) })
+        Ok(Self { target, chroot: String::new(), _engine: Some(Arc::new(engine)) })
     }
 
     /// The same on the real ZooKeeper server of this process that does so, as [`Backend::zookeeper`].
@@ -107,7 +120,7 @@ impl Backend {
         let proxy = Proxy::start(&self.target).await?;
         let servers = format!("{}{}", proxy.address(), self.chroot);
         let client = builder.server_tick(TICK).connect(&servers).await?;
-        Ok(Participant { client, proxy })
+        Ok(Participant { client, proxy, direct: self.connect_string() })
     }
 
     /// A participant that has not reached a server, and cannot before its proxy is restored.
@@ -119,7 +132,7 @@ impl Backend {
         proxy.refuse();
         let servers = format!("{}{}", proxy.address(), self.chroot);
         let client = Client::builder().server_tick(TICK).connect_later(&servers)?;
-        Ok(Participant { client, proxy })
+        Ok(Participant { client, proxy, direct: self.connect_string() })
     }
 
     /// A client without a proxy, to look at what is there.
