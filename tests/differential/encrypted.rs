@@ -2,15 +2,15 @@
 
 use anyhow::{Result, ensure};
 use lockkeeper_wire::{
-    Acl, CreateMode, CreateRequest, NodeData, PathRequest, PathWatchRequest, Permissions, Request,
-    Response, SetDataRequest,
+    Acl, CreateMode, CreateRequest, NodeData, PathRequest, Permissions, Request, Response,
+    SetDataRequest,
 };
 
 use crate::certificates::{Certificates, SUBJECTS};
 use crate::connection::{Connection, Incoming};
 use crate::lockstep::Lockstep;
 use crate::servers::Servers;
-use crate::step::{Ask, Hello, Step, Who};
+use crate::step::{Ask, Hello, Step, Who, node, read};
 use crate::view::{Body, Seen};
 
 /// Every client asks who it is, and for what only one of them may have.
@@ -28,8 +28,7 @@ pub(crate) fn run(servers: &Servers, certificates: &Certificates) -> Result<()> 
         let list = vec![entry("x509", subject)];
         take(&mut world, i, create(&path, list))?;
         for who in 0..clients {
-            let read = PathWatchRequest { path: path.clone(), watch: false };
-            take(&mut world, who, Request::GetData(read))?;
+            take(&mut world, who, Request::GetData(read(&path)))?;
             let set = SetDataRequest { path: path.clone(), data: NodeData::NULL, version: -1 };
             take(&mut world, who, Request::SetData(set))?;
             take(&mut world, who, Request::GetAcl(PathRequest { path: path.clone() }))?;
@@ -51,8 +50,7 @@ pub(crate) fn run(servers: &Servers, certificates: &Certificates) -> Result<()> 
         for who in 0..clients {
             let path = format!("/list-{i}-{who}");
             take(&mut world, who, create(&path, list.clone()))?;
-            let read = PathWatchRequest { path: path.clone(), watch: false };
-            take(&mut world, who, Request::GetData(read))?;
+            take(&mut world, who, Request::GetData(read(&path)))?;
             take(&mut world, who, Request::GetAcl(PathRequest { path }))?;
         }
     }
@@ -93,7 +91,7 @@ fn strangers_are_refused(servers: &Servers, certificates: &Certificates) -> Resu
 }
 
 fn take(world: &mut Lockstep, who: Who, request: Request) -> Result<()> {
-    world.take(&Step::Ask(who, vec![Ask::Good(request)]))
+    world.take(&Step::one(who, request))
 }
 
 fn entry(scheme: &str, id: &str) -> Acl {
@@ -101,11 +99,5 @@ fn entry(scheme: &str, id: &str) -> Acl {
 }
 
 fn create(path: &str, acl: Vec<Acl>) -> Request {
-    let flags = CreateMode::Persistent.flags();
-    Request::Create(CreateRequest {
-        path: path.to_owned(),
-        data: NodeData::NULL,
-        acl: acl.into(),
-        flags,
-    })
+    Request::Create(CreateRequest { acl: acl.into(), ..node(path, CreateMode::Persistent) })
 }

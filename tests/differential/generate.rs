@@ -124,12 +124,12 @@ impl Generator {
         if self.steps % ERA == 1 {
             self.nodes.clear();
             let request = self.create(self.top(), CreateMode::Persistent.flags(), Acl::open());
-            return ask(who, Request::Create(request));
+            return Step::one(who, Request::Create(request));
         }
         if self.has_quotas()
             && let Some(request) = self.first_quotas()
         {
-            return ask(who, request);
+            return Step::one(who, request);
         }
         if self.steps % LARGE_EVERY == LARGE_EVERY / 2 {
             return Step::Ask(who, self.large());
@@ -171,19 +171,21 @@ impl Generator {
             241 => Step::Resume(who, Resume::WrongPassword),
             242 => Step::Resume(who, Resume::Unknown),
             243 => Step::Resume(who, Resume::Ahead),
-            12..=17 => ask(who, Request::CloseSession),
+            12..=17 => Step::one(who, Request::CloseSession),
             18..=20 if !self.has_quotas() => self.closing_burst(who),
-            21..=24 => ask(who, self.refused_auth()),
+            21..=24 => Step::one(who, self.refused_auth()),
             25..=28 => Step::Ask(who, vec![self.no_request()]),
-            29..=50 => ask(who, self.auth()),
-            51..=54 => ask(who, Request::Sasl(SaslRequest { token: Bytes::from_static(b"x") })),
+            29..=50 => Step::one(who, self.auth()),
+            51..=54 => {
+                Step::one(who, Request::Sasl(SaslRequest { token: Bytes::from_static(b"x") }))
+            }
             55..=60 => Step::Ask(who, vec![self.truncated()]),
             244..=246 => Step::Ask(who, vec![self.writes_as_reads()]),
-            61..=100 if self.has_quotas() => ask(who, self.about_quotas()),
+            61..=100 if self.has_quotas() => Step::one(who, self.about_quotas()),
             61..=100 => self.burst(who),
-            101..=160 => ask(who, self.set_watches(world, who)),
-            161..=240 => ask(who, self.set_acl()),
-            _ => ask(who, self.request()),
+            101..=160 => Step::one(who, self.set_watches(world, who)),
+            161..=240 => Step::one(who, self.set_acl()),
+            _ => Step::one(who, self.request()),
         }
     }
 
@@ -206,7 +208,7 @@ impl Generator {
 
     fn closing_burst(&mut self, who: Who) -> Step {
         let Step::Ask(who, mut asks) = self.burst(who) else {
-            return ask(who, Request::CloseSession);
+            return Step::one(who, Request::CloseSession);
         };
         asks.extend(self.last_words());
         asks.push(Ask::Good(Request::CloseSession));
@@ -586,10 +588,6 @@ impl Generator {
             [self.rng.usize(..4)];
         Ask::Odd { op, body: Bytes::from_static(body) }
     }
-}
-
-fn ask(who: Who, request: Request) -> Step {
-    Step::Ask(who, vec![Ask::Good(request)])
 }
 
 fn credentials(scheme: &str, auth: &'static str) -> Request {

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use lockkeeper_wire::{
-    ConnectRequest, ConnectResponse, ErrorCode, OpCode, PathWatchRequest, Request, Response,
-    SessionId, Zxid, write_frame, xid,
+    ConnectRequest, ConnectResponse, ErrorCode, OpCode, Request, Response, SessionId, Zxid,
+    write_frame, xid,
 };
 
 use crate::certificates::Credentials;
 use crate::connection::{Connection, Incoming};
 use crate::known::{self, Version};
 use crate::servers::Servers;
-use crate::step::{Ask, Hello, Resume, Step, Who};
+use crate::step::{Ask, Hello, Resume, Step, Who, read};
 use crate::view::{Base, Body, Names, Seen, sort_events};
 
 /// How long a server may take to close a connection.
@@ -165,8 +165,8 @@ impl Lockstep {
             && self.is_refused(who, &request.path)?
         {
             // It would set a watch that the engine does not set.
-            let request = PathWatchRequest { watch: false, ..request.clone() };
-            return self.exchange(who, &[Ask::Good(Request::Exists(request))], Events::Ordered);
+            let unwatched = Ask::Good(Request::Exists(read(&request.path)));
+            return self.exchange(who, &[unwatched], Events::Ordered);
         }
         self.exchange(who, asks, Events::Ordered)
     }
@@ -182,15 +182,13 @@ impl Lockstep {
     }
 
     fn is_refused(&mut self, who: Who, path: &str) -> Result<bool> {
-        let request = PathWatchRequest { path: path.to_owned(), watch: false };
-        let seen = self.both_see(who, &[Ask::Good(Request::GetData(request))])?;
+        let seen = self.both_see(who, &[Ask::Good(Request::GetData(read(path)))])?;
         let refused = |seen: &[Seen]| {
             seen.iter()
                 .any(|seen| matches!(seen, Seen::Reply { error: Some(ErrorCode::NoAuth), .. }))
         };
-        let [theirs, ours] = seen;
-        let answer = refused(&ours);
-        self.compare(who, &[], [theirs, ours], Events::Ordered)?;
+        let answer = refused(&seen[ENGINE]);
+        self.compare(who, &[], seen, Events::Ordered)?;
         Ok(answer)
     }
 

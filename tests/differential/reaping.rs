@@ -6,14 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bytes::Bytes;
 use lockkeeper_wire::{
-    AclList, AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, DeleteRequest,
-    ErrorCode, EventKind, PathRequest, Request,
+    AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, EventKind,
+    PathRequest, Request,
 };
 
 use crate::lockstep::{Both, Lockstep};
-use crate::step::{Ask, Hello, Step};
+use crate::step::{Ask, Hello, Step, delete, node};
 use crate::view::Seen;
 
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
@@ -38,10 +37,10 @@ pub(crate) fn run(world: &mut Lockstep) -> Result<()> {
         with_ttl("/top/parent"),
         create("/top/parent/child"),
     ] {
-        world.take(&Step::Ask(0, vec![Ask::Good(request)]))?;
+        world.take(&Step::one(0, request))?;
     }
     let mut events = Events::default();
-    observe(world, &delete("/top/used/child"), &mut events)?;
+    observe(world, &Request::Delete(delete("/top/used/child")), &mut events)?;
     is_reaped(world, "/top/used", &mut events)?;
     is_reaped(world, "/top/ttl", &mut events)?;
     // Some rounds more, in which nothing else may go.
@@ -49,7 +48,7 @@ pub(crate) fn run(world: &mut Lockstep) -> Result<()> {
     for path in ["/top/unused", "/top/full", "/top/parent"] {
         ensure!(are_missing(world, path, &mut events)? == [false; 2], "{path} was reaped");
     }
-    observe(world, &delete("/top/parent/child"), &mut events)?;
+    observe(world, &Request::Delete(delete("/top/parent/child")), &mut events)?;
     is_reaped(world, "/top/parent", &mut events)?;
     let [theirs, ours] = events;
     ensure!(theirs == ours, "ZooKeeper: {theirs:#?}\nthe engine: {ours:#?}");
@@ -87,24 +86,15 @@ fn observe(world: &mut Lockstep, request: &Request, events: &mut Events) -> Resu
     Ok(missing)
 }
 
-fn delete(path: &str) -> Request {
-    Request::Delete(DeleteRequest { path: path.to_owned(), version: -1 })
-}
-
-fn new(path: &str, mode: CreateMode) -> CreateRequest {
-    let (path, flags) = (path.to_owned(), mode.flags());
-    CreateRequest { path, data: Bytes::new().into(), acl: AclList::OPEN, flags }
-}
-
 fn create(path: &str) -> Request {
-    Request::Create2(new(path, CreateMode::Persistent))
+    Request::Create2(node(path, CreateMode::Persistent))
 }
 
 fn container(path: &str) -> Request {
-    Request::CreateContainer(new(path, CreateMode::Container))
+    Request::CreateContainer(node(path, CreateMode::Container))
 }
 
 fn with_ttl(path: &str) -> Request {
-    let CreateRequest { path, data, acl, flags } = new(path, CreateMode::PersistentTtl);
+    let CreateRequest { path, data, acl, flags } = node(path, CreateMode::PersistentTtl);
     Request::CreateTtl(CreateTtlRequest { path, data, acl, flags, ttl_ms: TTL_MS })
 }

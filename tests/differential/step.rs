@@ -1,7 +1,10 @@
 //! What is done to both servers.
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_wire::{OpCode, Record as _, Request, RequestHeader};
+use lockkeeper_wire::{
+    AclList, CreateMode, CreateRequest, DeleteRequest, NodeData, OpCode, PathWatchRequest,
+    Record as _, Request, RequestHeader,
+};
 
 /// Which of the concurrent sessions.
 pub(crate) type Who = usize;
@@ -18,6 +21,27 @@ pub(crate) enum Step {
     Drop(Who),
     /// Opens a session, makes it own something, and lets it expire, while another one looks on.
     Expire(Who, Vec<Ask>),
+}
+
+impl Step {
+    /// One request, which is waited for.
+    pub(crate) fn one(who: Who, request: Request) -> Self {
+        Self::Ask(who, vec![Ask::Good(request)])
+    }
+}
+
+/// A node without data that everybody may do everything with.
+pub(crate) fn node(path: &str, mode: CreateMode) -> CreateRequest {
+    let (path, flags) = (path.to_owned(), mode.flags());
+    CreateRequest { path, data: NodeData::NULL, acl: AclList::OPEN, flags }
+}
+
+pub(crate) fn read(path: &str) -> PathWatchRequest {
+    PathWatchRequest { path: path.to_owned(), watch: false }
+}
+
+pub(crate) fn delete(path: &str) -> DeleteRequest {
+    DeleteRequest { path: path.to_owned(), version: -1 }
 }
 
 /// A request, or bytes that are none.

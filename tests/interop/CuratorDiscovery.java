@@ -24,6 +24,8 @@ import org.apache.curator.x.discovery.strategies.RoundRobinStrategy;
  * {@code tests/interop/README.md}.
  */
 public final class CuratorDiscovery {
+    private static final Path END = Path.of("end");
+
     private CuratorDiscovery() {
     }
 
@@ -36,19 +38,17 @@ public final class CuratorDiscovery {
             roundRobin();
             return;
         }
-        int session = Integer.parseInt(System.getenv().getOrDefault("SESSION_MS", "20000"));
-        CuratorFramework client = CuratorFrameworkFactory.newClient(args[1], session, 10000,
-                new ExponentialBackoffRetry(20, 10));
+        CuratorFramework client = CuratorFrameworkFactory.newClient(args[1],
+                Integer.parseInt(args[2]), 10000, new ExponentialBackoffRetry(20, 10));
         try (client) {
             client.start();
             client.blockUntilConnected();
             if (args[0].equals("register")) {
-                register(client, ServiceType.DYNAMIC, args[2], args[3], args[4], Path.of(args[5]));
+                register(client, ServiceType.DYNAMIC, args[3], args[4], args[5]);
             } else if (args[0].equals("register-sequential")) {
-                register(client, ServiceType.DYNAMIC_SEQUENTIAL, args[2], args[3], args[4],
-                        Path.of(args[5]));
+                register(client, ServiceType.DYNAMIC_SEQUENTIAL, args[3], args[4], args[5]);
             } else {
-                watch(client, args[2], args[3], Path.of(args[4]));
+                watch(client, args[3], args[4]);
             }
         }
         System.exit(0);
@@ -70,7 +70,7 @@ public final class CuratorDiscovery {
 
     /** Registers an instance until there is the file {@code end}. */
     private static void register(CuratorFramework client, ServiceType type, String base,
-            String service, String id, Path end) throws Exception {
+            String service, String id) throws Exception {
         ServiceInstance<String> instance = ServiceInstance.<String>builder().name(service).id(id)
                 .address("127.0.0.1").port(80).payload("theirs").serviceType(type)
                 .uriSpec(new UriSpec("{scheme}://{address}:{port}/{id}")).build();
@@ -80,7 +80,9 @@ public final class CuratorDiscovery {
             System.out.println("REGISTERED "
                     + new String(new JsonInstanceSerializer<>(String.class).serialize(instance),
                             StandardCharsets.UTF_8));
-            until(end);
+            while (!Files.exists(END)) {
+                Thread.sleep(10);
+            }
         }
     }
 
@@ -104,7 +106,7 @@ public final class CuratorDiscovery {
     }
 
     /** Prints the instances that it is told, and those that it would call, with every change. */
-    private static void watch(CuratorFramework client, String base, String service, Path end)
+    private static void watch(CuratorFramework client, String base, String service)
             throws Exception {
         try (ServiceDiscovery<Object> discovery = ServiceDiscoveryBuilder.builder(Object.class)
                 .client(client).basePath(base).build();
@@ -113,7 +115,7 @@ public final class CuratorDiscovery {
             discovery.start();
             provider.start();
             String last = "";
-            while (!Files.exists(end)) {
+            while (!Files.exists(END)) {
                 // Its list is of all of them, also those that it does not call.
                 Collection<ServiceInstance<Object>> all = discovery.queryForInstances(service);
                 TreeSet<String> seen = new TreeSet<>();
@@ -130,12 +132,6 @@ public final class CuratorDiscovery {
                 }
                 Thread.sleep(10);
             }
-        }
-    }
-
-    private static void until(Path end) throws InterruptedException {
-        while (!Files.exists(end)) {
-            Thread.sleep(10);
         }
     }
 }

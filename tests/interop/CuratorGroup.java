@@ -6,7 +6,7 @@ import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * A member of a group, until it is killed. Arguments: {@code CONNECT PATH ID SESSION_MS}; see
+ * A member of a group, until it is killed. Arguments: {@code CONNECT PATH KIND ID SESSION_MS}; see
  * {@code tests/interop/README.md}.
  */
 public final class CuratorGroup {
@@ -14,7 +14,7 @@ public final class CuratorGroup {
     }
 
     public static void main(String[] args) throws Exception {
-        int session = Integer.parseInt(args[3]);
+        int session = Integer.parseInt(args[4]);
         CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], session, 10000,
                 new ExponentialBackoffRetry(20, 10));
         client.getConnectionStateListenable()
@@ -22,7 +22,7 @@ public final class CuratorGroup {
         client.start();
         client.blockUntilConnected();
         byte[] payload = "java".getBytes(StandardCharsets.UTF_8);
-        GroupMember member = new GroupMember(client, args[1], args[2], payload);
+        GroupMember member = new GroupMember(client, args[1], args[3], payload);
         member.start();
         while (true) {
             System.out.println(

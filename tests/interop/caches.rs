@@ -4,23 +4,19 @@
 //! is different in Curator's, is told one by one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{Client, CreateMode, Stat, TreeCache, ZnodePath};
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::peers::{self, Peer};
-use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::proxy::{Loss, Proxy};
+use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_testkit::sharing::{Scene, trees};
-use lockkeeper_testkit::zookeeper::shared_chroot;
-use lockkeeper_testkit::{java, scratch};
 use lockkeeper_wire::OpCode;
-use tempfile::TempDir;
 
-use crate::{LIMIT, seed_of, time_of_a_contest};
+use crate::theirs::Language::Java;
+use crate::theirs::{Place, Theirs, until};
+use crate::{seed_of, time_of_a_contest};
 
 /// How long Curator's cache has for the last changes, before differences are looked at.
 const THEIR_TIME: Duration = Duration::from_secs(10);
@@ -60,41 +56,29 @@ impl Scene for Until {
     }
 }
 
-fn ready() -> bool {
-    peers::ready("interop: caches", &[Peer::ZooKeeper, Peer::Curator])
+async fn place() -> Result<Option<Place>> {
+    let place = Place::with("caches", &[Java]).await?;
+    if let Some(place) = &place {
+        trees::make(&place.client).await;
+    }
+    Ok(place)
 }
 
-/// A program with a cache of Curator's.
-struct Theirs {
-    process: Process,
-    // After the program, which writes into it.
-    _folder: TempDir,
+/// Starts a program with a cache of Curator's, which tries each request again so often. Returns when it
+/// says that its cache is initialized.
+async fn cache(connect: &str, retries: u32) -> Result<Theirs> {
+    let arguments = [connect, trees::TREE, &retries.to_string()];
+    let mut theirs = Theirs::start(Java, "CacheView", &arguments)?;
+    theirs.prints("END\n").await?;
+    Ok(theirs)
 }
 
-impl Theirs {
-    /// Returns when it says that its cache is initialized. Each request is tried again so often.
-    async fn start(connect: &str, retries: u32) -> Result<Self> {
-        let folder = scratch::folder()?;
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/CuratorCacheView.java");
-        let mut command = java::Program::compile(&source)?.command();
-        command.args([connect, trees::TREE, &retries.to_string()]);
-        let mut process = Process::spawn("cache", &command, folder.path())?;
-        process.prints("END\n", LIMIT).await?;
-        Ok(Self { process, _folder: folder })
-    }
-
-    /// Waits until its tree is as wanted.
-    async fn shows(&self, wanted: impl Fn(&Tree) -> bool) -> Result<Tree> {
-        let start = Instant::now();
-        loop {
-            let tree = printed(&self.process.stdout())?;
-            if wanted(&tree) {
-                return Ok(tree);
-            }
-            ensure!(start.elapsed() < LIMIT, "it shows {tree:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
+/// Waits until such a tree is as wanted.
+async fn shows(theirs: &Theirs, wanted: impl Fn(&Tree) -> bool) -> Result<Tree> {
+    let tree = || printed(&theirs.process.stdout());
+    let is_so = until(async || Ok(wanted(&tree()?))).await;
+    is_so.with_context(|| format!("it shows {:?}", tree()))?;
+    tree()
 }
 
 /// Enough for any outage here.
@@ -102,24 +86,20 @@ const RETRIES: u32 = 100;
 
 #[tokio::test]
 async fn tree_with_curators_cache() -> Result<()> {
-    if !ready() {
-        return Ok(());
-    }
-    let (seed, time) = (seed_of("a tree"), time_of_a_contest());
-    run(seed, time).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
+    let Some(place) = place().await? else { return Ok(()) };
+    let seed = seed_of("a tree");
+    run(&place, seed).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
 }
 
-async fn run(seed: u64, time: Duration) -> Result<()> {
+async fn run(place: &Place, seed: u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let connect = shared_chroot().await?;
-    let writer = Client::connect(&connect).await?;
-    trees::make(&writer).await;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
-    let proxies = [Proxy::start(server).await?, Proxy::start(server).await?];
-    let through = |proxy: &Proxy| format!("{}/{chroot}", proxy.address());
+    let (writer, time) = (&place.client, time_of_a_contest());
+    let (their_proxy, to_them) = place.proxy().await?;
+    let (our_proxy, to_us) = place.proxy().await?;
+    let proxies = [their_proxy, our_proxy];
 
-    let theirs = Theirs::start(&through(&proxies[0]), RETRIES).await?;
-    let client = Client::connect(&through(&proxies[1])).await?;
+    let theirs = cache(&to_them, RETRIES).await?;
+    let client = Client::connect(&to_us).await?;
     let ours = TreeCache::open(&client, trees::TREE).await?;
 
     let scene = Arc::new(Until { begun: Instant::now(), time });
@@ -133,16 +113,13 @@ async fn run(seed: u64, time: Duration) -> Result<()> {
     }
     writing.await?;
 
-    let wanted = tree_of_server(&writer).await?;
+    let wanted = tree_of_server(writer).await?;
     ours_comes_to(&ours, &wanted).await?;
-    let missed = theirs_comes_to(&theirs.process, &wanted).await?;
+    let missed = theirs_comes_to(&theirs, &wanted).await?;
     println!(
         "{} nodes, {cuts} cuts: {missed} nodes are not as they are in Curator's cache",
         wanted.len()
     );
-    drop(ours);
-    client.close().await;
-    writer.close().await;
     Ok(())
 }
 
@@ -152,20 +129,15 @@ async fn run(seed: u64, time: Duration) -> Result<()> {
 /// with ours, which tells of all of it.
 #[tokio::test]
 async fn curators_cache_misses_what_is_in_a_node_made_anew() -> Result<()> {
-    if !ready() {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
-    let (writer, proxy) = (Client::connect(&connect).await?, Proxy::start(server).await?);
+    let Some(place) = place().await? else { return Ok(()) };
+    let (writer, (proxy, through)) = (&place.client, place.proxy().await?);
     let path = |name: &str| ZnodePath::new(&format!("{}/{name}", trees::TREE)).expect("a path");
     let make = async |name: &str, data: &str| {
         writer.create(&path(name), data.to_owned(), CreateMode::Persistent).await
     };
-    trees::make(&writer).await;
     make("a", "old").await?;
     make("a/x", "").await?;
-    let theirs = Theirs::start(&format!("{}/{chroot}", proxy.address()), RETRIES).await?;
+    let theirs = cache(&through, RETRIES).await?;
 
     proxy.refuse();
     writer.delete(&path("a/x"), None).await?;
@@ -174,17 +146,16 @@ async fn curators_cache_misses_what_is_in_a_node_made_anew() -> Result<()> {
     make("a/y", "").await?;
     proxy.restore();
     let a = path("a").to_string();
-    theirs.shows(|tree| tree.get(&a).is_some_and(|node| node.czxid == anew)).await?;
+    shows(&theirs, |tree| tree.get(&a).is_some_and(|node| node.czxid == anew)).await?;
     // It has looked at the node, and goes on.
     make("z", "").await?;
-    let tree = theirs.shows(|tree| tree.contains_key(&path("z").to_string())).await?;
+    let tree = shows(&theirs, |tree| tree.contains_key(&path("z").to_string())).await?;
 
     ensure!(tree.get(&a).is_some_and(|node| node.data == "new"), "{tree:?}");
     ensure!(!tree.contains_key(&path("a/y").to_string()), "{tree:?}");
     let told = theirs.process.stdout();
     ensure!(!told.contains(&format!("TOLD NODE_CHANGED {a}\n")), "{told}");
     ensure!(told.matches(&format!("TOLD NODE_CREATED {a}\n")).count() == 1, "{told}");
-    writer.close().await;
     Ok(())
 }
 
@@ -192,31 +163,21 @@ async fn curators_cache_misses_what_is_in_a_node_made_anew() -> Result<()> {
 /// outage. Curator's cache says that it is initialized, with nothing in it. Ours is complete when it is open.
 #[tokio::test]
 async fn curators_cache_is_initialized_when_its_reads_have_failed() -> Result<()> {
-    if !ready() {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
-    let writer = Client::connect(&connect).await?;
-    trees::make(&writer).await;
+    let Some(place) = place().await? else { return Ok(()) };
     let lossy = async || {
-        let proxy = Proxy::start(server).await?;
+        let (proxy, through) = place.proxy().await?;
         proxy.lose_next(OpCode::GetData, Loss::BeforeReply);
-        let connect = format!("{}/{chroot}", proxy.address());
-        anyhow::Ok((proxy, connect))
+        anyhow::Ok((proxy, through))
     };
 
     let (_proxy, through) = lossy().await?;
-    let theirs = Theirs::start(&through, 0).await?;
-    let told = theirs.process.stdout();
+    let told = cache(&through, 0).await?.process.stdout();
     ensure!(told.starts_with("TOLD INITIALIZED 0\n"), "{told}");
 
     let (_proxy, through) = lossy().await?;
     let client = Client::connect(&through).await?;
     let ours = TreeCache::open(&client, trees::TREE).await?;
     ensure!(ours.snapshot().get(trees::TREE).is_some());
-    client.close().await;
-    writer.close().await;
     Ok(())
 }
 
@@ -242,34 +203,27 @@ fn node(data: &[u8], stat: &Stat) -> Node {
     }
 }
 
-/// What a snapshot promises of a node.
-fn exact(node: &Node) -> (i64, i64, i32, &str) {
-    (node.czxid, node.mzxid, node.version, &node.data)
+async fn ours_comes_to(cache: &TreeCache, wanted: &Tree) -> Result<()> {
+    let found = || -> Tree {
+        let snapshot = cache.snapshot();
+        snapshot.nodes().into_iter().map(|(path, it)| (path, node(it.data(), it.stat()))).collect()
+    };
+    let came = until(async || Ok(exact(&found()) == exact(wanted))).await;
+    came.with_context(|| format!("ours: {:?}\nthe server's: {wanted:?}", found()))
 }
 
-async fn ours_comes_to(cache: &TreeCache, wanted: &Tree) -> Result<()> {
-    let mut changes = cache.changes();
-    let start = Instant::now();
-    loop {
-        let snapshot = cache.snapshot();
-        let nodes = snapshot.nodes().into_iter();
-        let found: Tree = nodes.map(|(path, it)| (path, node(it.data(), it.stat()))).collect();
-        let is_same = found.len() == wanted.len()
-            && found.iter().zip(wanted).all(|(a, b)| a.0 == b.0 && exact(a.1) == exact(b.1));
-        if is_same {
-            return Ok(());
-        }
-        ensure!(start.elapsed() < LIMIT, "ours: {found:?}\nthe server's: {wanted:?}");
-        // It may have come between the two looks.
-        let _ = tokio::time::timeout(Duration::from_millis(100), changes.next()).await;
-    }
+/// What a snapshot promises of each node.
+fn exact(tree: &Tree) -> Vec<(String, Node)> {
+    let nodes =
+        tree.iter().map(|(path, node)| (path.clone(), Node { cversion: 0, ..node.clone() }));
+    nodes.collect()
 }
 
 /// Returns how many nodes differ for the reason that is known.
-async fn theirs_comes_to(theirs: &Process, wanted: &Tree) -> Result<usize> {
+async fn theirs_comes_to(theirs: &Theirs, wanted: &Tree) -> Result<usize> {
     let start = Instant::now();
     loop {
-        let found = printed(&theirs.stdout())?;
+        let found = printed(&theirs.process.stdout())?;
         let differ = differences(&found, wanted);
         if differ.is_empty() {
             return Ok(0);

@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
@@ -13,22 +11,16 @@ use lockkeeper::{
     ServiceDirectory, ServiceType, WatchItem, ZnodePath,
 };
 use lockkeeper_testkit::peers::{self, Peer};
-use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::proxy::{Passed, Proxy};
-use lockkeeper_testkit::zookeeper::shared_chroot;
-use lockkeeper_testkit::{java, scratch};
+use lockkeeper_testkit::proxy::Passed;
+use lockkeeper_testkit::scratch;
 use lockkeeper_wire::OpCode;
-use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::{LIMIT, SESSION_MS, seed_of, time_of_a_contest};
+use crate::theirs::Language::Java;
+use crate::theirs::{LIMIT, Place, SESSION_MS, Theirs, until};
+use crate::{seed_of, time_of_a_contest};
 
 const BASE: &str = "/services";
-
-fn program() -> Result<Command> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/CuratorDiscovery.java");
-    Ok(java::Program::compile(&source)?.command())
-}
 
 // ----- the JSON ------------------------------------------------------------------------------
 
@@ -105,7 +97,7 @@ fn the_json_is_curators_to_the_byte() -> Result<()> {
     let folder = scratch::folder()?;
     let file = folder.path().join("instances");
     fs::write(&file, sent.join(&b'\n'))?;
-    let output = program()?.arg("rewrite").arg(&file).output()?;
+    let output = Java.program("Discovery")?.arg("rewrite").arg(&file).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let output = String::from_utf8(output.stdout)?;
     let written: Vec<_> = output.split('\n').collect();
@@ -129,52 +121,27 @@ fn the_json_is_curators_to_the_byte() -> Result<()> {
 
 // ----- who finds whom --------------------------------------------------------------------------
 
-/// A program of Curator's, until it is told to end.
-struct Theirs {
-    process: Process,
-    folder: TempDir,
+const LONG_SESSION_MS: &str = "20000";
+
+/// Starts a program of Curator's that registers an instance, and keeps it until the file `end` appears.
+fn register(connect: &str, id: &str, session_ms: &str) -> Result<Theirs> {
+    Theirs::start(Java, "Discovery", &["register", connect, session_ms, BASE, "web", id])
 }
 
-impl Theirs {
-    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
-        Self::with_session(name, arguments, "20000")
-    }
+/// Starts one that watches the instances.
+fn watch(connect: &str) -> Result<Theirs> {
+    Theirs::start(Java, "Discovery", &["watch", connect, LONG_SESSION_MS, BASE, "web"])
+}
 
-    fn with_session(name: &str, arguments: &[&str], session_ms: &str) -> Result<Self> {
-        let folder = scratch::folder()?;
-        let mut command = program()?;
-        command.args(arguments).arg(folder.path().join("end")).env("SESSION_MS", session_ms);
-        let process = Process::spawn(name, &command, folder.path())?;
-        Ok(Self { process, folder })
-    }
-
-    /// The instance that it has registered, as it wrote it.
-    async fn registered(&mut self) -> Result<String> {
-        self.process.prints("REGISTERED", LIMIT).await?;
-        let text = self.process.stdout();
-        let json = text.lines().find_map(|line| line.strip_prefix("REGISTERED "));
-        Ok(json.context("no JSON")?.to_owned())
-    }
-
-    /// Of one that watches: the ids of all instances, and of those that it would call, as it printed last.
-    fn last_seen(&self) -> Option<(BTreeSet<String>, BTreeSet<String>)> {
-        let text = self.process.stdout();
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let last = whole.lines().rev().find_map(|line| line.strip_prefix("SEES ["))?;
-        let (seen, called) = last.strip_suffix(']')?.split_once("] CALLS [")?;
-        let items = |list: &str| -> BTreeSet<String> {
-            let ids = list.split(", ").filter(|item| !item.is_empty());
-            ids.map(|item| item.split('@').next().unwrap_or(item).to_owned()).collect()
-        };
-        Some((items(seen), items(called)))
-    }
-
-    async fn ended(mut self) -> Result<()> {
-        fs::write(self.folder.path().join("end"), "")?;
-        let ended = self.process.end(LIMIT).await?;
-        ensure!(ended.success(), "{}", self.process.tail());
-        Ok(())
-    }
+/// What one that watches has printed last: the ids of all instances, and of those that it would call.
+fn last_seen(watching: &Theirs) -> Option<(BTreeSet<String>, BTreeSet<String>)> {
+    let last = watching.said("SEES [").pop()?;
+    let (seen, called) = last.strip_suffix(']')?.split_once("] CALLS [")?;
+    let items = |list: &str| -> BTreeSet<String> {
+        let ids = list.split(", ").filter(|item| !item.is_empty());
+        ids.map(|item| item.split('@').next().unwrap_or(item).to_owned()).collect()
+    };
+    Some((items(seen), items(called)))
 }
 
 fn ids(directory: &ServiceDirectory) -> Vec<String> {
@@ -192,17 +159,16 @@ async fn see(directory: &ServiceDirectory, wanted: &[&str]) -> Result<()> {
 
 #[tokio::test]
 async fn we_and_curator_find_each_other() -> Result<()> {
-    if !peers::ready("interop: discovery", &[Peer::ZooKeeper, Peer::Curator]) {
+    let Some(Place { connect, client }) = Place::with("discovery", &[Java]).await? else {
         return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let client = Client::connect(&connect).await?;
+    };
     let directory = ServiceDirectory::open(&client, BASE, "web").await?;
-    let mut watching = Theirs::start("watching", &["watch", &connect, BASE, "web"])?;
-    let mut theirs = Theirs::start("theirs", &["register", &connect, BASE, "web", "theirs"])?;
+    let mut watching = watch(&connect)?;
+    let mut theirs = register(&connect, "theirs", LONG_SESSION_MS)?;
 
     // Theirs, as we see it.
-    let json = theirs.registered().await?;
+    theirs.prints("}\n").await?;
+    let json = theirs.said("REGISTERED ").pop().context("no JSON")?;
     see(&directory, &["theirs"]).await?;
     let listed = directory.instances()[0].instance().clone();
     ensure!(listed.to_json() == json.as_bytes(), "{listed:?} is not {json}");
@@ -213,26 +179,22 @@ async fn we_and_curator_find_each_other() -> Result<()> {
     // Ours, as they see it.
     let spec = "{scheme}://{address}:{ssl-port}".parse()?;
     let ours = Instance::new("web", "ours").address("::1").ssl_port(443).uri_spec(spec);
-    let said = Payload::new(&[("version", 2)].into_iter().collect::<Versions>());
+    let said = Payload::new(&BTreeMap::from([("version", 2)]));
     let ours = ours.payload(said.map_err(anyhow::Error::from_boxed)?).weight(3).zone("b");
     let ours = Registration::start(&client, BASE, ours).await?;
     let their = "theirs@http://127.0.0.1:80/theirs=theirs";
     let our = "ours@https://::1:443={version=2}";
-    let mut prints = async |line: String| watching.process.prints(&line, LIMIT).await;
+    let mut prints = async |line: String| watching.prints(&line).await;
     prints(format!("SEES [{our}, {their}] CALLS [ours, theirs]")).await?;
     ours.drain().await?;
     prints(format!("SEES [{our}, {their}] CALLS [theirs]")).await?;
     ours.unregister().await?;
     prints(format!("SEES [{their}] CALLS [theirs]")).await?;
 
-    theirs.ended().await?;
+    theirs.end().await?;
     see(&directory, &[]).await?;
-    watching.ended().await?;
-    client.close().await;
-    Ok(())
+    watching.end().await
 }
-
-type Versions = std::collections::BTreeMap<&'static str, u32>;
 
 // ----- kills -----------------------------------------------------------------------------------
 
@@ -240,22 +202,16 @@ type Versions = std::collections::BTreeMap<&'static str, u32>;
 /// those that are there, and calls those that do not drain.
 #[tokio::test]
 async fn we_and_curator_find_each_other_through_kills() -> Result<()> {
-    if !peers::ready("interop: discovery, kills", &[Peer::ZooKeeper, Peer::Curator]) {
-        return Ok(());
-    }
+    let Some(place) = Place::with("discovery, kills", &[Java]).await? else { return Ok(()) };
     let mut random = fastrand::Rng::with_seed(seed_of("discovery"));
-    let connect = shared_chroot().await?;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
-    let near_us = Proxy::start(server).await?;
-    let client = Client::connect(&format!("{}/{chroot}", near_us.address())).await?;
-    let observer = Client::connect(&connect).await?;
-    let directory = ServiceDirectory::open(&observer, BASE, "web").await?;
-    let watching = Theirs::start("watching", &["watch", &connect, BASE, "web"])?;
+    let (near_us, to_us) = place.proxy().await?;
+    let client = Client::connect(&to_us).await?;
+    let directory = ServiceDirectory::open(&place.client, BASE, "web").await?;
+    let watching = watch(&place.connect)?;
 
     let their = |number: u32| -> Result<(String, Theirs)> {
         let id = format!("theirs-{number}");
-        let arguments = ["register", &connect, BASE, "web", &id];
-        let program = Theirs::with_session(&id, &arguments, SESSION_MS)?;
+        let program = register(&place.connect, &id, SESSION_MS)?;
         Ok((id, program))
     };
     let our = |number: u32| Registration::start(&client, BASE, our_instance(number));
@@ -291,8 +247,6 @@ async fn we_and_curator_find_each_other_through_kills() -> Result<()> {
         all_find(&directory, &watching, &theirs, &ours).await?;
     }
     println!("{kills} killed, {} theirs and {} ours at the end", theirs.len(), ours.len());
-    client.close().await;
-    observer.close().await;
     Ok(())
 }
 
@@ -322,18 +276,11 @@ async fn all_find(
         (ids(directory).into_iter().collect::<BTreeSet<_>>(), called)
     };
     let wanted = (there, called);
-    let start = Instant::now();
-    while we_see() != wanted || watching.last_seen().as_ref() != Some(&wanted) {
-        ensure!(
-            start.elapsed() < LIMIT,
-            "{wanted:?} are there; we see {:?}, they see {:?}: {}",
-            we_see(),
-            watching.last_seen(),
-            watching.process.tail()
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
+    let all_see = async || Ok(we_see() == wanted && last_seen(watching).as_ref() == Some(&wanted));
+    until(all_see).await.with_context(|| {
+        let (we, they, tail) = (we_see(), last_seen(watching), watching.process.tail());
+        format!("{wanted:?} are there; we see {we:?}, they see {they:?}: {tail}")
+    })
 }
 
 // ----- a lost connection -----------------------------------------------------------------------
@@ -344,24 +291,19 @@ const CUTS: usize = 3;
 /// Curator deletes its instances and makes them anew at every reconnect; ours stay.
 #[tokio::test]
 async fn a_lost_connection_flaps_their_instance_and_not_ours() -> Result<()> {
-    if !peers::ready("interop: discovery, cut off", &[Peer::ZooKeeper, Peer::Curator]) {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
-    let (near_us, near_them) = (Proxy::start(server).await?, Proxy::start(server).await?);
-    let client = Client::connect(&format!("{}/{chroot}", near_us.address())).await?;
+    let Some(place) = Place::with("discovery, cut off", &[Java]).await? else { return Ok(()) };
+    let (near_us, to_us) = place.proxy().await?;
+    let client = Client::connect(&to_us).await?;
     let ours = Registration::start(&client, BASE, Instance::new("web", "ours")).await?;
-    let through = format!("{}/{chroot}", near_them.address());
-    let mut theirs = Theirs::start("theirs", &["register", &through, BASE, "web", "theirs"])?;
-    theirs.registered().await?;
+    let (near_them, to_them) = place.proxy().await?;
+    let mut theirs = register(&to_them, "theirs", LONG_SESSION_MS)?;
+    theirs.prints("REGISTERED").await?;
 
-    let observer = Client::connect(&connect).await?;
-    let directory = ServiceDirectory::open(&observer, BASE, "web").await?;
+    let directory = ServiceDirectory::open(&place.client, BASE, "web").await?;
     see(&directory, &["ours", "theirs"]).await?;
     let mut changes = directory.changes();
     let service = ZnodePath::new(BASE)?.child("web")?;
-    let mut events = observer.watch(&service, AddWatchMode::PersistentRecursive).await?;
+    let mut events = place.client.watch(&service, AddWatchMode::PersistentRecursive).await?;
     for _ in 0..CUTS {
         near_us.cut();
         // The first may be lost with the connection.
@@ -401,7 +343,7 @@ async fn a_lost_connection_flaps_their_instance_and_not_ours() -> Result<()> {
         told.extend(timeout(LIMIT, changes.next()).await.context("no change")??.changes);
     }
     ensure!(!told.iter().any(|change| change.node() == "ours"), "{told:?}");
-    theirs.ended().await?;
+    theirs.end().await?;
     ours.unregister().await?;
     last.unregister().await?;
     Ok(())
@@ -410,19 +352,13 @@ async fn a_lost_connection_flaps_their_instance_and_not_ours() -> Result<()> {
 /// An instance of the type `DYNAMIC_SEQUENTIAL` has one more node after each reconnect.
 #[tokio::test]
 async fn a_sequential_instance_of_curators_multiplies() -> Result<()> {
-    if !peers::ready("interop: discovery, sequential", &[Peer::ZooKeeper, Peer::Curator]) {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
-    let near_them = Proxy::start(server).await?;
-    let through = format!("{}/{chroot}", near_them.address());
-    let arguments = ["register-sequential", &through, BASE, "web", "theirs"];
-    let mut theirs = Theirs::start("theirs", &arguments)?;
-    theirs.registered().await?;
+    let Some(place) = Place::with("discovery, sequential", &[Java]).await? else { return Ok(()) };
+    let (near_them, through) = place.proxy().await?;
+    let arguments = ["register-sequential", &through, LONG_SESSION_MS, BASE, "web", "theirs"];
+    let mut theirs = Theirs::start(Java, "Discovery", &arguments)?;
+    theirs.prints("REGISTERED").await?;
 
-    let client = Client::connect(&connect).await?;
-    let directory = ServiceDirectory::open(&client, BASE, "web").await?;
+    let directory = ServiceDirectory::open(&place.client, BASE, "web").await?;
     let mut changes = directory.changes();
     let before = directory.instances().len();
     for _ in 0..CUTS {
@@ -435,8 +371,7 @@ async fn a_sequential_instance_of_curators_multiplies() -> Result<()> {
     let instances = directory.instances();
     println!("{CUTS} lost connections: {before} nodes before, {} after", instances.len());
     ensure!(instances.iter().all(|listed| listed.id == "theirs"), "{instances:?}");
-    theirs.ended().await?;
-    Ok(())
+    theirs.end().await
 }
 
 /// Curator's counter becomes the least number, whose absolute value is that number again.
@@ -445,7 +380,7 @@ fn curators_round_robin_fails_after_two_billion_picks() -> Result<()> {
     if !peers::ready("interop: discovery, round robin", &[Peer::Curator]) {
         return Ok(());
     }
-    let output = program()?.arg("round-robin").output()?;
+    let output = Java.program("Discovery")?.arg("round-robin").output()?;
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.starts_with("PICKS b\nFAILS "), "it does not fail any more: say so; {text}");
     Ok(())

@@ -2,21 +2,17 @@
 //! everybody, and an observer who sees all of them; without a fault, and with programs that are killed.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{
-    Client, CreateMode, Election, ElectionLayout, ErrorCode, FencingToken, Leaders,
+    Client, CreateMode, Election, ElectionLayout, ErrorCode, FencingToken, Leaders, Leadership,
     TransactionError, ZnodePath,
 };
-use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::zookeeper::shared_chroot;
-use lockkeeper_testkit::{java, peers, python, scratch};
-use tempfile::TempDir;
 
-use crate::Language::{self, Java, Python};
-use crate::{LIMIT, SESSION_MS, seed_of, time_of_a_contest};
+use crate::theirs::Language::{self, Java, Python};
+use crate::theirs::{LIMIT, Place, SESSION_MS, Theirs, until};
+use crate::{seed_of, time_of_a_contest};
 
 const ELECTION: &str = "/election";
 
@@ -26,86 +22,41 @@ const TERMS: usize = 40;
 /// As often as there is time.
 const NO_END: usize = 1_000_000;
 
-/// A program that leads so many times.
-struct Candidate {
-    terms: usize,
-    process: Process,
-    // After the program, which writes into it.
-    _folder: TempDir,
+/// A layout of ours, and what they call it.
+type Kind = (ElectionLayout, Language, &'static str);
+
+const LATCH: Kind = (ElectionLayout::CuratorLatch, Java, "latch");
+const SELECTOR: Kind = (ElectionLayout::CuratorSelector, Java, "selector");
+const KAZOO: Kind = (ElectionLayout::Kazoo, Python, "election");
+
+tests! {
+    fn a_latch_with_curator() = together(LATCH);
+    fn a_selector_with_curator() = together(SELECTOR);
+    fn an_election_with_kazoo() = together(KAZOO);
+    fn a_latch_with_curator_and_kills() = with_kills(LATCH);
+    fn a_selector_with_curator_and_kills() = with_kills(SELECTOR);
+    fn an_election_with_kazoo_and_kills() = with_kills(KAZOO);
 }
 
-impl Candidate {
-    fn start(
-        language: Language,
-        connect: &str,
-        kind: &str,
-        id: &str,
-        terms: usize,
-    ) -> Result<Self> {
-        let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
-        let (folder, many) = (scratch::folder()?, terms.to_string());
-        let session = if terms == NO_END { SESSION_MS } else { "10000" };
-        let mut command = match language {
-            Java => java::Program::compile(&interop.join("CuratorElection.java"))?.command(),
-            Python => python::command(&interop.join("kazoo_election.py")),
-        };
-        match language {
-            Java => command.args([connect, ELECTION, kind, id, &many, session]),
-            Python => command.args([connect, ELECTION, id, &many, session]),
-        };
-        let process = Process::spawn("candidate", &command, folder.path())?;
-        Ok(Self { terms, process, _folder: folder })
-    }
-
-    fn lines(&self, word: &str) -> usize {
-        self.process.stdout().lines().filter(|line| *line == word).count()
-    }
-
-    async fn ended(mut self) -> Result<()> {
-        let ended = self.process.end(LIMIT).await?;
-        ensure!(ended.success(), "{}", self.process.tail());
-        let is_well = self.lines("OVERLAP") == 0 && self.lines("LEADS") == self.terms;
-        ensure!(is_well, "{}", self.process.stdout());
-        Ok(())
-    }
+/// Starts a program that leads so many times.
+fn candidate((_, language, kind): Kind, connect: &str, id: &str, terms: usize) -> Result<Theirs> {
+    let session = if terms == NO_END { SESSION_MS } else { "10000" };
+    let arguments = [connect, ELECTION, kind, id, &terms.to_string(), session];
+    Theirs::start(language, "Election", &arguments)
 }
 
-#[tokio::test]
-async fn a_latch_with_curator() -> Result<()> {
-    together(ElectionLayout::CuratorLatch, Java, "latch").await
+/// How often one led, and how often somebody else led then.
+fn terms_of(candidate: &Theirs) -> (usize, usize) {
+    (candidate.said("LEADS").len(), candidate.said("OVERLAP").len())
 }
 
-#[tokio::test]
-async fn a_selector_with_curator() -> Result<()> {
-    together(ElectionLayout::CuratorSelector, Java, "selector").await
+fn election(client: &Client, layout: ElectionLayout) -> Result<Election> {
+    Ok(Election::builder(client, ELECTION).layout(layout).id("ours").build()?)
 }
 
-#[tokio::test]
-async fn an_election_with_kazoo() -> Result<()> {
-    together(ElectionLayout::Kazoo, Python, "election").await
-}
-
-#[tokio::test]
-async fn a_latch_with_curator_and_kills() -> Result<()> {
-    with_kills(ElectionLayout::CuratorLatch, Java, "latch").await
-}
-
-#[tokio::test]
-async fn a_selector_with_curator_and_kills() -> Result<()> {
-    with_kills(ElectionLayout::CuratorSelector, Java, "selector").await
-}
-
-#[tokio::test]
-async fn an_election_with_kazoo_and_kills() -> Result<()> {
-    with_kills(ElectionLayout::Kazoo, Python, "election").await
-}
-
-fn are_ready(language: Language) -> bool {
-    let peer = match language {
-        Java => peers::Peer::Curator,
-        Python => peers::Peer::Kazoo,
-    };
-    peers::ready("interop: elections", &[peers::Peer::ZooKeeper, peer])
+/// What whoever leads makes, and must not find there.
+fn mark() -> ZnodePath {
+    ZnodePath::new(&format!("{ELECTION}-mark")).expect("a path")
 }
 
 /// Waits until so many have led, by their ids, none of them behind a later one.
@@ -122,38 +73,34 @@ async fn sees(mut leaders: Leaders, how_many: usize) -> Result<BTreeSet<String>>
 }
 
 /// Whoever leads makes a node that must not be there; everybody gets turns; all are seen.
-async fn together(layout: ElectionLayout, language: Language, kind: &str) -> Result<()> {
-    if !are_ready(language) {
+async fn together(kind: Kind) -> Result<()> {
+    let Some(Place { connect, client }) = Place::with("elections", &[kind.1]).await? else {
         return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let client = Client::connect(&connect).await?;
-    let election = Election::builder(&client, ELECTION).layout(layout).id("ours").build()?;
-
+    };
+    let election = election(&client, kind.0)?;
     let leaders = election.observe().await?;
-    let watching = tokio::spawn(async move { sees(leaders, 3).await });
+    let watching = tokio::spawn(sees(leaders, 3));
     let mut others = Vec::new();
     for id in ["theirs 1", "theirs 2"] {
-        let mut other = Candidate::start(language, &connect, kind, id, TERMS)?;
-        other.process.prints("LEADS", LIMIT).await?;
+        let mut other = candidate(kind, &connect, id, TERMS)?;
+        other.prints("LEADS").await?;
         others.push(other);
     }
 
-    let mark = ZnodePath::new(&format!("{ELECTION}-mark"))?;
     for term in 0..TERMS {
         let leadership = election.campaign().await?;
         leadership.proclaim(format!("term {term}")).await?;
-        client.create(&mark, "rust", CreateMode::Ephemeral).await.context("two lead")?;
+        client.create(&mark(), "rust", CreateMode::Ephemeral).await.context("two lead")?;
         tokio::time::sleep(Duration::from_millis(5)).await;
-        client.delete(&mark, None).await?;
+        client.delete(&mark(), None).await?;
         leadership.resign().await?;
     }
-    for other in others {
-        other.ended().await?;
+    for other in &mut others {
+        other.ends().await?;
+        ensure!(terms_of(other) == (TERMS, 0), "{}", other.process.stdout());
     }
     let seen = tokio::time::timeout(LIMIT, watching).await.context("not all were seen")???;
     ensure!(seen.contains("ours"), "{seen:?}");
-    client.close().await;
     Ok(())
 }
 
@@ -162,22 +109,18 @@ async fn together(layout: ElectionLayout, language: Language, kind: &str) -> Res
 ///
 /// They know no deadline: one of theirs that leads on beside ours after its session has ended is counted as
 /// theirs, and printed.
-async fn with_kills(layout: ElectionLayout, language: Language, kind: &str) -> Result<()> {
-    if !are_ready(language) {
+async fn with_kills(kind: Kind) -> Result<()> {
+    let Some(Place { connect, client }) = Place::with("elections", &[kind.1]).await? else {
         return Ok(());
-    }
-    let mut random = fastrand::Rng::with_seed(seed_of(kind));
-    let connect = shared_chroot().await?;
-    let client = Client::connect(&connect).await?;
-    let election = Election::builder(&client, ELECTION).layout(layout).id("ours").build()?;
-    let leaders = election.observe().await?;
-    let watching = tokio::spawn(async move { sees(leaders, 4).await });
-    let start = |number: u32| {
-        Candidate::start(language, &connect, kind, &format!("theirs {number}"), NO_END)
     };
+    let mut random = fastrand::Rng::with_seed(seed_of(kind.2));
+    let election = election(&client, kind.0)?;
+    let leaders = election.observe().await?;
+    let watching = tokio::spawn(sees(leaders, 4));
+    let start = |number: u32| candidate(kind, &connect, &format!("theirs {number}"), NO_END);
     let mut theirs = vec![start(1)?, start(2)?];
     for other in &mut theirs {
-        other.process.prints("LEADS", LIMIT).await?;
+        other.prints("LEADS").await?;
     }
 
     let (started, time) = (Instant::now(), time_of_a_contest());
@@ -195,23 +138,21 @@ async fn with_kills(layout: ElectionLayout, language: Language, kind: &str) -> R
             tokio::time::sleep(Duration::from_millis(random.u64(0..30))).await;
             let mut victim = theirs.swap_remove(random.usize(..theirs.len()));
             victim.process.kill();
-            strays += victim.lines("OVERLAP");
+            strays += terms_of(&victim).1;
             kills += 1;
             theirs.push(start(2 + kills)?);
         }
     }
 
     for other in &theirs {
-        let (led, start) = (other.lines("LEADS"), Instant::now());
-        while other.lines("LEADS") < led + 2 {
-            ensure!(start.elapsed() < LIMIT, "one has no turn: {}", other.process.tail());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        strays += other.lines("OVERLAP");
+        let (led, _) = terms_of(other);
+        let has_turns = until(async || Ok(terms_of(other).0 >= led + 2)).await;
+        has_turns.with_context(|| format!("one has no turn: {}", other.process.tail()))?;
+        strays += terms_of(other).1;
     }
     let seen = tokio::time::timeout(LIMIT, watching).await.context("not all were seen")???;
-    println!("{kind}: ours led {terms} times, {kills} killed, {strays} strays of theirs; {seen:?}");
-    client.close().await;
+    let (_, _, name) = kind;
+    println!("{name}: ours led {terms} times, {kills} killed, {strays} strays of theirs; {seen:?}");
     Ok(())
 }
 
@@ -219,10 +160,9 @@ async fn with_kills(layout: ElectionLayout, language: Language, kind: &str) -> R
 async fn works_alone(
     client: &Client,
     election: &Election,
-    leadership: &lockkeeper::Leadership,
+    leadership: &Leadership,
 ) -> Result<bool> {
-    let mark = ZnodePath::new(&format!("{ELECTION}-mark"))?;
-    let marked = leadership.transaction().create(&mark, "rust", CreateMode::Ephemeral);
+    let marked = leadership.transaction().create(&mark(), "rust", CreateMode::Ephemeral);
     let is_alone = match marked.commit().await {
         Ok(_) => true,
         Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => false,
@@ -233,7 +173,7 @@ async fn works_alone(
     let first = names.first().context("nobody stands in line")?;
     ensure!(first == leadership.node().name(), "{first} is before {leadership:?}");
     if is_alone {
-        client.delete(&mark, None).await?;
+        client.delete(&mark(), None).await?;
     }
     Ok(is_alone)
 }

@@ -1,6 +1,6 @@
 """Leads one of kazoo's elections so many times, one after the other.
 
-Arguments: CONNECT PATH ID TERMS SESSION_MS; see tests/interop/README.md.
+Arguments: CONNECT PATH KIND ID TERMS SESSION_MS, where KIND is `election`; see tests/interop/README.md.
 """
 
 import sys
@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
 
-def main(connect, path, identifier, terms, session_ms):
+def main(connect, path, _kind, identifier, terms, session_ms):
     client = KazooClient(
         hosts=connect,
         timeout=int(session_ms) / 1000,

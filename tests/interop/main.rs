@@ -5,6 +5,19 @@
 //! lasts for some seconds, or for half a minute with `LOCKKEEPER_LONG=1`, and prints the seed that
 //! its timings come from; `LOCKKEEPER_SEED` gives it.
 
+/// Tests that differ in what they run.
+macro_rules! tests {
+    ($($(#[$about:meta])* fn $name:ident() = $run:expr;)*) => {
+        $(
+            $(#[$about])*
+            #[tokio::test]
+            async fn $name() -> anyhow::Result<()> {
+                $run.await
+            }
+        )*
+    };
+}
+
 mod caches;
 mod counters;
 mod discovery;
@@ -14,7 +27,9 @@ mod groups;
 mod inside;
 mod ours;
 mod presences;
+mod revocation;
 mod sums;
+mod theirs;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,109 +39,60 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{Client, ErrorCode, Profile, SemaphoreProfile, ZnodePath, exposures};
-use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::process::Process;
+use lockkeeper_testkit::scratch;
 use lockkeeper_testkit::zookeeper::shared_chroot;
-use lockkeeper_testkit::{java, python, scratch};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::inside::Inside;
 use crate::ours::Kind;
+use crate::theirs::Language::{self, Java, Python};
+use crate::theirs::{LIMIT, SESSION_MS, are_ready, until};
 
 const PATH: &str = "/locks/shared";
 
-/// Long enough for a machine that is busy, short enough to wait for when somebody is killed.
-const SESSION_MS: &str = "4000";
+/// Two programs of each library.
+const BOTH: &[Language] = &[Java, Java, Python, Python];
 
-/// What nothing comes near unless it hangs.
-const LIMIT: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
-    Java,
-    Python,
-}
-use Language::{Java, Python};
-
-#[tokio::test]
-async fn mutex_with_curator_and_kazoo() -> Result<()> {
-    let kind = Kind::Mutex(Profile::Curator);
-    contest("a mutex", kind, "mutex", &[Java, Java, Python, Python]).await
-}
-
-/// All of them show the same credentials, and keep strangers out by an `ACLProvider` in Curator, a
-/// `default_acl` in kazoo, and what is ours by default.
-#[tokio::test]
-async fn mutex_with_curator_and_kazoo_and_credentials() -> Result<()> {
-    let kind = Kind::Mutex(Profile::Curator);
-    let (languages, digest) = ([Java, Java, Python, Python], Some(("ann", "secret")));
-    contest_of("a mutex with credentials", kind, "mutex", &languages, digest).await
-}
-
-#[tokio::test]
-async fn mutex_with_kazoo_and_its_own_names() -> Result<()> {
-    contest("kazoo's mutex", Kind::Mutex(Profile::Kazoo), "kazoo-mutex", &[Python; 3]).await
-}
-
-#[tokio::test]
-async fn read_write_lock_with_curator_and_kazoo() -> Result<()> {
-    let kind = Kind::ReadWrite(Profile::Curator);
-    contest("a read-write lock", kind, "rw", &[Java, Java, Python, Python]).await
-}
-
-#[tokio::test]
-async fn read_write_lock_with_kazoo_and_its_own_names() -> Result<()> {
-    let kind = Kind::ReadWrite(Profile::Kazoo);
-    contest("kazoo's read-write lock", kind, "kazoo-rw", &[Python; 3]).await
-}
-
-#[tokio::test]
-async fn semaphore_with_curator() -> Result<()> {
-    let kind = Kind::Semaphore(SemaphoreProfile::Curator, 3);
-    contest("Curator's semaphore", kind, "semaphore:3", &[Java; 3]).await
-}
-
-#[tokio::test]
-async fn semaphore_with_kazoo() -> Result<()> {
-    let kind = Kind::Semaphore(SemaphoreProfile::Kazoo, 3);
-    contest("kazoo's semaphore", kind, "semaphore:3", &[Python; 3]).await
-}
-
-#[tokio::test]
-async fn several_locks_with_curator_and_kazoo() -> Result<()> {
-    let kind = Kind::Multi(Profile::Curator);
-    contest("several locks", kind, "multi", &[Java, Java, Python, Python]).await
-}
-
-#[tokio::test]
-async fn several_locks_with_kazoo_and_its_own_names() -> Result<()> {
-    let kind = Kind::Multi(Profile::Kazoo);
-    contest("several of kazoo's locks", kind, "kazoo-multi", &[Python; 3]).await
+tests! {
+    fn mutex_with_curator_and_kazoo() =
+        contest(Kind::Mutex(Profile::Curator), "mutex", BOTH, None);
+    /// All of them show the same credentials, and keep strangers out by an `ACLProvider` in Curator, a
+    /// `default_acl` in kazoo, and what is ours by default.
+    fn mutex_with_curator_and_kazoo_and_credentials() =
+        contest(Kind::Mutex(Profile::Curator), "mutex", BOTH, Some(("ann", "secret")));
+    fn mutex_with_kazoo_and_its_own_names() =
+        contest(Kind::Mutex(Profile::Kazoo), "kazoo-mutex", &[Python; 3], None);
+    fn read_write_lock_with_curator_and_kazoo() =
+        contest(Kind::ReadWrite(Profile::Curator), "rw", BOTH, None);
+    fn read_write_lock_with_kazoo_and_its_own_names() =
+        contest(Kind::ReadWrite(Profile::Kazoo), "kazoo-rw", &[Python; 3], None);
+    fn semaphore_with_curator() =
+        contest(Kind::Semaphore(SemaphoreProfile::Curator, 3), "semaphore:3", &[Java; 3], None);
+    fn semaphore_with_kazoo() =
+        contest(Kind::Semaphore(SemaphoreProfile::Kazoo, 3), "semaphore:3", &[Python; 3], None);
+    fn several_locks_with_curator_and_kazoo() =
+        contest(Kind::Multi(Profile::Curator), "multi", BOTH, None);
+    fn several_locks_with_kazoo_and_its_own_names() =
+        contest(Kind::Multi(Profile::Kazoo), "kazoo-multi", &[Python; 3], None);
 }
 
 /// How many tasks of ours take part.
 const OURS: usize = 3;
 
-async fn contest(suite: &str, kind: Kind, theirs: &str, languages: &[Language]) -> Result<()> {
-    contest_of(suite, kind, theirs, languages, None).await
-}
-
 /// `digest`: the user and the password that all contenders show.
-async fn contest_of(
-    suite: &str,
+async fn contest(
     kind: Kind,
     theirs: &str,
     languages: &[Language],
     digest: Option<(&'static str, &'static str)>,
 ) -> Result<()> {
-    let mut needed = vec![Peer::ZooKeeper];
-    needed.extend(languages.contains(&Java).then_some(Peer::Curator));
-    needed.extend(languages.contains(&Python).then_some(Peer::Kazoo));
-    if !peers::ready(&format!("interop: {suite}"), &needed) {
+    let suite = format!("{kind:?}");
+    if !are_ready(&suite, languages) {
         return Ok(());
     }
-    let (seed, time) = (seed_of(suite), time_of_a_contest());
+    let (seed, time) = (seed_of(&suite), time_of_a_contest());
     let contest = Contest {
         connect: shared_chroot().await?,
         kind,
@@ -201,11 +167,7 @@ impl Contest {
     }
 
     fn start(&mut self, language: Language, number: usize, time: Duration) -> Result<Program> {
-        let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
-        let mut command = match language {
-            Java => java::Program::compile(&interop.join("CuratorLocks.java"))?.command(),
-            Python => python::command(&interop.join("kazoo_locks.py")),
-        };
+        let mut command = language.program("Locks")?;
         let name = format!("{language:?}-{number}").to_lowercase();
         let seconds = time.as_secs().max(2).to_string();
         command.args([&self.connect, &self.theirs, PATH, &seconds]).arg(self.folder.path());
@@ -308,14 +270,11 @@ impl Contest {
     /// Waits until the sessions of those that were killed are gone, and everybody's nodes.
     async fn nothing_is_left(&self) -> Result<()> {
         let client = self.client().await?;
-        let start = Instant::now();
-        loop {
-            let left = ephemerals(&client, ZnodePath::new("/locks")?).await?;
-            if left.is_empty() {
-                return Ok(());
-            }
-            ensure!(start.elapsed() < LIMIT, "left behind: {left:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        let left = async || ephemerals(&client, ZnodePath::new("/locks")?).await;
+        let nothing = until(async || Ok(left().await?.is_empty())).await;
+        match nothing {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.context(format!("left behind: {:?}", left().await?))),
         }
     }
 

@@ -1,17 +1,14 @@
 //! Our presences beside Curator's `PersistentNode` and `PersistentTtlNode` on one path: ours writes over
 //! nothing of theirs, and what theirs does to ours is told here, and counted as theirs.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{Client, Presence, PresenceState, SessionId, TtlPresence, ZnodePath, Zxid};
-use lockkeeper_testkit::process::Process;
-use lockkeeper_testkit::zookeeper::{self, shared_chroot};
-use lockkeeper_testkit::{java, peers, scratch};
-use tempfile::TempDir;
+use lockkeeper_testkit::zookeeper;
 
-use crate::LIMIT;
+use crate::theirs::Language::Java;
+use crate::theirs::{LIMIT, Place, Theirs, are_ready};
 
 const NODE: &str = "/present/7";
 
@@ -22,38 +19,18 @@ fn node() -> ZnodePath {
     ZnodePath::new(NODE).expect("a path")
 }
 
-/// A program that keeps a node there with Curator.
-struct Theirs {
-    process: Process,
-    end: PathBuf,
-    // After the program, which writes into it.
-    _folder: TempDir,
+/// Starts a program that keeps a node there with Curator until the file `end` appears; returns when it
+/// says that its node is there.
+async fn theirs(connect: &str, kind: &str) -> Result<Theirs> {
+    let ttl = TTL.as_millis().to_string();
+    let mut theirs =
+        Theirs::start(Java, "Presence", &[connect, NODE, kind, "theirs", &ttl, "end"])?;
+    theirs.prints("PRESENT ").await?;
+    Ok(theirs)
 }
 
-impl Theirs {
-    /// Returns when it says that its node is there.
-    async fn start(connect: &str, kind: &str) -> Result<Self> {
-        let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop");
-        let folder = scratch::folder()?;
-        let end = folder.path().join("end");
-        let mut command = java::Program::compile(&interop.join("CuratorPresence.java"))?.command();
-        command.args([connect, NODE, kind, "theirs", &TTL.as_millis().to_string()]).arg(&end);
-        let mut process = Process::spawn("presence", &command, folder.path())?;
-        process.prints("PRESENT ", LIMIT).await?;
-        Ok(Self { process, end, _folder: folder })
-    }
-
-    /// Closes its node, and waits for that.
-    async fn end(mut self) -> Result<String> {
-        std::fs::write(&self.end, "")?;
-        let ended = self.process.end(LIMIT).await?;
-        ensure!(ended.success(), "{}", self.process.tail());
-        Ok(self.process.stdout())
-    }
-}
-
-fn ready() -> bool {
-    peers::ready("interop: presences", &[peers::Peer::ZooKeeper, peers::Peer::Curator])
+async fn place() -> Result<Option<Place>> {
+    Place::with("presences", &[Java]).await
 }
 
 async fn present_after(presence: &Presence, czxid: Zxid) -> Result<Zxid> {
@@ -67,12 +44,8 @@ async fn present_after(presence: &Presence, czxid: Zxid) -> Result<Zxid> {
 
 #[tokio::test]
 async fn a_node_of_curators_is_waited_for() -> Result<()> {
-    if !ready() {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let client = Client::connect(&connect).await?;
-    let theirs = Theirs::start(&connect, "node").await?;
+    let Some(Place { connect, client }) = place().await? else { return Ok(()) };
+    let mut theirs = theirs(&connect, "node").await?;
     let before = client.data(&node()).await?;
     ensure!(&before.0[..] == b"theirs");
 
@@ -86,7 +59,6 @@ async fn a_node_of_curators_is_waited_for() -> Result<()> {
     present_after(&ours, Zxid(0)).await?;
     ensure!(&client.data(&node()).await?.0[..] == b"ours, later");
     ours.end().await?;
-    client.close().await;
     Ok(())
 }
 
@@ -94,15 +66,11 @@ async fn a_node_of_curators_is_waited_for() -> Result<()> {
 /// its own is there, and deletes the other's at its end (CURATOR-154). Ours is back at once.
 #[tokio::test]
 async fn curators_node_writes_over_ours_and_deletes_it() -> Result<()> {
-    if !ready() {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let client = Client::connect(&connect).await?;
+    let Some(Place { connect, client }) = place().await? else { return Ok(()) };
     let ours = Presence::builder(&client, NODE).data("ours").start().await?;
     let first = present_after(&ours, Zxid(0)).await?;
 
-    let theirs = Theirs::start(&connect, "node").await?;
+    let mut theirs = theirs(&connect, "node").await?;
     let (data, stat) = client.data(&node()).await?;
     // What they tell, and what they did.
     ensure!(&data[..] == b"theirs" && stat.czxid == first, "{data:?} {stat:?}");
@@ -113,18 +81,13 @@ async fn curators_node_writes_over_ours_and_deletes_it() -> Result<()> {
     present_after(&ours, first).await.context("after they have deleted it")?;
     ensure!(&client.data(&node()).await?.0[..] == b"ours");
     ours.end().await?;
-    client.close().await;
     Ok(())
 }
 
 #[tokio::test]
 async fn protected_names_are_curators() -> Result<()> {
-    if !ready() {
-        return Ok(());
-    }
-    let connect = shared_chroot().await?;
-    let client = Client::connect(&connect).await?;
-    let theirs = Theirs::start(&connect, "protected").await?;
+    let Some(Place { connect, client }) = place().await? else { return Ok(()) };
+    let mut theirs = theirs(&connect, "protected").await?;
     let ours = Presence::builder(&client, NODE).protected().data("ours").start().await?;
     let (names, _) = client.children(&ZnodePath::new("/present")?).await?;
     ensure!(names.len() == 2 && names.contains(&ours.path().name().to_owned()), "{names:?}");
@@ -136,10 +99,9 @@ async fn protected_names_are_curators() -> Result<()> {
         ensure!(groups == [8, 4, 4, 4, 12], "{names:?}");
     }
     ours.end().await?;
-    let told = theirs.end().await?;
-    let theirs = names.iter().filter(|name| told.contains(&format!("PRESENT /present/{name}\n")));
-    ensure!(theirs.count() == 1, "{told} of {names:?}");
-    client.close().await;
+    theirs.end().await?;
+    let told = theirs.said("PRESENT /present/");
+    ensure!(names.iter().filter(|name| told.contains(name)).count() == 1, "{told:?} of {names:?}");
     Ok(())
 }
 
@@ -147,14 +109,14 @@ async fn protected_names_are_curators() -> Result<()> {
 /// `close` leaves the node for that time. Theirs does not look whose child it touches.
 #[tokio::test]
 async fn a_node_of_curators_with_a_time_to_live_is_waited_for() -> Result<()> {
-    if !ready() {
+    if !are_ready("presences", &[Java]) {
         return Ok(());
     }
     let often = "-Dznode.container.checkIntervalMs=100";
     let server = zookeeper::Config::new().extended_types().jvm_argument(often);
     let server = server.standalone().await?;
     let client = Client::connect(&server.connect_string()).await?;
-    let theirs = Theirs::start(&server.connect_string(), "ttl").await?;
+    let mut theirs = theirs(&server.connect_string(), "ttl").await?;
     let touch = node().child("touch")?;
     // Its first touch comes half a time to live after the start.
     while client.exists(&touch).await?.is_none() {
@@ -175,6 +137,5 @@ async fn a_node_of_curators_with_a_time_to_live_is_waited_for() -> Result<()> {
     ensure!(names == ["touch"], "{names:?}");
     ensure!(&client.data(&node()).await?.0[..] == b"ours");
     ours.end().await?;
-    client.close().await;
     Ok(())
 }

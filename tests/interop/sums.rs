@@ -9,14 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{Client, Counter, CounterLayout, Outcome, Shared, ValueError};
 use lockkeeper_testkit::proxy::{Loss, Proxy};
-use lockkeeper_testkit::scratch;
-use lockkeeper_testkit::zookeeper::shared_chroot;
 use lockkeeper_wire::OpCode;
-use tempfile::TempDir;
-use tokio::task::JoinHandle;
 
-use crate::Language::{self, Java, Python};
-use crate::counters::{Adder, COUNTER, ready};
+use crate::counters::{COUNTER, Kind, adder, adds};
+use crate::theirs::Language::{Java, Python};
+use crate::theirs::{Place, Theirs};
 use crate::{seed_of, time_of_a_contest};
 
 /// How many tasks of ours add, each through a client of its own.
@@ -28,32 +25,20 @@ const STEP: i64 = 1 << 16;
 /// More adds than anybody gets done.
 const ENDLESS: i64 = 1_000_000_000;
 
-#[tokio::test]
-async fn sum_of_a_long_with_curator() -> Result<()> {
-    contest("a long", Kept::In(CounterLayout::CuratorLong), &[(Java, "long"), (Java, "long")]).await
-}
-
-#[tokio::test]
-async fn sum_of_an_integer_with_curator_and_kazoo() -> Result<()> {
-    let others = [(Java, "int"), (Java, "shared"), (Python, "curator")];
-    contest("an integer", Kept::In(CounterLayout::CuratorInt), &others).await
-}
-
-#[tokio::test]
-async fn sum_of_a_shared_count_with_curator() -> Result<()> {
-    let others = [(Java, "shared"), (Java, "shared")];
-    contest("a shared count", Kept::In(CounterLayout::CuratorInt), &others).await
-}
-
-#[tokio::test]
-async fn sum_of_a_shared_value_with_curator() -> Result<()> {
-    contest("a shared value", Kept::AsValue, &[(Java, "text"), (Java, "text")]).await
-}
-
-#[tokio::test]
-async fn sum_of_digits_with_kazoo() -> Result<()> {
-    let others = [(Python, "ascii"), (Python, "ascii")];
-    contest("digits", Kept::In(CounterLayout::KazooAscii), &others).await
+tests! {
+    fn sum_of_a_long_with_curator() =
+        contest("a long", Kept::In(CounterLayout::CuratorLong), &[(Java, "long"); 2]);
+    fn sum_of_an_integer_with_curator_and_kazoo() = contest(
+        "an integer",
+        Kept::In(CounterLayout::CuratorInt),
+        &[(Java, "int"), (Java, "shared"), (Python, "curator")],
+    );
+    fn sum_of_a_shared_count_with_curator() =
+        contest("a shared count", Kept::In(CounterLayout::CuratorInt), &[(Java, "shared"); 2]);
+    fn sum_of_a_shared_value_with_curator() =
+        contest("a shared value", Kept::AsValue, &[(Java, "text"); 2]);
+    fn sum_of_digits_with_kazoo() =
+        contest("digits", Kept::In(CounterLayout::KazooAscii), &[(Python, "ascii"); 2]);
 }
 
 /// How the number is kept.
@@ -105,14 +90,13 @@ type Adds = Vec<(i64, i64)>;
 
 /// A program of theirs, which is started again when it was killed.
 struct Other {
-    language: Language,
-    kind: &'static str,
+    kind: Kind,
     proxy: Proxy,
-    adder: Adder,
+    through: String,
+    adder: Theirs,
 }
 
 struct Contest {
-    connect: String,
     others: Vec<Other>,
     random: fastrand::Rng,
     /// What those that were killed had been told.
@@ -120,59 +104,53 @@ struct Contest {
     kills: usize,
     losses: usize,
     ends: Instant,
-    // After the programs, which write into it.
-    _folder: TempDir,
 }
 
-async fn contest(suite: &str, kept: Kept, others: &[(Language, &'static str)]) -> Result<()> {
+async fn contest(suite: &str, kept: Kept, others: &[Kind]) -> Result<()> {
     let languages: Vec<_> = others.iter().map(|(language, _)| *language).collect();
-    if !ready(&languages) {
-        return Ok(());
-    }
-    let (seed, time) = (seed_of(&format!("the sum of {suite}")), time_of_a_contest());
-    run(kept, others, seed, time).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
+    let Some(place) = Place::with("counters", &languages).await? else { return Ok(()) };
+    let seed = seed_of(&format!("the sum of {suite}"));
+    run(&place, kept, others, seed).await.with_context(|| format!("LOCKKEEPER_SEED={seed}"))
 }
 
-async fn run(
-    kept: Kept,
-    others: &[(Language, &'static str)],
-    seed: u64,
-    time: Duration,
-) -> Result<()> {
-    let connect = shared_chroot().await?;
-    let observer = Client::connect(&connect).await?;
-    let number = Number::new(&observer, kept)?;
+async fn run(place: &Place, kept: Kept, others: &[Kind], seed: u64) -> Result<()> {
+    let number = Number::new(&place.client, kept)?;
     number.add(0).await?;
-
     let mut contest = Contest {
-        connect: connect.clone(),
         others: Vec::new(),
         random: fastrand::Rng::with_seed(seed),
         told: Vec::new(),
         kills: 0,
         losses: 0,
-        ends: Instant::now() + time,
-        _folder: scratch::folder()?,
+        ends: Instant::now() + time_of_a_contest(),
     };
-    contest.start(others).await?;
-    contest.ends = Instant::now() + time;
-    let (server, chroot) = connect.split_once('/').context("a chroot")?;
+    for &kind in others {
+        let (proxy, through) = place.proxy().await?;
+        let adder = contest.adder(kind, &through)?;
+        contest.others.push(Other { kind, proxy, through, adder });
+    }
+    // Those in Java need a moment to come up.
+    for other in &mut contest.others {
+        other.adder.prints("ADDED ").await?;
+    }
+    contest.ends = Instant::now() + time_of_a_contest();
+
     let (mut proxies, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..OURS {
-        let proxy = Proxy::start(server).await?;
-        let client = Client::connect(&format!("{}/{chroot}", proxy.address())).await?;
+        let (proxy, through) = place.proxy().await?;
+        let client = Client::connect(&through).await?;
         let number = Number::new(&client, kept)?;
         ours.push(tokio::spawn(add(client, number, contest.ends)));
         proxies.push(proxy);
     }
-
     contest.go_wrong(&proxies).await?;
-    let own = all(ours).await?;
+    let mut own = Vec::new();
+    for task in ours {
+        own.extend(task.await??);
+    }
     contest.finish().await?;
     let (sum, _) = number.add(0).await?;
-    contest.judge(&own, sum)?;
-    observer.close().await;
-    Ok(())
+    contest.judge(own, sum)
 }
 
 /// Adds until then; what it was told.
@@ -195,33 +173,10 @@ async fn add(client: Client, number: Number, ends: Instant) -> Result<Adds> {
     Ok(told)
 }
 
-async fn all(ours: Vec<JoinHandle<Result<Adds>>>) -> Result<Adds> {
-    let mut told = Vec::new();
-    for task in ours {
-        told.extend(task.await??);
-    }
-    Ok(told)
-}
-
 impl Contest {
-    async fn start(&mut self, others: &[(Language, &'static str)]) -> Result<()> {
-        for (language, kind) in others {
-            let (server, _) = self.connect.split_once('/').context("a chroot")?;
-            let proxy = Proxy::start(server).await?;
-            let adder = self.adder(*language, kind, &proxy)?;
-            self.others.push(Other { language: *language, kind, proxy, adder });
-        }
-        // Those in Java need a moment to come up.
-        for other in &mut self.others {
-            other.adder.begins().await?;
-        }
-        Ok(())
-    }
-
-    fn adder(&self, language: Language, kind: &str, proxy: &Proxy) -> Result<Adder> {
-        let (_, chroot) = self.connect.split_once('/').context("a chroot")?;
+    fn adder(&self, kind: Kind, through: &str) -> Result<Theirs> {
         let left = self.ends.saturating_duration_since(Instant::now()).as_secs().max(1);
-        Adder::start(language, &format!("{}/{chroot}", proxy.address()), kind, (ENDLESS, left))
+        adder(kind, through, (ENDLESS, left))
     }
 
     /// Loses replies of everybody, and kills one of theirs now and then.
@@ -243,24 +198,25 @@ impl Contest {
     }
 
     fn kill(&mut self, index: usize) -> Result<()> {
-        let Other { language, kind, proxy, .. } = &self.others[index];
-        let next = self.adder(*language, kind, proxy)?;
-        let killed = std::mem::replace(&mut self.others[index].adder, next);
-        self.told.extend(killed.killed()?);
+        let Other { kind, through, .. } = &self.others[index];
+        let next = self.adder(*kind, through)?;
+        let mut killed = std::mem::replace(&mut self.others[index].adder, next);
+        killed.process.kill();
+        self.told.extend(adds(&killed)?);
         self.kills += 1;
         Ok(())
     }
 
     /// Waits for their end: they have been told when.
     async fn finish(&mut self) -> Result<()> {
-        for Other { adder, .. } in std::mem::take(&mut self.others) {
-            self.told.extend(adder.told().await?);
+        for other in &mut self.others {
+            other.adder.ends().await?;
+            self.told.extend(adds(&other.adder)?);
         }
         Ok(())
     }
 
-    fn judge(&self, own: &[(i64, i64)], sum: i64) -> Result<()> {
-        let mut own = own.to_vec();
+    fn judge(&self, mut own: Adds, sum: i64) -> Result<()> {
         own.sort_unstable();
         for (number, (before, after)) in (1..).zip(&own) {
             let is_so = before + STEP == *after && after / STEP == number;

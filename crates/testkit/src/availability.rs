@@ -62,27 +62,12 @@ fn told(entry: &Entry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::checker::check;
-    use crate::history::{History, Share, What};
-
     use super::*;
-
-    const LOCK: &str = "/l";
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
+    use crate::checker::check;
+    use crate::history::lines::{self, LOCK, at, claimed, granted};
 
     fn well() -> What {
         What::Well { always_left: at(3) }
-    }
-
-    fn granted(token: u128) -> What {
-        What::Granted { lock: LOCK.into(), token, share: Share::Alone }
-    }
-
-    fn claimed(token: u128, until: u64) -> What {
-        What::Claimed { lock: LOCK.into(), token, until: at(until) }
     }
 
     fn lost() -> What {
@@ -93,14 +78,16 @@ mod tests {
         What::Denied { lock: LOCK.into(), reason: "the session expired".into() }
     }
 
+    fn by_one(lines: Vec<(u64, What)>) -> Vec<(u64, &'static str, What)> {
+        lines.into_iter().map(|(time, what)| (time, "a", what)).collect()
+    }
+
     fn judged(lines: Vec<(u64, What)>) -> Result<(), String> {
-        let lines = lines.into_iter().map(|(time, what)| (time, "a", what));
-        check(&History::of(lines.collect()))
+        check(&lines::history(by_one(lines)))
     }
 
     fn refused(lines: Vec<(u64, What)>, invariant: &str) {
-        let why = judged(lines).unwrap_err();
-        assert!(why.contains(invariant) && why.lines().count() == 2, "{why}");
+        lines::refused(by_one(lines), invariant);
     }
 
     #[test]

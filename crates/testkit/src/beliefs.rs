@@ -218,8 +218,7 @@ fn of_lease<'a>(lock: &'a str, lease: &Lease<'a>) -> Holder<'a> {
 mod tests {
     use super::*;
     use crate::checker::check;
-
-    const LOCK: &str = "/l";
+    use crate::history::lines::{LOCK, claimed, granted, history, refused};
 
     fn believes(token: u128) -> What {
         What::Believes { lock: LOCK.into(), token, share: Share::Alone }
@@ -230,19 +229,14 @@ mod tests {
     }
 
     fn lease(from: u64, token: u128, until: u64) -> [(u64, &'static str, What); 2] {
-        let lock = || LOCK.to_owned();
-        let until = Duration::from_secs(until);
-        [
-            (from, "ours", What::Granted { lock: lock(), token, share: Share::Alone }),
-            (from, "ours", What::Claimed { lock: lock(), token, until }),
-        ]
+        [(from, "ours", granted(token)), (from, "ours", claimed(token, until))]
     }
 
     #[test]
     fn a_belief_that_outlasts_its_turn_is_counted_and_is_no_fault_of_ours() {
         let [granted, claimed] = lease(4, 2, 9);
         let history =
-            History::of(vec![(1, "java", believes(1)), granted, claimed, (7, "java", stops(1))]);
+            history(vec![(1, "java", believes(1)), granted, claimed, (7, "java", stops(1))]);
         assert_eq!(check(&history), Ok(()));
         let overlaps = overlaps(&history);
         let [overlap] = &overlaps[..] else { panic!("{overlaps:?}") };
@@ -255,7 +249,7 @@ mod tests {
         let [granted, claimed] = lease(4, 2, 6);
         let back = (6, "ours", What::GaveBack { lock: LOCK.into(), token: 2 });
         let [granted_again, claimed_again] = lease(7, 3, 9);
-        let history = History::of(vec![
+        let history = history(vec![
             (1, "java", believes(1)),
             granted,
             claimed,
@@ -274,16 +268,14 @@ mod tests {
         for end in [What::Warned, What::Died] {
             let [granted, claimed] = lease(4, 2, 9);
             let lines = vec![(1, "java", believes(1)), (3, "java", end), granted, claimed];
-            assert_eq!(overlaps(&History::of(lines)), []);
+            assert_eq!(overlaps(&history(lines)), []);
         }
     }
 
     #[test]
     fn who_is_let_in_within_a_lease_of_ours_is_our_fault() {
         let [granted, claimed] = lease(1, 1, 9);
-        let why =
-            check(&History::of(vec![granted, claimed, (5, "java", believes(2))])).unwrap_err();
-        assert!(why.contains("keep everyone out"), "{why}");
+        refused(vec![granted, claimed, (5, "java", believes(2))], "keep everyone out");
     }
 
     #[test]
@@ -294,7 +286,7 @@ mod tests {
             let earlier = (1, "java", believes(1));
             let first = (5, "ours", write(first.0, first.1));
             let second = (5, "java", write(second.0, second.1));
-            History::of(vec![earlier, granted, claimed, first, second])
+            history(vec![earlier, granted, claimed, first, second])
         };
         assert_eq!(check(&lines((2, 8), (1, 7))), Ok(()));
         let why = check(&lines((2, 7), (1, 8))).unwrap_err();

@@ -31,6 +31,18 @@ enum About {
 
 type Check = fn(&[Entry]) -> Result<(), String>;
 
+/// That a line of this kind is in no history: whoever wrote it has judged by itself what only it can know.
+/// What is judged when all is known comes after.
+macro_rules! no {
+    ($kind:ident $(, $judge:expr)?) => {
+        |entries| {
+            none_is(entries, |what| matches!(what, What::$kind(_)))?;
+            $($judge(entries)?;)?
+            Ok(())
+        }
+    };
+}
+
 /// Everything that is checked.
 pub const INVARIANTS: &[Invariant] = &[
     safety("leases that exclude each other do not overlap", leases_fit),
@@ -39,23 +51,33 @@ pub const INVARIANTS: &[Invariant] = &[
     safety("nobody writes who is still in line", checked_writes_in_order),
     safety("no stale write is admitted", no_stale_write),
     data("plain reads and writes are linearizable", register_is_linearizable),
-    data("snapshots are states of the tree, and go forward", snapshots_exact),
-    data("counters and shared values are exact", values_exact),
-    data("a presence is there by its own node, and touches no other", presences_apart),
-    data("registered instances are in every directory", instances_found),
-    data("views of one name have the same members, and names grow", views_agree),
-    data("what is done once begins once, and no tick after a later one", done_once),
+    data(
+        "snapshots are states of the tree, and go forward",
+        no!(InexactSnapshot, sharing::snapshots_fit),
+    ),
+    data("counters and shared values are exact", no!(InexactValue, sharing::values_fit)),
+    data("editions have one number each, and none is lost", sharing::editions_fit),
+    data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
+    data(
+        "registered instances are in every directory",
+        no!(MissingInstance, sharing::directories_fit),
+    ),
+    data(
+        "views of one name have the same members, and names grow",
+        no!(WrongView, sharing::views_fit),
+    ),
+    data("what is done once begins once, and no tick after a later one", no!(WrongOnce)),
     safety(
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
     ),
     progress("whoever rides out an outage is not lost by it", an_outage_is_no_loss),
-    progress("nothing is left behind", nothing_left),
-    progress("nobody waits for ever", nobody_stuck),
+    progress("nothing is left behind", no!(Left)),
+    progress("nobody waits for ever", no!(Stuck)),
     progress("no lock is lost on servers that are well", no_lock_is_lost),
-    progress("no presence is lost on servers that are well", presences_kept),
+    progress("no presence is lost on servers that are well", no!(LostPresence)),
     progress("nobody is denied a lock by servers that are well", nobody_is_denied),
-    progress("no free lock is denied after a standstill of the program", no_free_lock_is_denied),
+    progress("no free lock is denied after a standstill of the program", no!(DeniedFree)),
     progress("a grant leaves time to work", grants_leave_time),
 ];
 
@@ -229,54 +251,6 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// What can be judged when it is told has been; the rest is judged when all is known.
-fn values_exact(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::InexactValue(_)))?;
-    sharing::values_fit(entries)?;
-    sharing::editions_fit(entries)
-}
-
-fn nothing_left(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::Left(_)))
-}
-
-fn snapshots_exact(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::InexactSnapshot(_)))?;
-    sharing::snapshots_fit(entries)
-}
-
-/// Whoever knows whose the nodes are has judged it already.
-fn presences_apart(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::WrongPresence(_)))
-}
-
-fn presences_kept(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::LostPresence(_)))
-}
-
-fn instances_found(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::MissingInstance(_)))?;
-    sharing::directories_fit(entries)
-}
-
-fn done_once(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::WrongOnce(_)))
-}
-
-fn views_agree(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::WrongView(_)))?;
-    sharing::views_fit(entries)
-}
-
-/// Whoever knows that the lock was free, and the servers well, has judged it already.
-fn no_free_lock_is_denied(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::DeniedFree(_)))
-}
-
-fn nobody_stuck(entries: &[Entry]) -> Result<(), String> {
-    none_is(entries, |what| matches!(what, What::Stuck(_)))
-}
-
 /// The first line that must not be there is the violation.
 fn none_is(entries: &[Entry], is_wrong: impl Fn(&What) -> bool) -> Result<(), String> {
     let wrong = entries.iter().find(|entry| is_wrong(&entry.what));
@@ -286,16 +260,7 @@ fn none_is(entries: &[Entry], is_wrong: impl Fn(&What) -> bool) -> Result<(), St
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LOCK: &str = "/l";
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    fn granted(token: u128) -> What {
-        shared(token, Share::Alone)
-    }
+    use crate::history::lines::{LOCK, at, claimed, granted, history, refused};
 
     fn shared(token: u128, share: Share) -> What {
         What::Granted { lock: LOCK.into(), token, share }
@@ -303,15 +268,6 @@ mod tests {
 
     fn permits(token: u128, taken: u32) -> What {
         shared(token, Share::Permits { taken, of: 3 })
-    }
-
-    fn claimed(token: u128, until: u64) -> What {
-        What::Claimed { lock: LOCK.into(), token, until: at(until) }
-    }
-
-    fn refused(lines: Vec<(u64, &str, What)>, invariant: &str) {
-        let why = check(&History::of(lines)).unwrap_err();
-        assert!(why.contains(invariant) && why.lines().count() == 2, "{why}");
     }
 
     #[test]
@@ -325,7 +281,7 @@ mod tests {
             (4, "b", claimed(2, 6)),
             (7, "c", granted(3)),
         ];
-        assert_eq!(check(&History::of(good)), Ok(()));
+        assert_eq!(check(&history(good)), Ok(()));
         let bad = vec![(1, "a", granted(1)), (2, "a", claimed(1, 9)), (8, "b", granted(2))];
         refused(bad, "overlap");
     }
@@ -360,7 +316,7 @@ mod tests {
             lines.push((4, "d", shared(token, share)));
             lines
         };
-        assert_eq!(check(&History::of(beside(4, Share::Reader))), Ok(()));
+        assert_eq!(check(&history(beside(4, Share::Reader))), Ok(()));
         refused(beside(4, Share::Upgradeable), "do not overlap");
         refused(beside(4, Share::Alone), "do not overlap");
     }
@@ -376,7 +332,7 @@ mod tests {
                 (3, "c", permits(3, wanted)),
             ]
         };
-        assert_eq!(check(&History::of(lines(1))), Ok(()));
+        assert_eq!(check(&history(lines(1))), Ok(()));
         refused(lines(2), "do not overlap");
     }
 
@@ -392,7 +348,7 @@ mod tests {
             (5, "b", shared(2, Share::Upgradeable)),
             (5, "b", claimed(2, 9)),
         ];
-        assert_eq!(check(&History::of(lines)), Ok(()));
+        assert_eq!(check(&history(lines)), Ok(()));
     }
 
     /// One permit is left, which would do for the third; but the second wants two and is before it.
@@ -408,7 +364,7 @@ mod tests {
                 (5, "b", claimed(second, 8)),
             ]
         };
-        assert_eq!(check(&History::of(lines(2, 3))), Ok(()));
+        assert_eq!(check(&history(lines(2, 3))), Ok(()));
         refused(lines(3, 2), "nobody is overtaken");
     }
 
@@ -434,7 +390,7 @@ mod tests {
         let read = |asked, version, value| What::Read { asked: at(asked), version, value };
         let wrote = What::Wrote { asked: at(1), version: Some(1), value: 7 };
         let good = vec![(3, "a", wrote.clone()), (4, "b", read(2, 0, 0)), (9, "b", read(5, 1, 7))];
-        assert_eq!(check(&History::of(good)), Ok(()));
+        assert_eq!(check(&history(good)), Ok(()));
         refused(vec![(3, "a", wrote), (9, "b", read(5, 0, 0))], "linearizable");
     }
 }

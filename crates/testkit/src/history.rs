@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::told::Told;
 
 /// How much of a lock a holder has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub enum Share {
     /// All of it: a mutex, or a lock that is held for writing.
     Alone,
@@ -58,8 +60,8 @@ impl fmt::Display for Share {
 
 /// One thing that a participant was told or did. `lock` is where the lock is, `token` the fencing token,
 /// `share` how much of the lock it has, `asked` when it asked; all times are true times, whatever the
-/// participant's own clock says.
-#[derive(Clone, Debug, PartialEq)]
+/// participant's own clock says. As JSON it goes from one process to another.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "fields of one name mean the same in all variants")]
 pub enum What {
     /// It was told that it holds a lock.
@@ -156,16 +158,6 @@ impl History {
         self.entries.push(Entry { at, who: who.into(), what });
     }
 
-    /// One of these lines: in which second, who, what.
-    #[cfg(test)]
-    pub(crate) fn of(lines: Vec<(u64, &str, What)>) -> Self {
-        let mut history = Self::default();
-        for (seconds, who, what) in lines {
-            history.push(Duration::from_secs(seconds), who, what);
-        }
-        history
-    }
-
     /// All lines, in the order in which they were added.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -243,6 +235,54 @@ impl fmt::Display for What {
             Self::WrongView(what) => write!(f, "WRONG VIEW: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+/// Histories for tests of what judges them.
+#[cfg(test)]
+pub(crate) mod lines {
+    use super::*;
+    use crate::checker::check;
+
+    pub(crate) const LOCK: &str = "/l";
+
+    pub(crate) fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    pub(crate) fn granted(token: u128) -> What {
+        What::Granted { lock: LOCK.into(), token, share: Share::Alone }
+    }
+
+    pub(crate) fn claimed(token: u128, until: u64) -> What {
+        What::Claimed { lock: LOCK.into(), token, until: at(until) }
+    }
+
+    /// One of these lines: in which second, who, what.
+    pub(crate) fn history<T: Into<What>>(lines: Vec<(u64, &str, T)>) -> History {
+        let mut history = History::default();
+        for (seconds, who, what) in lines {
+            history.push(at(seconds), who, what.into());
+        }
+        history
+    }
+
+    /// These lines violate this invariant, and no other.
+    pub(crate) fn refused(lines: Vec<(u64, &str, What)>, invariant: &str) {
+        let why = check(&history(lines)).unwrap_err();
+        assert!(why.contains(invariant) && why.lines().count() == 2, "{why}");
+    }
+
+    /// A judge has found this.
+    pub(crate) fn found(judged: Result<(), String>, part: &str) {
+        let why = judged.unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+
+    impl From<Told> for What {
+        fn from(told: Told) -> Self {
+            Self::Told(told)
         }
     }
 }

@@ -72,21 +72,15 @@ fn walk(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::history::{History, Share};
+    use crate::history::History;
+    use crate::history::lines::{LOCK, claimed as claimed_by, granted, history};
 
-    const LOCK: &str = "/l";
     const TOKEN: u128 = 1;
 
     fn lines(lines: &[What]) -> History {
-        let mut history = History::default();
-        let granted = What::Granted { lock: LOCK.into(), token: TOKEN, share: Share::Alone };
-        for what in std::iter::once(&granted).chain(lines) {
-            history.push(Duration::from_secs(1), "a", what.clone());
-        }
-        history
+        let all = std::iter::once(granted(TOKEN)).chain(lines.iter().cloned());
+        history(all.map(|what| (1, "a", what)).collect())
     }
 
     fn rides_out() -> What {
@@ -102,7 +96,7 @@ mod tests {
     }
 
     fn claimed() -> What {
-        What::Claimed { lock: LOCK.into(), token: TOKEN, until: Duration::from_secs(9) }
+        claimed_by(TOKEN, 9)
     }
 
     fn lost(reason: &str) -> What {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::history::Share;
 use lockkeeper::{
-    AcquireError, Client, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, Instant, LossReason,
-    MultiGuard, MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, RwLock,
-    RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard,
-    SemaphoreProfile, State, ZnodePath,
+    AcquireError, Client, Election, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, Instant,
+    Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard,
+    ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore,
+    SemaphoreGuard, SemaphoreProfile, State, ZnodePath,
 };
 
 /// What a lock of a run is. All clients agree on it.
@@ -38,6 +38,8 @@ pub enum Kind {
     /// A semaphore of so many permits, and what it is made of on the server.
     #[expect(missing_docs, reason = "said above")]
     Semaphore { permits: u32, layout: SemaphoreProfile },
+    /// An election, whose leader holds it.
+    Election,
 }
 
 /// How a client's mutex serves several holders of its process.
@@ -122,6 +124,7 @@ impl Design {
                     Semaphore::builder(client, self.path, *permits).accept_other_permits();
                 Lock::Semaphore(builder.profile(layout.clone()).build().expect(GOOD), *permits)
             }
+            Kind::Election => Lock::Election(Election::new(client, self.path).expect(GOOD)),
         }
     }
 
@@ -176,6 +179,8 @@ pub enum Lock {
     RwLock(RwLock),
     /// With how many permits there are.
     Semaphore(Semaphore, u32),
+    /// An election.
+    Election(Election),
 }
 
 /// How somebody goes about getting a lock.
@@ -187,6 +192,20 @@ pub enum Patience {
     Until(Duration),
     /// For as long as it takes.
     Endless,
+}
+
+/// Gets a lock by the one of its three methods that a [`Patience`] asks for; `None` where that would need
+/// more of it.
+macro_rules! acquire_with {
+    ($patience:expr, $lock:ident.($try:ident, $timeout:ident, $wait:ident)($($argument:expr),*)) => {
+        match $patience {
+            Patience::None => $lock.$try($($argument),*).await?,
+            Patience::Until(limit) => {
+                Some($lock.$timeout($($argument,)* limit).await?)
+            }
+            Patience::Endless => Some($lock.$wait($($argument),*).await?),
+        }
+    };
 }
 
 impl Lock {
@@ -203,6 +222,7 @@ impl Lock {
             Self::Exclusive(_, node) => node,
             Self::RwLock(lock) => lock.path(),
             Self::Semaphore(lock, _) => lock.path(),
+            Self::Election(election) => election.path(),
         }
     }
 
@@ -229,23 +249,48 @@ impl Lock {
         share: Share,
         patience: Patience,
     ) -> Result<Option<Held>, AcquireError> {
-        use Patience::{Endless, None, Until};
-        match (self, patience) {
-            (Self::Mutex(lock), None) => Ok(lock.try_acquire().await?.map(Held::Mutex)),
-            (Self::Mutex(lock), Until(limit)) => {
-                Ok(Some(Held::Mutex(lock.acquire_timeout(limit).await?)))
+        Ok(match self {
+            Self::Mutex(lock) => {
+                acquire_with!(patience, lock.(try_acquire, acquire_timeout, acquire)())
+                    .map(Held::Mutex)
             }
-            (Self::Mutex(lock), Endless) => Ok(Some(Held::Mutex(lock.acquire().await?))),
-            (Self::Reentrant(lock), patience) => enter_twice(lock, patience).await,
-            (Self::Multi(lock), None) => Ok(lock.try_acquire().await?.map(Held::Multi)),
-            (Self::Multi(lock), Until(limit)) => {
-                Ok(Some(Held::Multi(lock.acquire_timeout(limit).await?)))
+            Self::Reentrant(lock) => enter_twice(lock, patience).await?,
+            Self::Multi(lock) => {
+                acquire_with!(patience, lock.(try_acquire, acquire_timeout, acquire)())
+                    .map(Held::Multi)
             }
-            (Self::Multi(lock), Endless) => Ok(Some(Held::Multi(lock.acquire().await?))),
-            (Self::Exclusive(client, node), patience) => make(client, node, patience).await,
-            (Self::RwLock(lock), patience) => read_or_write(lock, share, patience).await,
-            (Self::Semaphore(lock, _), patience) => take(lock, share, patience).await,
-        }
+            Self::Exclusive(client, node) => {
+                let owner = Owner::new("simulated");
+                let lock = ExclusiveNode::builder(client, node.as_str()).owner(&owner);
+                let lock = lock.build().expect("a path for a lock");
+                acquire_with!(patience, lock.(try_acquire, acquire_timeout, acquire)())
+                    .map(|guard| Held::Exclusive { lock, guard })
+            }
+            Self::RwLock(lock) => match share {
+                Share::Reader => {
+                    acquire_with!(patience, lock.(try_read, read_timeout, read)()).map(Held::Reader)
+                }
+                Share::Upgradeable => acquire_with!(
+                    patience,
+                    lock.(try_upgradeable_read, upgradeable_read_timeout, upgradeable_read)()
+                )
+                .map(Held::Upgradeable),
+                _ => acquire_with!(patience, lock.(try_write, write_timeout, write)())
+                    .map(Held::Writer),
+            },
+            Self::Semaphore(lock, _) => {
+                let Share::Permits { taken, .. } = share else { unreachable!("{share:?}") };
+                acquire_with!(
+                    patience,
+                    lock.(try_acquire_many, acquire_many_timeout, acquire_many)(taken)
+                )
+                .map(Held::Permits)
+            }
+            Self::Election(election) => {
+                acquire_with!(patience, election.(try_campaign, campaign_timeout, campaign)())
+                    .map(Held::Leads)
+            }
+        })
     }
 }
 
@@ -255,65 +300,10 @@ async fn enter_twice(
     patience: Patience,
 ) -> Result<Option<Held>, AcquireError> {
     let owner = Owner::new("simulated");
-    let outer = match patience {
-        Patience::None => lock.try_acquire(&owner).await?,
-        Patience::Until(limit) => Some(lock.acquire_timeout(&owner, limit).await?),
-        Patience::Endless => Some(lock.acquire(&owner).await?),
-    };
+    let outer = acquire_with!(patience, lock.(try_acquire, acquire_timeout, acquire)(&owner));
     let Some(outer) = outer else { return Ok(None) };
     let inner = lock.acquire(&owner).await?;
     Ok(Some(Held::Reentrant { lock: lock.clone(), outer, inner }))
-}
-
-async fn make(
-    client: &Client,
-    node: &ZnodePath,
-    patience: Patience,
-) -> Result<Option<Held>, AcquireError> {
-    let lock = ExclusiveNode::builder(client, node.as_str()).owner(&Owner::new("simulated"));
-    let lock = lock.build().expect("a path for a lock");
-    let guard = match patience {
-        Patience::None => lock.try_acquire().await?,
-        Patience::Until(limit) => Some(lock.acquire_timeout(limit).await?),
-        Patience::Endless => Some(lock.acquire().await?),
-    };
-    Ok(guard.map(|guard| Held::Exclusive { lock, guard }))
-}
-
-async fn read_or_write(
-    lock: &RwLock,
-    share: Share,
-    patience: Patience,
-) -> Result<Option<Held>, AcquireError> {
-    use Patience::{Endless, None, Until};
-    Ok(match (share, patience) {
-        (Share::Reader, None) => lock.try_read().await?.map(Held::Reader),
-        (Share::Reader, Until(limit)) => Some(Held::Reader(lock.read_timeout(limit).await?)),
-        (Share::Reader, Endless) => Some(Held::Reader(lock.read().await?)),
-        (Share::Upgradeable, None) => lock.try_upgradeable_read().await?.map(Held::Upgradeable),
-        (Share::Upgradeable, Until(limit)) => {
-            Some(Held::Upgradeable(lock.upgradeable_read_timeout(limit).await?))
-        }
-        (Share::Upgradeable, Endless) => Some(Held::Upgradeable(lock.upgradeable_read().await?)),
-        (_, None) => lock.try_write().await?.map(Held::Writer),
-        (_, Until(limit)) => Some(Held::Writer(lock.write_timeout(limit).await?)),
-        (_, Endless) => Some(Held::Writer(lock.write().await?)),
-    })
-}
-
-async fn take(
-    lock: &Semaphore,
-    share: Share,
-    patience: Patience,
-) -> Result<Option<Held>, AcquireError> {
-    let Share::Permits { taken, .. } = share else { unreachable!("{share:?}") };
-    Ok(match patience {
-        Patience::None => lock.try_acquire_many(taken).await?.map(Held::Permits),
-        Patience::Until(limit) => {
-            Some(Held::Permits(lock.acquire_many_timeout(taken, limit).await?))
-        }
-        Patience::Endless => Some(Held::Permits(lock.acquire_many(taken).await?)),
-    })
 }
 
 /// A lock that is held.
@@ -337,6 +327,8 @@ pub enum Held {
     Writer(RwLockWriteGuard),
     /// Some permits.
     Permits(SemaphoreGuard),
+    /// As the leader.
+    Leads(Leadership),
 }
 
 impl Held {
@@ -351,6 +343,7 @@ impl Held {
             Self::Upgradeable(guard) => guard,
             Self::Writer(guard) => guard,
             Self::Permits(guard) => guard,
+            Self::Leads(leadership) => leadership,
         }
     }
 
@@ -476,6 +469,7 @@ impl Held {
             Self::Upgradeable(guard) => guard.release().await,
             Self::Writer(guard) => guard.release().await,
             Self::Permits(guard) => guard.release().await,
+            Self::Leads(leadership) => leadership.resign().await,
         };
         released.is_ok()
     }

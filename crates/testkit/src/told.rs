@@ -1,8 +1,7 @@
-//! What programs that share data say, in a form that is read again when it comes from another process.
+//! What programs that share data say.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use lockkeeper::FencingToken;
 use serde::{Deserialize, Serialize};
@@ -64,41 +63,9 @@ pub enum Told {
     Remains { sum: i64, items: Vec<u64> },
 }
 
-/// As JSON, without spaces of its own.
+/// As JSON.
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
-    }
-}
-
-/// Reads what [`Told`] prints.
-impl FromStr for Told {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_printed_is_read_again_and_has_no_spaces() {
-        let listing = Listing { id: "a:b".into(), czxid: 7, weight: u32::MAX };
-        let token = FencingToken::from_u128(7 << 32 | 2).unwrap();
-        for told in [
-            Told::Saw { zxid: 9, version: -2, mzxid: 7 },
-            Told::Adds { id: u64::MAX },
-            Told::Lists { zxid: 9, listings: vec![listing] },
-            Told::View { watcher: u64::MAX, id: 9, members: [("a".into(), token)].into() },
-            Told::Remains { sum: -3, items: vec![1, 2] },
-        ] {
-            let text = told.to_string();
-            assert_eq!(text.parse::<Told>().ok(), Some(told), "{text}");
-            assert!(!text.contains(' '), "{text}");
-        }
-        assert!("saw 1 2".parse::<Told>().is_err());
     }
 }

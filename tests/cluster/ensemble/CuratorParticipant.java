@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.math.BigInteger;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
@@ -34,6 +35,8 @@ public final class CuratorParticipant {
     /** Longer than anything takes while nothing is wrong. */
     private static final int PATIENCE_SECONDS = 40;
     private static final int HOLD_MILLIS = 300;
+    /** How much of a lock one has, as JSON. */
+    private static final String ALONE = "\"Alone\"";
 
     public static void main(String[] args) throws Exception {
         Random random = new Random(Long.parseLong(args[4]));
@@ -78,7 +81,8 @@ public final class CuratorParticipant {
                 try {
                     session();
                 } catch (Exception failed) {
-                    recorder.say(System.nanoTime(), "note starts anew: " + failed.getClass().getSimpleName());
+                    String why = "starts anew: " + failed.getClass().getSimpleName();
+                    recorder.say(System.nanoTime(), "what {\"Note\":\"" + why + "\"}");
                 }
                 pause(200);
             }
@@ -120,18 +124,18 @@ public final class CuratorParticipant {
                 case "mutex":
                     NamedMutex mutex = new NamedMutex(client, "/locks/mutex");
                     inTime(mutex.acquire(PATIENCE_SECONDS, TimeUnit.SECONDS));
-                    new Turn(client, warnings, "/locks/mutex", "alone").hold(mutex.node(), mutex::release);
+                    new Turn(client, warnings, "/locks/mutex", ALONE).hold(mutex.node(), mutex::release);
                     break;
                 case "rw":
                     NamedWriteLock writer = new NamedWriteLock(client, "/locks/rw");
                     if (random.nextBoolean()) {
                         inTime(writer.acquire(PATIENCE_SECONDS, TimeUnit.SECONDS));
-                        new Turn(client, warnings, "/locks/rw", "alone").hold(writer.node(), writer::release);
+                        new Turn(client, warnings, "/locks/rw", ALONE).hold(writer.node(), writer::release);
                         break;
                     }
                     NamedReadLock reader = new NamedReadLock(client, "/locks/rw", writer);
                     inTime(reader.acquire(PATIENCE_SECONDS, TimeUnit.SECONDS));
-                    new Turn(client, warnings, "/locks/rw", "reading").hold(reader.node(), reader::release);
+                    new Turn(client, warnings, "/locks/rw", "\"Reader\"").hold(reader.node(), reader::release);
                     break;
                 case "election":
                     LeaderLatch latch = new LeaderLatch(client, "/locks/election", "curator");
@@ -142,7 +146,7 @@ public final class CuratorParticipant {
                         latch.close();
                         throw failed;
                     }
-                    new Turn(client, warnings, "/locks/election", "alone")
+                    new Turn(client, warnings, "/locks/election", ALONE)
                             .hold(latch.getOurPath(), latch::close);
                     break;
                 default:
@@ -151,7 +155,7 @@ public final class CuratorParticipant {
                             new InterProcessSemaphoreV2(client, path, PERMITS);
                     Lease lease = semaphore.acquire(PATIENCE_SECONDS, TimeUnit.SECONDS);
                     inTime(lease != null);
-                    new Turn(client, warnings, path, "permits:1:" + PERMITS)
+                    new Turn(client, warnings, path, "{\"Permits\":{\"taken\":1,\"of\":" + PERMITS + "}}")
                             .hold(path + "/leases/" + lease.getNodeName(), lease::close);
             }
         }
@@ -197,9 +201,9 @@ public final class CuratorParticipant {
                 try {
                     Stat stat = client.checkExists().forPath(node);
                     long token = stat == null ? 0 : stat.getCzxid();
-                    recorder.say(believed, "believes " + lock + " " + token + " " + share);
+                    recorder.say(believed, what("Believes", token, ",\"share\":" + share));
                     work(node, token);
-                    recorder.say(warnings.firstSince(believed), "stops " + lock + " " + token);
+                    recorder.say(warnings.firstSince(believed), what("Stops", token, ""));
                 } finally {
                     release.release();
                 }
@@ -209,7 +213,7 @@ public final class CuratorParticipant {
                 long end = believed + TimeUnit.MILLISECONDS.toNanos(random.nextInt(HOLD_MILLIS));
                 // Through all of what goes wrong, or in the middle of it.
                 boolean stubborn = random.nextInt(4) > 0;
-                boolean writes = share.equals("alone") && token != 0;
+                boolean writes = share.equals(ALONE) && token != 0;
                 while ((System.nanoTime() - end < 0 || stubborn && inTrouble())
                         && !warnings.anySince(believed)) {
                     pause(100);
@@ -230,7 +234,13 @@ public final class CuratorParticipant {
                         .forOperations(client.transactionOp().check().forPath(node),
                                 client.transactionOp().setData().forPath(register, data))
                         .get(1).getResultStat().getMzxid();
-                recorder.say(System.nanoTime(), "committed " + lock + " " + token + " " + zxid);
+                recorder.say(System.nanoTime(), what("Committed", token, ",\"zxid\":" + zxid));
+            }
+
+            /** Something that happened with this lock; a czxid is the upper part of a token. */
+            private String what(String kind, long czxid, String more) {
+                BigInteger token = BigInteger.valueOf(czxid).shiftLeft(32);
+                return "what {\"" + kind + "\":{\"lock\":\"" + lock + "\",\"token\":" + token + more + "}}";
             }
         }
     }
@@ -252,7 +262,7 @@ public final class CuratorParticipant {
             if (state == ConnectionState.SUSPENDED || state == ConnectionState.LOST) {
                 long now = System.nanoTime();
                 times.add(now);
-                recorder.say(now, "warned");
+                recorder.say(now, "what \"Warned\"");
             }
         }
 

@@ -2,23 +2,22 @@
 //! writes under them, gives them back in every way, and says all that it is told.
 
 use std::path::PathBuf;
-use std::slice;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use lockkeeper::{
-    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, FencingToken, Guard,
-    Instant, Leadership, SessionId, State, ZnodePath,
+    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, Instant, SessionId,
+    State, ZnodePath,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
-use lockkeeper_testkit::history::Share;
-use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
+use lockkeeper_testkit::history::{Share, What};
+use lockkeeper_testkit::locks::{Held, Lock, Patience, Sharing};
 use lockkeeper_testkit::sharing::trees;
 use tokio::time::sleep;
 
 use super::programs::{PERMITS, ProgramKind};
-use super::recorder::{Pen, share_word};
+use super::recorder::Pen;
 use super::sharing;
 
 /// The file whose existence ends all turns.
@@ -61,7 +60,7 @@ impl Contender {
                 _ => connect(&builder, &servers).await,
             };
             clients.push(client.clone());
-            let lock = Lock::new(&client, kind)?;
+            let lock = kind.design().open(&client, Sharing::Never);
             if let Lock::Election(election) = &lock {
                 tasks.push(tokio::spawn(observe(election.clone(), folder.clone())));
             }
@@ -145,61 +144,6 @@ async fn tell_sessions(client: Client, pen: Pen) {
     }
 }
 
-/// A lock of the test kit's, or an election.
-enum Lock {
-    Kit(locks::Lock),
-    Election(Election),
-}
-
-enum HeldLock {
-    Kit(locks::Held),
-    Leads(Leadership),
-}
-
-impl Lock {
-    fn new(client: &Client, kind: ProgramKind) -> Result<Self> {
-        let path = kind.path();
-        Ok(match kind.of_the_kit() {
-            Some(kind) => Self::Kit(Design { path, kind }.open(client, Sharing::Never)),
-            None => Self::Election(Election::new(client, path)?),
-        })
-    }
-
-    async fn acquire(
-        &self,
-        share: Share,
-        patience: Patience,
-    ) -> Result<Option<HeldLock>, AcquireError> {
-        let election = match self {
-            Self::Kit(lock) => return Ok(lock.acquire(share, patience).await?.map(HeldLock::Kit)),
-            Self::Election(election) => election,
-        };
-        Ok(match patience {
-            Patience::None => election.try_campaign().await?,
-            Patience::Until(limit) => Some(election.campaign_timeout(limit).await?),
-            Patience::Endless => Some(election.campaign().await?),
-        }
-        .map(HeldLock::Leads))
-    }
-}
-
-impl HeldLock {
-    fn guards(&self) -> &[Guard] {
-        match self {
-            Self::Kit(held) => held.guards(),
-            Self::Leads(leadership) => slice::from_ref(leadership),
-        }
-    }
-
-    async fn release(self) {
-        // What becomes of the lock is seen by others.
-        match self {
-            Self::Kit(held) => drop(held.release().await),
-            Self::Leads(leadership) => drop(leadership.resign().await),
-        }
-    }
-}
-
 /// What contends for one of the locks.
 struct Worker {
     pen: Pen,
@@ -216,14 +160,16 @@ impl Worker {
             match self.acquire().await {
                 Ok(Some((held, share))) => self.hold(held, share).await,
                 Ok(None) | Err(AcquireError::Timeout { .. }) => {}
-                Err(error) => self.say(clock::now(), &format!("note does not get it: {error}")),
+                Err(error) => {
+                    self.say(clock::now(), What::Note(format!("does not get it: {error}")))
+                }
             }
             sleep(Duration::from_millis(self.random.u64(0..300))).await;
         }
     }
 
     /// In any way. Now and then it changes its mind, wherever it is then.
-    async fn acquire(&mut self) -> Result<Option<(HeldLock, Share)>, AcquireError> {
+    async fn acquire(&mut self) -> Result<Option<(Held, Share)>, AcquireError> {
         let changes_its_mind = self.random.u8(0..6) == 0;
         let limit = Duration::from_millis(self.random.u64(0..2_000));
         let patience = Duration::from_millis(self.random.u64(1..5_000));
@@ -251,12 +197,12 @@ impl Worker {
         Ok(held?.map(|held| (held, share)))
     }
 
-    async fn hold(&mut self, held: HeldLock, share: Share) {
+    async fn hold(&mut self, held: Held, share: Share) {
         let granted = clock::now();
-        let names: Vec<(String, FencingToken)> =
-            held.guards().iter().map(|guard| (guard.path().to_string(), guard.token())).collect();
-        for (lock, token) in &names {
-            self.say(granted, &format!("granted {lock} {token} {}", share_word(share)));
+        let names = held.guards().iter().map(|it| (it.path().to_string(), it.token().to_u128()));
+        let names: Vec<_> = names.collect();
+        for (lock, token) in names.iter().cloned() {
+            self.say(granted, What::Granted { lock, token, share });
         }
         let until = granted + Duration::from_millis(self.random.u64(0..300));
         // Through all of what goes wrong, or in the middle of it.
@@ -278,39 +224,37 @@ impl Worker {
         }
         // Before anything is sent: what is promised ends with the wish to end it.
         let back = clock::now();
-        for (lock, token) in &names {
-            self.say(back, &format!("back {lock} {token}"));
+        for (lock, token) in names {
+            self.say(back, What::GaveBack { lock, token });
         }
         match self.random.bool() {
-            true => held.release().await,
+            // What becomes of the lock is seen by others.
+            true => drop(held.release().await),
             false => drop(held),
         }
     }
 
     /// Says what the guards say; tells whether all is lost.
-    fn look(
-        &self,
-        held: &HeldLock,
-        names: &[(String, FencingToken)],
-        told: &mut [Option<Instant>],
-    ) -> bool {
+    fn look(&self, held: &Held, names: &[(String, u128)], told: &mut [Option<Instant>]) -> bool {
         let mut lost = false;
         for ((guard, (lock, token)), told) in held.guards().iter().zip(names).zip(told) {
+            let (lock, token) = (lock.clone(), *token);
             if let Some(deadline) = guard.deadline().filter(|deadline| Some(*deadline) != *told) {
                 *told = Some(deadline);
-                let until = self.clocks.shared(deadline).as_nanos();
-                self.say(clock::now(), &format!("claimed {lock} {token} {until}"));
+                let (lock, until) = (lock.clone(), self.clocks.shared(deadline));
+                self.say(clock::now(), What::Claimed { lock, token, until });
             }
             if let State::Lost(reason) = guard.state() {
                 lost = true;
-                self.say(clock::now(), &format!("lost {lock} {token} {reason:?}"));
+                let reason = format!("{reason:?}");
+                self.say(clock::now(), What::Lost { lock, token, reason });
             }
         }
         lost
     }
 
     /// Writes to the resource at once or late, or to a znode, together with a check.
-    async fn write(&mut self, held: &HeldLock) {
+    async fn write(&mut self, held: &Held) {
         let guards = held.guards();
         let guard = &guards[self.random.usize(0..guards.len())];
         let (lock, token) = (guard.path().to_string(), guard.token());
@@ -318,7 +262,8 @@ impl Worker {
             let register = ZnodePath::new(&register(&lock)).expect("a path");
             let write = guard.transaction().set_data(&register, token.to_string(), None);
             if let Ok((_, zxid)) = write.commit_numbered().await {
-                self.say(clock::now(), &format!("committed {lock} {token} {}", zxid.0));
+                let (token, zxid) = (token.to_u128(), zxid.0.cast_unsigned());
+                self.say(clock::now(), What::Committed { lock, token, zxid });
             }
             return;
         }
@@ -332,8 +277,8 @@ impl Worker {
         });
     }
 
-    fn say(&self, at: Duration, words: &str) {
-        self.pen.say(at, words);
+    fn say(&self, at: Duration, what: What) {
+        self.pen.note(at, &what);
     }
 }
 

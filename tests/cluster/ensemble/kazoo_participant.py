@@ -4,6 +4,7 @@ the recorder; see tests/cluster/ensemble/README.md.
 Arguments: CONNECT FOLDER SESSION_MS NAME SEED
 """
 
+import json
 import random
 import socket
 import sys
@@ -21,6 +22,8 @@ PERMITS = 2
 # Longer than anything takes while nothing is wrong.
 PATIENCE = 40
 HOLD = 0.3
+# How much of a lock one has.
+ALONE = "Alone"
 
 
 class Recorder:
@@ -41,6 +44,9 @@ class Recorder:
     def say(self, nanos, words):
         with self.lock:
             self.events.sendall(f"{nanos} {words}\n".encode())
+
+    def what(self, nanos, what):
+        self.say(nanos, f"what {json.dumps(what)}")
 
     def write(self, lock, token):
         with self.introduce() as connection:
@@ -71,7 +77,7 @@ class Session:
         if state != KazooState.CONNECTED:
             now = time.monotonic_ns()
             self.warnings.append(now)
-            self.recorder.say(now, "warned")
+            self.recorder.what(now, "Warned")
         else:
             self.tell()
 
@@ -105,20 +111,21 @@ class Worker:
                         self.turn(session)
                         self.pause(0.3)
             except Exception as failed:
-                words = f"note starts anew: {type(failed).__name__}"
-                self.recorder.say(time.monotonic_ns(), words)
+                why = f"starts anew: {type(failed).__name__}"
+                self.recorder.what(time.monotonic_ns(), {"Note": why})
             self.pause(0.2)
 
     def turn(self, session):
         client, path = session.client, f"/locks/{self.kind}"
         if self.kind == "kazoo-semaphore":
-            lock, share = Semaphore(client, path, "kazoo", PERMITS), f"permits:1:{PERMITS}"
+            lock = Semaphore(client, path, "kazoo", PERMITS)
+            share = {"Permits": {"taken": 1, "of": PERMITS}}
         elif self.kind == "mutex":
-            lock, share = CuratorNamedLock(client, path, "kazoo"), "alone"
+            lock, share = CuratorNamedLock(client, path, "kazoo"), ALONE
         elif self.random.random() < 0.5:
-            lock, share = CuratorNamedReadLock(client, path, "kazoo"), "reading"
+            lock, share = CuratorNamedReadLock(client, path, "kazoo"), "Reader"
         else:
-            lock, share = CuratorNamedWriteLock(client, path, "kazoo"), "alone"
+            lock, share = CuratorNamedWriteLock(client, path, "kazoo"), ALONE
         if not lock.acquire(timeout=PATIENCE):
             raise TimeoutError
         believed = time.monotonic_ns()
@@ -126,10 +133,11 @@ class Worker:
             node = lock.create_path if self.kind == "kazoo-semaphore" else f"{path}/{lock.node}"
             stat = client.exists(node)
             token = stat.czxid if stat else 0
-            self.recorder.say(believed, f"believes {path} {token} {share}")
+            here = {"lock": path, "token": token << 32}
+            self.recorder.what(believed, {"Believes": {**here, "share": share}})
             self.hold(session, believed, path, node, token, share)
             ended = session.first_warning(believed) or time.monotonic_ns()
-            self.recorder.say(ended, f"stops {path} {token}")
+            self.recorder.what(ended, {"Stops": here})
         finally:
             lock.release()
 
@@ -141,7 +149,7 @@ class Worker:
             if session.first_warning(believed) is not None:
                 break
             self.pause(0.1)
-            if share == "alone" and token and self.random.random() < 0.3:
+            if share == ALONE and token and self.random.random() < 0.3:
                 self.write(session.client, path, node, token)
 
     def write(self, client, path, node, token):
@@ -154,8 +162,8 @@ class Worker:
         written = transaction.commit()[1]
         if isinstance(written, Exception):
             raise written
-        words = f"committed {path} {token} {written.mzxid}"
-        self.recorder.say(time.monotonic_ns(), words)
+        committed = {"lock": path, "token": token << 32, "zxid": written.mzxid}
+        self.recorder.what(time.monotonic_ns(), {"Committed": committed})
 
     def in_trouble(self):
         return (self.folder / "trouble").exists()

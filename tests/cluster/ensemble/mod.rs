@@ -21,8 +21,9 @@ pub(crate) mod sharing;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
-use std::{env, fs, io};
+use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -259,8 +260,10 @@ fn keep_folders(seed: u64, folders: &[(String, &Path)]) -> String {
         if target.exists() {
             fs::remove_dir_all(&target)?;
         }
+        fs::create_dir_all(&target)?;
         for (name, folder) in folders {
-            copy(folder, &target.join(name)).with_context(|| folder.display().to_string())?;
+            // Some of it a server may remove meanwhile.
+            Command::new("cp").arg("-r").arg(folder).arg(target.join(name)).output()?;
         }
         Ok(())
     };
@@ -268,23 +271,4 @@ fn keep_folders(seed: u64, folders: &[(String, &Path)]) -> String {
         Ok(()) => format!("Logs, and the servers' data, are in {}", target.display()),
         Err(error) => format!("Logs cannot be kept: {error:#}"),
     }
-}
-
-/// Sockets are left out, and what a server removes meanwhile.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        let to = to.join(entry.file_name());
-        if kind.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else if kind.is_file() {
-            match fs::copy(entry.path(), &to) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                copied => drop(copied?),
-            }
-        }
-    }
-    Ok(())
 }

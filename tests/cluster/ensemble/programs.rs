@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use lockkeeper::SemaphoreProfile;
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::java::Program;
-use lockkeeper_testkit::locks;
+use lockkeeper_testkit::locks::{self, Design};
 use lockkeeper_testkit::network::Host;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::python;
@@ -67,18 +67,19 @@ impl ProgramKind {
         }
     }
 
-    /// As the test kit has it; there are no elections.
-    pub(super) fn of_the_kit(self) -> Option<locks::Kind> {
+    /// As the test kit has it.
+    pub(super) fn design(self) -> Design {
         let semaphore = |layout| locks::Kind::Semaphore { permits: PERMITS, layout };
-        Some(match self {
+        let kind = match self {
             Self::Mutex => locks::Kind::Mutex,
             Self::ReadWrite => locks::Kind::RwLock,
             Self::CuratorSemaphore => semaphore(SemaphoreProfile::Curator),
             Self::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo),
             Self::Semaphore => semaphore(SemaphoreProfile::Native),
             Self::Multi => locks::Kind::Multi,
-            Self::Election => return None,
-        })
+            Self::Election => locks::Kind::Election,
+        };
+        Design { path: self.path(), kind }
     }
 
     /// What one of the workers of a program is called.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::{Fence, FencingToken};
 use lockkeeper_testkit::clock;
-use lockkeeper_testkit::history::{Entry, History, Share, What};
+use lockkeeper_testkit::history::{Entry, History, What};
 
 /// The socket's name in the folder that all share.
 pub(super) const SOCKET: &str = "recorder";
@@ -75,47 +75,17 @@ impl Recorder {
     fn said(&self, who: &str, words: &[&str]) -> Option<()> {
         let (time, words) = words.split_first()?;
         let what = match words {
-            ["granted", lock, token, share] => {
-                let (lock, token) = of(lock, token)?;
-                What::Granted { lock, token, share: share_from(share)? }
-            }
-            ["claimed", lock, token, until] => {
-                let (lock, token) = of(lock, token)?;
-                What::Claimed { lock, token, until: self.since_start(until)? }
-            }
-            ["back", lock, token] => {
-                let (lock, token) = of(lock, token)?;
-                What::GaveBack { lock, token }
-            }
-            ["lost", lock, token, reason] => {
-                let (lock, token) = of(lock, token)?;
-                What::Lost { lock, token, reason: (*reason).to_owned() }
-            }
-            ["believes", lock, token, share] => {
-                let (lock, token) = of(lock, token)?;
-                What::Believes { lock, token, share: share_from(share)? }
-            }
-            ["stops", lock, token] => {
-                let (lock, token) = of(lock, token)?;
-                What::Stops { lock, token }
-            }
-            ["committed", lock, token, zxid] => {
-                let (lock, token) = of(lock, token)?;
-                What::Committed { lock, token, zxid: zxid.parse().ok()? }
-            }
-            ["warned"] => What::Warned,
+            ["what", json @ ..] => match serde_json::from_str(&json.join(" ")).ok()? {
+                What::Claimed { lock, token, until } => {
+                    What::Claimed { lock, token, until: until.saturating_sub(self.start) }
+                }
+                what => what,
+            },
             ["session", session] => {
                 let mut state = self.state();
                 state.sessions.entry((*session).to_owned()).or_default().insert(who.to_owned());
                 What::Note(format!("has the session {session}"))
             }
-            ["told", words @ ..] => What::Told(words.join(" ").parse().ok()?),
-            ["inexact-value", words @ ..] => What::InexactValue(words.join(" ")),
-            ["inexact-snapshot", words @ ..] => What::InexactSnapshot(words.join(" ")),
-            ["missing-instance", words @ ..] => What::MissingInstance(words.join(" ")),
-            ["wrong-view", words @ ..] => What::WrongView(words.join(" ")),
-            ["left", words @ ..] => What::Left(words.join(" ")),
-            ["note", words @ ..] => What::Note(words.join(" ")),
             _ => return None,
         };
         let at = self.since_start(time)?;
@@ -125,8 +95,8 @@ impl Recorder {
 
     /// The resource that a lock guards: it decides by the token alone.
     fn write(&self, who: &str, lock: &str, token: &str) -> Option<&'static str> {
-        let fenced: FencingToken = token.parse().ok()?;
-        let (lock, token) = of(lock, token)?;
+        let (lock, fenced) = (lock.to_owned(), token.parse::<FencingToken>().ok()?);
+        let token = fenced.to_u128();
         let mut state = self.state();
         let admitted = state.fences.entry(lock.clone()).or_default().admit(fenced).is_ok();
         let at = clock::now().saturating_sub(self.start);
@@ -188,32 +158,6 @@ fn whole_line(stream: &mut impl BufRead) -> Option<String> {
     line.strip_suffix('\n').map(str::to_owned)
 }
 
-/// A lock, and a token as the library prints it.
-fn of(lock: &str, token: &str) -> Option<(String, u128)> {
-    Some((lock.to_owned(), token.parse::<FencingToken>().ok()?.to_u128()))
-}
-
-/// As it is said: `alone`, `reading` or `permits:TAKEN:OF`.
-fn share_from(word: &str) -> Option<Share> {
-    match word.split(':').collect::<Vec<_>>()[..] {
-        ["alone"] => Some(Share::Alone),
-        ["reading"] => Some(Share::Reader),
-        ["permits", taken, of] => {
-            Some(Share::Permits { taken: taken.parse().ok()?, of: of.parse().ok()? })
-        }
-        _ => None,
-    }
-}
-
-/// The other way.
-pub(super) fn share_word(share: Share) -> String {
-    match share {
-        Share::Permits { taken, of } => format!("permits:{taken}:{of}"),
-        Share::Alone => "alone".to_owned(),
-        _ => "reading".to_owned(),
-    }
-}
-
 /// What a participant in this language says to the recorder.
 #[derive(Clone)]
 pub(super) struct Pen {
@@ -229,10 +173,14 @@ impl Pen {
         Ok(Self { socket, who: who.to_owned(), stream })
     }
 
+    pub(super) fn note(&self, at: Duration, what: &What) {
+        self.say(at, &format!("what {}", serde_json::to_string(what).unwrap_or_default()));
+    }
+
     pub(super) fn say(&self, at: Duration, words: &str) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         // The recorder ends last, or the test has failed anyway.
-        let _ = send(&mut stream, &format!("{} {}", at.as_nanos(), words.replace('\n', " ")));
+        let _ = send(&mut stream, &format!("{} {}", at.as_nanos(), words));
     }
 
     /// Sends a write to the resource, and waits for the answer.

@@ -44,16 +44,7 @@ impl Scene for Stage {
 
     /// The pen has told who it is.
     fn note(&self, _: &str, what: What) {
-        let words = match what {
-            What::Told(told) => format!("told {told}"),
-            What::InexactValue(what) => format!("inexact-value {what}"),
-            What::InexactSnapshot(what) => format!("inexact-snapshot {what}"),
-            What::MissingInstance(what) => format!("missing-instance {what}"),
-            What::WrongView(what) => format!("wrong-view {what}"),
-            What::Left(what) => format!("left {what}"),
-            other => format!("note {other}"),
-        };
-        self.pen.say(clock::now(), &words);
+        self.pen.note(clock::now(), &what);
     }
 
     fn pace(&self) -> Duration {

@@ -3,12 +3,11 @@
 //! Where a reply would be longer than the limit the servers are known to differ, so none is asked for.
 
 use lockkeeper_wire::{
-    AclList, CheckRequest, CreateMode, CreateRequest, DeleteRequest, NodeData, Op, PathRequest,
-    PathWatchRequest, ReadOp, Request, SetDataRequest,
+    CheckRequest, CreateMode, CreateRequest, Op, PathRequest, ReadOp, Request, SetDataRequest,
 };
 
 use super::Generator;
-use crate::step::Ask;
+use crate::step::{Ask, delete, node, read};
 
 /// So many creates fill most of the largest request. Their reply is a good third of the largest one; if
 /// each were counted with a stat, it would be over the limit.
@@ -25,20 +24,19 @@ impl Generator {
 
     fn much_data(&mut self) -> Vec<Request> {
         let path = self.large_node();
-        let read = || ReadOp::GetData(PathRequest { path: path.clone() });
-        let half = self.bytes(MUCH_DATA / 2).into();
-        let flags = CreateMode::Ephemeral.flags();
-        let half = CreateRequest { flags, ..new(&path, half) };
+        let read_op = || ReadOp::GetData(PathRequest { path: path.clone() });
+        let data = self.bytes(MUCH_DATA / 2).into();
+        let half = CreateRequest { data, ..node(&path, CreateMode::Ephemeral) };
         vec![
             Request::Create2(half),
-            Request::MultiRead(vec![read(), read()]),
+            Request::MultiRead(vec![read_op(), read_op()]),
             Request::Multi(vec![Op::SetData(SetDataRequest {
                 path: path.clone(),
                 data: self.bytes(MUCH_DATA).into(),
                 version: -1,
             })]),
-            Request::GetData(PathWatchRequest { path: path.clone(), watch: false }),
-            Request::Delete(DeleteRequest { path, version: -1 }),
+            Request::GetData(read(&path)),
+            Request::Delete(delete(&path)),
         ]
     }
 
@@ -46,21 +44,20 @@ impl Generator {
     fn many_nodes(&mut self) -> Vec<Request> {
         let parent = self.large_node();
         let path = |i: usize| format!("{parent}/{i}");
-        let create = |i| Op::Create(new(&path(i), NodeData::NULL));
+        let create = |i| Op::Create(node(&path(i), CreateMode::Persistent));
         let creates: Vec<Op> = (0..CREATES).map(create).collect();
         let mut fails = creates.clone();
         fails[CREATES / 2] = Op::Check(CheckRequest { path: parent.clone(), version: 7 });
-        let delete = |path| Op::Delete(DeleteRequest { path, version: -1 });
-        let deletes = (0..CREATES).map(|i| delete(path(i)));
-        let list = PathWatchRequest { path: parent.clone(), watch: false };
+        let deletes = (0..CREATES).map(path).chain([parent.clone()]);
+        let deletes = deletes.map(|path| Op::Delete(delete(&path))).collect();
         vec![
-            Request::Create(new(&parent, NodeData::NULL)),
+            Request::Create(node(&parent, CreateMode::Persistent)),
             Request::Multi(fails),
             Request::Multi(creates),
-            Request::GetChildren2(list.clone()),
+            Request::GetChildren2(read(&parent)),
             Request::GetAllChildrenNumber(PathRequest { path: parent.clone() }),
-            Request::Multi(deletes.chain([delete(parent.clone())]).collect()),
-            Request::GetChildren(list),
+            Request::Multi(deletes),
+            Request::GetChildren(read(&parent)),
         ]
     }
 
@@ -68,9 +65,4 @@ impl Generator {
     fn large_node(&self) -> String {
         format!("/{}", self.steps)
     }
-}
-
-fn new(path: &str, data: NodeData) -> CreateRequest {
-    let flags = CreateMode::Persistent.flags();
-    CreateRequest { path: path.to_owned(), data, acl: AclList::OPEN, flags }
 }

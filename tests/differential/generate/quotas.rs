@@ -5,11 +5,10 @@
 //! are. What is written as a limit can be read as one; stats are written by the server alone.
 
 use bytes::Bytes;
-use lockkeeper_wire::{
-    AclList, CreateMode, CreateRequest, DeleteRequest, PathWatchRequest, Request, SetDataRequest,
-};
+use lockkeeper_wire::{CreateMode, CreateRequest, PathWatchRequest, Request, SetDataRequest};
 
 use super::{ERA, Generator, Style};
+use crate::step::{delete, node};
 
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
@@ -45,7 +44,7 @@ impl Generator {
                 data: self.limits().into(),
                 version: -1,
             }),
-            9 => Request::Delete(DeleteRequest { path: self.quota(below, name), version: -1 }),
+            9 => Request::Delete(delete(&self.quota(below, name))),
             _ => self.create_quota(below, name),
         }
     }
@@ -68,13 +67,8 @@ impl Generator {
             STATS => Bytes::from_static(b"count=0,bytes=0").into(),
             _ => Bytes::new().into(),
         };
-        let flags = CreateMode::Persistent.flags();
-        Request::Create(CreateRequest {
-            path: self.quota(below, name),
-            data,
-            acl: AclList::OPEN,
-            flags,
-        })
+        let path = self.quota(below, name);
+        Request::Create(CreateRequest { data, ..node(&path, CreateMode::Persistent) })
     }
 
     /// Some of the four limits, in the form that ZooKeeper's own shell writes.

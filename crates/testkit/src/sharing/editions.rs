@@ -101,18 +101,12 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::history::What;
+    use crate::history::lines::{found as refused, history};
 
     fn of(all: &[Told]) -> Result<(), String> {
-        let entry = |told: &Told| Entry {
-            at: Duration::ZERO,
-            who: "a".into(),
-            what: What::Told(told.clone()),
-        };
-        editions_fit(&all.iter().map(entry).collect::<Vec<_>>())
+        let lines = all.iter().map(|told| (0, "a", told.clone()));
+        editions_fit(history(lines.collect()).entries())
     }
 
     const FIRST: [Told; 2] =
@@ -124,11 +118,6 @@ mod tests {
 
     fn kept(last: u64, numbers: &[u64]) -> Told {
         Told::Kept { last: Some(last), numbers: numbers.to_vec() }
-    }
-
-    fn refused(found: Result<(), String>, part: &str) {
-        let why = found.unwrap_err();
-        assert!(why.contains(part), "{why}");
     }
 
     #[test]

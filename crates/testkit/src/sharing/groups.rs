@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, FencingToken, Group, GroupError, GroupView, Member, MemberChange, Members, Membership,
+    Client, FencingToken, Group, GroupView, Member, MemberChange, Members, Membership,
 };
 use tokio::time::{sleep, timeout};
 
-use super::Scene;
+use super::{Scene, retried};
 use crate::history::What;
 use crate::told::Told;
 
@@ -28,19 +28,6 @@ type There = BTreeMap<String, FencingToken>;
 
 fn group(client: &Client) -> Group {
     Group::new(client, GROUP).expect("a path")
-}
-
-/// Tries until there is a server.
-async fn retried<T, F>(attempt: impl Fn() -> F) -> T
-where
-    F: Future<Output = Result<T, GroupError>>,
-{
-    loop {
-        match attempt().await {
-            Ok(done) => return done,
-            Err(_) => sleep(GLANCE).await,
-        }
-    }
 }
 
 /// Joins and leaves. The ids are few, so that some are taken.
@@ -86,9 +73,9 @@ pub async fn stay(
     ids: Vec<String>,
 ) -> Option<Stays> {
     let group = group(&client);
-    let membership = retried(|| group.join(&*id, "")).await;
+    let membership = retried(GLANCE, || group.join(&*id, "")).await;
     let joined = membership.token();
-    let members = retried(|| group.watch()).await;
+    let members = retried(GLANCE, || group.watch()).await;
     let number = client.unique_id().as_u64_pair().0;
     let mut watcher = Watcher { scene, name, number, members, last: None };
 
@@ -181,7 +168,7 @@ impl std::fmt::Debug for Watcher {
 /// Waits until nobody is in the group, when all programs have ended.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     let group = group(client);
-    let members = retried(|| group.watch()).await;
+    let members = retried(GLANCE, || group.watch()).await;
     if let Err(left) = is_deserted(&members).await {
         scene.note("world", What::Left(format!("members: {left}")));
     }

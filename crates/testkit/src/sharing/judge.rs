@@ -226,26 +226,13 @@ fn all_appended_once(items: &[u64], appended: &BTreeSet<u64>) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn history(all: &[(u64, &str, Told)]) -> Vec<Entry> {
-        let entry = |(at, who, told): &(u64, &str, Told)| Entry {
-            at: Duration::from_secs(*at),
-            who: (*who).to_owned(),
-            what: What::Told(told.clone()),
-        };
-        all.iter().map(entry).collect()
-    }
-
-    fn refused(found: Result<(), String>, part: &str) {
-        let why = found.unwrap_err();
-        assert!(why.contains(part), "{why}");
-    }
+    use crate::history::lines::{found as refused, history};
 
     #[test]
     fn a_snapshot_is_the_tree_at_its_transaction() {
         let wrote = |zxid, version| (1, "w", Told::Wrote { zxid, version });
         let saw = |zxid, version, mzxid| (2, "c", Told::Saw { zxid, version, mzxid });
-        let of = |all: &[_]| snapshots_fit(&history(all));
+        let of = |all: &[_]| snapshots_fit(history(all.to_vec()).entries());
         // Version 2 was written by a transaction whose answer was lost; somebody else has seen it.
         let lost = (3, "d", Told::Saw { zxid: 25, version: 2, mzxid: 20 });
         let all = [wrote(10, 1), saw(12, 1, 10), lost.clone(), wrote(30, 3), saw(30, 3, 30)];
@@ -269,7 +256,7 @@ mod tests {
             };
             (1, who, Told::Lists { zxid, listings: all.iter().map(listing).collect() })
         };
-        let of = |all: &[_]| directories_fit(&history(all));
+        let of = |all: &[_]| directories_fit(history(all.to_vec()).entries());
         let first = lists("a", 12, &[("x", 10, 1), ("y", 11, 1)]);
         let second = lists("a", 20, &[("x", 10, 2), ("y", 18, 1)]);
         assert_eq!(of(&[first.clone(), second.clone()]), Ok(()));
@@ -290,7 +277,7 @@ mod tests {
         let adds = |at, id| (at, "a", Told::Adds { id });
         let added = |at, id, after| (at, "a", Told::Added { id, after });
         let remains = |sum| (9, "world", Told::Remains { sum, items: vec![] });
-        let of = |all: &[_]| values_fit(&history(all));
+        let of = |all: &[_]| values_fit(history(all.to_vec()).entries());
         let two = [adds(1, 1), added(2, 1, 1), adds(3, 2), added(4, 2, 2)];
         let with = |more: &[(u64, &'static str, Told)]| [&two[..], more].concat();
         assert_eq!(of(&with(&[remains(2)])), Ok(()));
@@ -313,7 +300,7 @@ mod tests {
         let appended = |item| (2, "a", Told::Appended { item });
         let followed = |items: &[u64]| (3, "f", Told::Followed { items: items.to_vec() });
         let remains = |items: &[u64]| (9, "w", Told::Remains { sum: 0, items: items.to_vec() });
-        let of = |all: &[_]| values_fit(&history(all));
+        let of = |all: &[_]| values_fit(history(all.to_vec()).entries());
         let begun = [appends(5), appended(5), appends(6)];
         let with = |more: &[(u64, &'static str, Told)]| [&begun[..], more].concat();
         assert_eq!(of(&with(&[followed(&[5]), remains(&[5, 6])])), Ok(()));

@@ -14,6 +14,8 @@ mod views;
 
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
@@ -33,6 +35,19 @@ pub trait Scene {
 
     /// The longest pause between two things that a program does.
     fn pace(&self) -> Duration;
+}
+
+/// Tries again after each such pause until it succeeds: there may be no server for a while.
+async fn retried<T, E, F>(pause: Duration, attempt: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(_) => sleep(pause).await,
+        }
+    }
 }
 
 /// Whether an error says that it is unknown what came of a write without a reason: there is one only if

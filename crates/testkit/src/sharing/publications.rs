@@ -15,7 +15,7 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::editions::KEPT;
-use super::{Scene, is_unknown_without_reason};
+use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::What;
 use crate::told::Told;
 
@@ -81,9 +81,8 @@ fn publication(client: &Client) -> Publication<Edition, Whole> {
 
 /// Makes the node, if it is not there.
 async fn make(client: &Client) {
-    while client.ensure(&path(), CreateMode::Persistent).await.is_err() {
-        sleep(PAUSE).await;
-    }
+    let path = path();
+    retried(PAUSE, || client.ensure(&path, CreateMode::Persistent)).await;
 }
 
 /// The number of an edition, by the version of the node.
@@ -236,9 +235,8 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     make(client).await;
     let publication = publication(client);
     // Only whoever has asked for the newest state knows that the last writes are in it.
-    while client.sync(&path()).await.is_err() {
-        sleep(PAUSE).await;
-    }
+    let path = path();
+    retried(PAUSE, || client.sync(&path)).await;
 
     loop {
         match (publication.editions().await, publication.current().await) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockkeeper::{Client, Instance, Instances, PresenceState, Registration, ServiceDirectory};
 use tokio::time::{sleep, timeout};
 
-use super::Scene;
+use super::{Scene, retried};
 use crate::history::What;
 use crate::told::{Listing, Told};
 
@@ -92,10 +92,7 @@ pub async fn watch(
 ) {
     let watcher = ServiceWatcher { scene, name };
     loop {
-        let Ok(directory) = ServiceDirectory::open(&client, BASE, SERVICE).await else {
-            sleep(GLANCE).await;
-            continue;
-        };
+        let directory = opened(&client).await;
         let lasts = watcher.scene.pace().mul_f64(20.0 * random.f64());
         let until = (!random.bool()).then(|| watcher.scene.now() + lasts);
         let followed = match watcher.follow(&directory, until).await {
@@ -108,6 +105,10 @@ pub async fn watch(
         }
         return;
     }
+}
+
+async fn opened(client: &Client) -> ServiceDirectory {
+    retried(GLANCE, || ServiceDirectory::open(client, BASE, SERVICE)).await
 }
 
 /// Who looks at a directory.
@@ -167,12 +168,7 @@ impl ServiceWatcher {
 
 /// Waits until nobody is listed, when all programs have ended.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
-    let directory = loop {
-        match ServiceDirectory::open(client, BASE, SERVICE).await {
-            Ok(directory) => break directory,
-            Err(_) => sleep(GLANCE).await,
-        }
-    };
+    let directory = opened(client).await;
     for _ in 0..GLANCES {
         if directory.instances().is_empty() && directory.is_current() {
             return;

@@ -8,7 +8,7 @@ use lockkeeper::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{Scene, is_unknown_without_reason};
+use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::What;
 use crate::told::Told;
 
@@ -136,23 +136,11 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a path");
 
     // A server of an ensemble may be behind; without an answer, so is the read after it.
-    while client.sync(&ZnodePath::new(COUNTER).expect("a path")).await.is_err() {
-        sleep(PAUSE).await;
-    }
-
-    let sum = loop {
-        match counter.value().await {
-            Ok(sum) => break sum,
-            Err(_) => sleep(PAUSE).await,
-        }
-    };
-
-    let items = loop {
-        match list.get().await {
-            Ok(found) => break found.map(|found| found.value).unwrap_or_default(),
-            Err(_) => sleep(PAUSE).await,
-        }
-    };
+    let path = ZnodePath::new(COUNTER).expect("a path");
+    retried(PAUSE, || client.sync(&path)).await;
+    let sum = retried(PAUSE, || counter.value()).await;
+    let found = retried(PAUSE, || list.get()).await;
+    let items = found.map(|found| found.value).unwrap_or_default();
 
     let markers = ZnodePath::new(MARKERS).expect("a path");
     loop {

@@ -35,12 +35,10 @@ pub(crate) fn views_fit(entries: &[Entry]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use lockkeeper::FencingToken;
 
     use super::*;
-    use crate::history::What;
+    use crate::history::lines::{found, history};
 
     /// A watcher, the name of a view that it is told of, and the members with the transactions of their
     /// joining.
@@ -49,18 +47,18 @@ mod tests {
     /// What these watchers say, one after the other.
     fn judged(all: &[Seen<'_>]) -> Result<(), String> {
         let token = |zxid: u128| FencingToken::from_u128(zxid << 32).expect("a token");
-        let entry = |(watcher, id, members): &Seen<'_>| {
+        let mut lines = Vec::new();
+        let who: Vec<_> = all.iter().map(|(watcher, ..)| format!("w{watcher}")).collect();
+        for ((watcher, id, members), who) in all.iter().zip(&who) {
             let members = members.iter().map(|(node, zxid)| ((*node).to_owned(), token(*zxid)));
             let told = Told::View { watcher: *watcher, id: *id, members: members.collect() };
-            let who = format!("w{watcher}");
-            Entry { at: Duration::ZERO, who, what: What::Told(told) }
-        };
-        views_fit(&all.iter().map(entry).collect::<Vec<_>>())
+            lines.push((0, &**who, told));
+        }
+        views_fit(history(lines).entries())
     }
 
     fn refused(all: &[Seen<'_>], part: &str) {
-        let why = judged(all).unwrap_err();
-        assert!(why.contains(part), "{why}");
+        found(judged(all), part);
     }
 
     #[test]
