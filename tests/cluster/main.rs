@@ -75,8 +75,7 @@ enum Role {
     Short { name: String },
     Hold(programs::Hold),
     Work,
-    First(outage::rivals::Rival),
-    Second(outage::rivals::Rival),
+    Rival(outage::rivals::Rival),
     Write { ledger: PathBuf },
     Prepare { connect: String },
     Contender(ensemble::contender::Contender),
@@ -90,7 +89,6 @@ fn main() -> ExitCode {
     exit_code(match is_role.then(|| Role::parse_from(&arguments)) {
         // What runs under `lockkeeper run` needs no runtime.
         Some(Role::Work) => programs::work(),
-        Some(Role::Write { ledger }) => outage::rivals::write(&ledger),
         Some(role) => role.run(),
         None => as_tests(&arguments),
     })
@@ -106,12 +104,14 @@ impl Role {
             Self::Ensemble(options) => options.run().await,
             Self::Short { name } => short(&name).await,
             Self::Hold(hold) => hold.run().await,
-            Self::First(rival) => rival.hold_first().await,
-            Self::Second(rival) => rival.wait().await,
+            Self::Rival(rival) => rival.run().await,
+            Self::Write { ledger } => {
+                outage::rivals::write(&ledger, &std::env::var("LOCKKEEPER_TOKEN")?).await
+            }
             Self::Prepare { connect } => ensemble::contender::prepare(&connect).await,
             Self::Contender(contender) => contender.run().await,
             Self::Look { connect, folder } => ensemble::sharing::look(&connect, &folder).await,
-            Self::Work | Self::Write { .. } => unreachable!("they run without a runtime"),
+            Self::Work => unreachable!("it runs without a runtime"),
         }
     }
 }

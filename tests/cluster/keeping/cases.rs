@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::kinds::{How, KINDS, KeptKind};
 use super::scene::{LEASES, Scene};
-use super::servers::KeepingServers;
+use super::servers::KeepingServer;
 use super::{Case, KeepingForm};
 
 /// How many clients may be at work at a time, for each second of a session timeout: what they all
@@ -33,29 +33,20 @@ const ATTEMPTS: usize = 4;
 /// client that is silent for a 24th of it longer than it means to trusts no write for a while.
 const SLOW: u32 = 40;
 
-/// What a case costs the machine, where one of the library's is 1: a command is processes.
-fn load_of(kind: &KeptKind) -> u32 {
-    match kind.how {
-        How::Library(_) => 1,
-        How::Command(_) => 6,
-    }
-}
+/// What a case of the command costs the machine, which is processes, where one of the library's is 1.
+const COMMAND_LOAD: u32 = 6;
 
 /// What no case comes near unless it hangs, beside its leases.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How one case ended.
-#[derive(Clone, Debug)]
 pub(super) struct CaseOutcome {
     pub(super) case: Case,
     pub(super) end: End,
     /// The longest time that an answer of the server took meanwhile.
     pub(super) slowest: Duration,
-    /// The attempt before, which failed.
-    pub(super) before: Option<Box<CaseOutcome>>,
 }
 
-#[derive(Clone, Debug)]
 pub(super) enum End {
     /// Held all the time. The shortest remainder, in leases, where it can be seen.
     Kept(Option<f64>),
@@ -71,19 +62,16 @@ impl CaseOutcome {
 
     /// Whether it says nothing yet: the first failure, and each one with a server that was slow.
     fn is_open(&self, form: KeepingForm) -> bool {
-        self.has_failed() && (self.before.is_none() || self.slowest > form.timeout / SLOW)
+        self.has_failed() && (self.case.before.is_none() || self.slowest > form.timeout / SLOW)
     }
 }
 
 /// Runs all of these cases.
-pub(super) async fn all(
-    cases: &[Case],
-    servers: &Arc<KeepingServers>,
-    form: KeepingForm,
-) -> Vec<CaseOutcome> {
+pub(super) async fn all(cases: Vec<Case>, form: KeepingForm) -> Vec<CaseOutcome> {
+    let count = cases.len();
     let load = u64::try_from(form.timeout.as_millis()).unwrap_or(u64::MAX) * LOAD_PER_SECOND / 1000;
     let load = u32::try_from(load).unwrap_or(u32::MAX);
-    let mut outcomes = side_by_side(cases, servers, form, load).await;
+    let mut outcomes = side_by_side(cases, form, load).await;
     for _ in 1..ATTEMPTS {
         let (open, done): (Vec<_>, Vec<_>) =
             outcomes.into_iter().partition(|outcome| outcome.is_open(form));
@@ -92,63 +80,57 @@ pub(super) async fn all(
             break;
         }
         let load = if open.len() <= ONE_BY_ONE { 1 } else { load / 8 };
-        println!("{} of {} cases failed and run again", open.len(), cases.len());
-        let again: Vec<Case> = open.iter().map(|outcome| outcome.case).collect();
-        let again = side_by_side(&again, servers, form, load).await;
-        let both = open.into_iter().zip(again);
-        outcomes
-            .extend(both.map(|(before, it)| CaseOutcome { before: Some(Box::new(before)), ..it }));
+        println!("{} of {count} cases failed and run again", open.len());
+        let again = open.into_iter().map(|outcome| {
+            let before = Some(line(&outcome));
+            Case { before, ..outcome.case }
+        });
+        outcomes.extend(side_by_side(again.collect(), form, load).await);
     }
     outcomes
 }
 
-/// Runs cases within a bound of load; the outcomes are in the order of the cases.
-async fn side_by_side(
-    cases: &[Case],
-    servers: &Arc<KeepingServers>,
-    form: KeepingForm,
-    load: u32,
-) -> Vec<CaseOutcome> {
+/// Runs cases within a bound of load.
+async fn side_by_side(cases: Vec<Case>, form: KeepingForm, load: u32) -> Vec<CaseOutcome> {
     let room = Arc::new(Semaphore::new(load as usize));
     let mut running = JoinSet::new();
-    for (index, &case) in cases.iter().enumerate() {
-        let load_of_case = load_of(case.kind).min(load);
+    for case in cases {
+        let load_of_case = match case.kind.how {
+            How::Library(_) => 1,
+            How::Command(_) => COMMAND_LOAD.min(load),
+        };
         let place = Arc::clone(&room).acquire_many_owned(load_of_case).await;
-        let servers = Arc::clone(servers);
         running.spawn(async move {
-            let outcome = run(case, servers).await;
+            let outcome = run(case).await;
             drop(place);
-            (index, outcome)
+            outcome
         });
         // Not all at once: to begin is most of a case's work.
         tokio::time::sleep(form.timeout * LEASES * load_of_case / load / 2).await;
     }
-    let mut outcomes = running.join_all().await;
-    outcomes.sort_by_key(|(index, _)| *index);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    running.join_all().await
 }
 
-async fn run(case: Case, servers: Arc<KeepingServers>) -> CaseOutcome {
+async fn run(case: Case) -> CaseOutcome {
     let start = Instant::now();
-    let limit = LIMIT + servers.form().timeout * (LEASES + 2);
-    let ended = tokio::time::timeout(limit, play(case, Arc::clone(&servers))).await;
-    let end = match ended.context("it hangs").flatten() {
-        Ok(end) => end,
-        Err(error) => End::Failed(format!("{error:#}")),
-    };
-    let slowest = servers.slowest_since(case.server, start);
-    CaseOutcome { case, end, slowest, before: None }
+    let limit = LIMIT + case.server.form.timeout * (LEASES + 2);
+    let ended = tokio::time::timeout(limit, play(case.clone())).await;
+    let end = ended.context("it hangs").flatten();
+    let end = end.unwrap_or_else(|error| End::Failed(format!("{error:#}")));
+    let slowest = case.server.slowest_since(start);
+    CaseOutcome { case, end, slowest }
 }
 
-async fn play(case: Case, servers: Arc<KeepingServers>) -> Result<End> {
-    let scene = Scene::open(case, servers).await?;
-    let end = match &case.kind.how {
+async fn play(case: Case) -> Result<End> {
+    let kind = case.kind;
+    let scene = Scene::open(case).await?;
+    let end = match &kind.how {
         How::Library(take) => {
             let held = take(&scene).await?;
             let kept = held.keep(scene.lease).await;
             // A guard without async waits when it is dropped.
             tokio::task::spawn_blocking(move || drop(held)).await?;
-            kept.lost.map_or(End::Kept(Some(kept.least)), End::Lost)
+            kept.map_or_else(End::Lost, |least| End::Kept(Some(least)))
         }
         How::Command(run) => run.play(&scene).await?,
     };
@@ -162,7 +144,7 @@ async fn play(case: Case, servers: Arc<KeepingServers>) -> Result<End> {
 const UNSTABLE_LINES: usize = 10;
 
 /// A row for each kind on each server; then what failed, and what failed only at first.
-pub(super) fn page(outcomes: &[CaseOutcome], servers: &KeepingServers) -> String {
+pub(super) fn page(outcomes: &[CaseOutcome], servers: &[Arc<KeepingServer>]) -> String {
     let is_of = |outcome: &CaseOutcome, kind: &KeptKind| outcome.case.kind.name == kind.name;
     let is_there = |kind: &&KeptKind| outcomes.iter().any(|outcome| is_of(outcome, kind));
     let kinds: Vec<_> = KINDS.iter().filter(is_there).collect();
@@ -172,9 +154,10 @@ pub(super) fn page(outcomes: &[CaseOutcome], servers: &KeepingServers) -> String
         "kind", "server", "cases", "lost", "failed"
     );
     for kind in kinds {
-        for server in servers.names() {
-            let row = outcomes.iter().filter(|one| is_of(one, kind) && one.case.server == server);
-            let figures = figures(&row.map(|outcome| &outcome.end).collect::<Vec<_>>());
+        for server in servers.iter().map(|server| server.name) {
+            let is_at = |one: &&CaseOutcome| is_of(one, kind) && one.case.server.name == server;
+            let ends = outcomes.iter().filter(is_at).map(|outcome| &outcome.end);
+            let figures = figures(&ends.collect::<Vec<_>>());
             let _ = writeln!(text, "{:width$}  {server:9}  {figures}", kind.name);
         }
     }
@@ -184,9 +167,9 @@ pub(super) fn page(outcomes: &[CaseOutcome], servers: &KeepingServers) -> String
     for outcome in failed {
         let _ = writeln!(text, "{}", line(outcome));
     }
-    let unstable: Vec<_> = passed.iter().filter_map(|outcome| outcome.before.as_deref()).collect();
+    let unstable: Vec<_> = passed.iter().filter_map(|one| one.case.before.as_ref()).collect();
     for before in unstable.iter().take(UNSTABLE_LINES) {
-        let _ = writeln!(text, "UNSTABLE, passed at a later attempt: {}", line(before));
+        let _ = writeln!(text, "UNSTABLE, passed at a later attempt: {before}");
     }
     if unstable.len() > UNSTABLE_LINES {
         let _ = writeln!(text, "UNSTABLE: {} cases in all", unstable.len());
@@ -214,7 +197,10 @@ fn line(outcome: &CaseOutcome) -> String {
         End::Lost(why) => ("LOST", why.as_str()),
         End::Failed(why) => ("FAILED", why.as_str()),
     };
-    let CaseOutcome { case, slowest, .. } = outcome;
-    let slowest = slowest.as_millis();
-    format!("{how}: {case}: {why}; the server's slowest answer meanwhile took {slowest} ms")
+    let Case { kind, server, mode, share, .. } = &outcome.case;
+    let (kind, server, slowest) = (kind.name, server.name, outcome.slowest.as_millis());
+    format!(
+        "{how}: {kind} on {server}, {mode:?}, after {share} % of a lease: {why}; the server's \
+         slowest answer meanwhile took {slowest} ms"
+    )
 }

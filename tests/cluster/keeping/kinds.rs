@@ -1,21 +1,21 @@
 //! The kinds of locks. A new one is one more line of [`KINDS`].
 
-use std::fmt;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
-    AcquireError, BuildError, Client, ExclusiveNode, Guard, LeaseMode, Locks, MultiLock, Mutex,
-    MutexBuilder, MutexGuard, Owner, Profile, ReentrantMutex, RwLock, RwLockWriteGuard, Semaphore,
-    SemaphoreProfile, ZnodePath, blocking,
+    BuildError, Client, Clock, ExclusiveNode, Guard, LeaseMode, Locks, MultiLock, Mutex,
+    MutexBuilder, Owner, Profile, ReentrantMutex, RwLock, Semaphore, SemaphoreProfile, ZnodePath,
+    blocking,
 };
 use lockkeeper_testkit::backend::children_reach;
 use lockkeeper_testkit::command::lockkeeper;
 use lockkeeper_testkit::process::Process;
 
+use super::Case;
 use super::cases::End;
 use super::scene::{Held, LEASES, Scene};
 use crate::programs::plain;
@@ -53,15 +53,29 @@ enum Leaves {
     Vanishes,
 }
 
-impl fmt::Debug for KeptKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
 macro_rules! library {
     ($name:literal, $scene:ident => $take:expr) => {
         KeptKind { name: $name, how: How::Library(|$scene| Box::pin($take)) }
+    };
+}
+
+/// The same lock on both sides, which waits behind another program: how it is made by a client, how the other
+/// program holds it, how it is taken, and what becomes of its guard then.
+macro_rules! behind {
+    ($name:literal, |$scene:ident, $client:ident| $lock:expr) => {
+        behind!($name, |$scene, $client| $lock, acquire(), acquire())
+    };
+    ($name:literal, |$scene:ident, $client:ident| $lock:expr,
+        $before:ident($($all:expr)?), $take:ident($($part:expr)?)
+        $(, $guard:ident => $then:expr)?) => {
+        library!($name, $scene => async move {
+            let lock = |$client: &Client| $lock;
+            let before = lock(&$scene.other)?.$before($($all)?).await?;
+            let lock = lock(&$scene.client)?;
+            let guard = $scene.behind(before, lock.$take($($part)?)).await?;
+            $(let guard = { let $guard = guard; $then };)?
+            Held::one(guard)
+        })
     };
 }
 
@@ -82,31 +96,36 @@ use SemaphoreProfile::{Curator, Kazoo, Native};
 
 #[rustfmt::skip]
 pub(super) const KINDS: &[KeptKind] = &[
-    library!("Mutex", it => mutex(it, |lock| lock)),
-    library!("Mutex of kazoo's", it => mutex(it, |lock| lock.profile(Profile::Kazoo))),
-    library!("Mutex with linger", it => mutex(it, |lock| lock.linger(it.lease))),
-    library!("Mutex with cohort", it => mutex(it, |lock| lock.cohort(8, it.lease * 8))),
-    library!("Mutex with lock delay", it => mutex(it, |lock| lock.lock_delay(it.lease))),
+    behind!("Mutex", |it, by| mutex(it, by).build()),
+    behind!("Mutex of kazoo's", |it, by| mutex(it, by).profile(Profile::Kazoo).build()),
+    behind!("Mutex with linger", |it, by| mutex(it, by).linger(it.lease).build()),
+    behind!("Mutex with cohort", |it, by| mutex(it, by).cohort(8, it.lease * 8).build()),
+    behind!("Mutex with lock delay", |it, by| mutex(it, by).lock_delay(it.lease).build()),
     library!("Mutex, the lock delay is the wait", it => after_lock_delay(it)),
-    library!("ReentrantMutex", it => reentrant(it)),
+    behind!("ReentrantMutex", |it, by| ReentrantMutex::new(by, &it.path),
+        acquire(&Owner::new("before")), acquire(&Owner::new("case"))),
     library!("ReentrantMutex, entered again", it => entered_again(it)),
-    library!("ExclusiveNode", it => exclusive_node(it)),
-    library!("Locks", it => of_registry(it)),
+    behind!("ExclusiveNode", |it, by| ExclusiveNode::new(by, &it.path)),
+    behind!("Locks", |it, by| Locks::new(by, &it.path)?.get("case 1")),
     library!("Mutex of a blocking client", it => of_blocking(it)),
-    library!("RwLock read", it => read(it, Profile::Curator)),
-    library!("RwLock read of kazoo's", it => read(it, Profile::Kazoo)),
-    library!("RwLock write", it => async { Held::one(write(it, Profile::Curator).await?) }),
-    library!("RwLock write of kazoo's", it => async { Held::one(write(it, Profile::Kazoo).await?) }),
-    library!("RwLock write, downgraded", it => downgraded(it)),
-    library!("RwLock upgradeable read", it => upgradeable(it)),
-    library!("RwLock upgradeable read, upgraded", it => upgraded(it)),
+    behind!("RwLock read", |it, by| RwLock::new(by, &it.path), write(), read()),
+    behind!("RwLock read of kazoo's", |it, by|
+        RwLock::builder(by, &it.path).profile(Profile::Kazoo).build(), write(), read()),
+    behind!("RwLock write", |it, by| RwLock::new(by, &it.path), read(), write()),
+    behind!("RwLock write of kazoo's", |it, by|
+        RwLock::builder(by, &it.path).profile(Profile::Kazoo).build(), read(), write()),
+    behind!("RwLock write, downgraded", |it, by| RwLock::new(by, &it.path), read(), write(),
+        guard => guard.downgrade().await?),
+    behind!("RwLock upgradeable read", |it, by| RwLock::new(by, &it.path), write(), upgradeable_read()),
+    behind!("RwLock upgradeable read, upgraded", |it, by| RwLock::new(by, &it.path),
+        write(), upgradeable_read(), guard => guard.upgrade().await?),
     library!("RwLock upgrade that waits", it => upgrade_waits(it)),
-    library!("Semaphore", it => permits(it, Native, 1, 2)),
-    library!("Semaphore, several permits", it => permits(it, Native, 2, 3)),
-    library!("Semaphore of Curator's", it => permits(it, Curator, 1, 2)),
-    library!("Semaphore of Curator's, several permits", it => permits(it, Curator, 2, 3)),
-    library!("Semaphore of kazoo's", it => permits(it, Kazoo, 1, 2)),
-    library!("Semaphore of kazoo's, several permits", it => permits(it, Kazoo, 2, 3)),
+    behind!("Semaphore", |it, by| semaphore(it, by, Native, 2), acquire_many(2), acquire()),
+    behind!("Semaphore, several permits", |it, by| semaphore(it, by, Native, 3), acquire_many(3), acquire_many(2)),
+    behind!("Semaphore of Curator's", |it, by| semaphore(it, by, Curator, 2), acquire_many(2), acquire()),
+    behind!("Semaphore of Curator's, several permits", |it, by| semaphore(it, by, Curator, 3), acquire_many(3), acquire_many(2)),
+    behind!("Semaphore of kazoo's", |it, by| semaphore(it, by, Kazoo, 2), acquire_many(2), acquire()),
+    behind!("Semaphore of kazoo's, several permits", |it, by| semaphore(it, by, Kazoo, 3), acquire_many(3), acquire_many(2)),
     library!("MultiLock, waits for its first lock", it => several(it, 0)),
     library!("MultiLock, waits for its last lock", it => several(it, 2)),
     library!("Mutex, handed over in the process", it => behind_task(it, |lock| lock)),
@@ -114,58 +133,67 @@ pub(super) const KINDS: &[KeptKind] = &[
     library!("Mutex with cohort, handed over", it => behind_task(it, |lock| lock.cohort(8, it.lease * 8))),
     library!("Mutex with cohort, handed over at once", it => handed_over_at_once(it)),
     library!("Mutex with linger, taken again", it => again(it, |lock| lock.linger(it.lease * 8))),
-    library!("Mutex, idle client", it => idle(it)),
-    library!("Mutex, idle client, try_acquire", it => idle_try(it)),
+    library!("Mutex, idle client", it => async {
+        it.idle().await;
+        Held::one(mutex(it, &it.client).build()?.acquire().await?)
+    }),
+    library!("Mutex, idle client, try_acquire", it => async {
+        it.idle().await;
+        Held::one(mutex(it, &it.client).build()?.try_acquire().await?.context("nobody has it")?)
+    }),
     library!("Mutex, idle client, acquired again", it => again(it, |lock| lock)),
-    command!("run", "", Released, it => other(it, |lock| lock).await?),
+    command!("run", "", Released, it => mutex(it, &it.other).build()?.acquire().await?),
     command!("run --profile kazoo", "--profile kazoo", Released,
-        it => other(it, |lock| lock.profile(Profile::Kazoo)).await?),
-    command!("run --shared", "--shared", Released,
-        it => rw_lock(&it.other, it, Profile::Curator)?.write().await?),
-    command!("run --write", "--write", Released,
-        it => rw_lock(&it.other, it, Profile::Curator)?.read().await?),
+        it => mutex(it, &it.other).profile(Profile::Kazoo).build()?.acquire().await?),
+    command!("run --shared", "--shared", Released, it => RwLock::new(&it.other, &it.path)?.write().await?),
+    command!("run --write", "--write", Released, it => RwLock::new(&it.other, &it.path)?.read().await?),
     command!("run --permits 2", "--permits 2", Released,
         it => Semaphore::new(&it.other, &it.path, 2)?.acquire_many(2).await?),
     command!("run --permits 3 --take 2", "--permits 3 --take 2", Released,
         it => Semaphore::new(&it.other, &it.path, 3)?.acquire_many(3).await?),
     command!("run --lock-delay", "--lock-delay 1s", Released,
-        it => other(it, |lock| lock.lock_delay(it.wait)).await?),
+        it => mutex(it, &it.other).lock_delay(it.wait).build()?.acquire().await?),
     command!("run --lock-delay, the delay is the wait", "--lock-delay 1s", Vanishes,
-        it => other(it, |lock| lock.lock_delay(it.wait)).await?),
+        it => mutex(it, &it.other).lock_delay(it.wait).build()?.acquire().await?),
 ];
 
-// ----- locks for one holder at a time, which wait behind another program ----------------------
+// ----- a client's lock of a case --------------------------------------------------------------
 
-/// Held by the other one.
-async fn other(
+fn mutex(scene: &Scene, client: &Client) -> MutexBuilder {
+    Mutex::builder(client, &scene.path)
+}
+
+fn semaphore(
     scene: &Scene,
-    options: impl Fn(MutexBuilder) -> MutexBuilder,
-) -> Result<MutexGuard> {
-    Ok(options(Mutex::builder(&scene.other, &scene.path)).build()?.acquire().await?)
+    client: &Client,
+    layout: SemaphoreProfile,
+    permits: u32,
+) -> Result<Semaphore, BuildError> {
+    Semaphore::builder(client, &scene.path, permits).profile(layout).build()
 }
 
-/// The same kind of mutex on both sides.
-async fn mutex(scene: &Scene, options: impl Fn(MutexBuilder) -> MutexBuilder) -> Result<Held> {
-    let before = other(scene, &options).await?;
-    let lock = options(Mutex::builder(&scene.client, &scene.path)).build()?;
-    Held::one(scene.behind(before, lock.acquire()).await?)
-}
+// ----- locks that wait behind another program, but not simply ---------------------------------
 
+/// Its holder vanishes at once.
 async fn after_lock_delay(scene: &Scene) -> Result<Held> {
-    let before = other(scene, |lock| lock.lock_delay(scene.wait)).await?;
-    let lock = Mutex::builder(&scene.client, &scene.path).lock_delay(scene.wait).build()?;
-    Held::one(scene.after_delay(&before, lock.acquire()).await?)
+    let lock = |client| mutex(scene, client).lock_delay(scene.wait).build();
+    let before = lock(&scene.other)?.acquire().await?;
+    let start = Clock.now();
+    let guard = scene.until(vanish(scene, &before), lock(&scene.client)?.acquire()).await?;
+    let waited = Clock.now().since(start);
+    ensure!(waited >= scene.wait, "granted after {waited:?}, with a delay of {:?}", scene.wait);
+    Held::one(guard)
 }
 
-async fn reentrant(scene: &Scene) -> Result<Held> {
-    let before = other(scene, |lock| lock).await?;
-    let lock = ReentrantMutex::new(&scene.client, &scene.path)?;
-    Held::one(scene.behind(before, lock.acquire(&Owner::new("case"))).await?)
+/// As if its session had expired: what marks the lock delay stays.
+async fn vanish(scene: &Scene, holder: &Guard) -> Result<()> {
+    scene.other.delete(holder.node(), None).await?;
+    Ok(())
 }
 
 /// The first entry ends at once, and the second one goes on with its lock.
 async fn entered_again(scene: &Scene) -> Result<Held> {
-    let before = other(scene, |lock| lock).await?;
+    let before = mutex(scene, &scene.other).build()?.acquire().await?;
     let (lock, owner) = (ReentrantMutex::new(&scene.client, &scene.path)?, Owner::new("case"));
     let first = scene.behind(before, lock.acquire(&owner)).await?;
     let second = lock.acquire(&owner).await?;
@@ -173,102 +201,28 @@ async fn entered_again(scene: &Scene) -> Result<Held> {
     Held::one(second)
 }
 
-async fn exclusive_node(scene: &Scene) -> Result<Held> {
-    let before = ExclusiveNode::new(&scene.other, &scene.path)?.acquire().await?;
-    let lock = ExclusiveNode::new(&scene.client, &scene.path)?;
-    Held::one(scene.behind(before, lock.acquire()).await?)
-}
-
-async fn of_registry(scene: &Scene) -> Result<Held> {
-    let lock = |client: &Client| Locks::new(client, &scene.path)?.get("case 1");
-    let before = lock(&scene.other)?.acquire().await?;
-    Held::one(scene.behind(before, lock(&scene.client)?.acquire()).await?)
-}
-
-/// A guard, and the client of a program without async that it belongs to.
-struct Blocking(MutexGuard, #[expect(dead_code, reason = "it owns the session")] blocking::Client);
-
-impl Deref for Blocking {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.0
-    }
-}
-
 async fn of_blocking(scene: &Scene) -> Result<Held> {
-    let before = other(scene, |lock| lock).await?;
-    let options = scene.servers.client(scene.case.mode);
-    let servers = scene.servers.connect_string(scene.case.server).to_owned();
-    let path = scene.path.clone();
-    let connected =
-        tokio::task::spawn_blocking(move || blocking::Client::connect_with(options, &servers));
+    let before = mutex(scene, &scene.other).build()?.acquire().await?;
+    let server = Arc::clone(&scene.case.server);
+    let options = server.client(scene.case.mode);
+    let connected = tokio::task::spawn_blocking(move || {
+        blocking::Client::connect_with(options, &server.connect)
+    });
     let client = connected.await??;
-    let lock = Mutex::new(&client, &path)?;
+    let lock = mutex(scene, &client).build()?;
 
-    let acquire = async {
-        let acquire = tokio::task::spawn_blocking(move || {
-            let guard = client.wait(lock.acquire())?;
-            Ok(Blocking(guard, client))
-        });
-        let guard: Result<_, AcquireError> = acquire.await.expect("to acquire does not panic");
-        guard
-    };
-    Held::one(scene.behind(before, acquire).await?)
-}
-
-// ----- readers and writers --------------------------------------------------------------------
-
-fn rw_lock(client: &Client, scene: &Scene, profile: Profile) -> Result<RwLock, BuildError> {
-    RwLock::builder(client, &scene.path).profile(profile).build()
-}
-
-async fn read(scene: &Scene, profile: Profile) -> Result<Held> {
-    let before = rw_lock(&scene.other, scene, profile)?.write().await?;
-    let lock = rw_lock(&scene.client, scene, profile)?;
-    Held::one(scene.behind(before, lock.read()).await?)
-}
-
-async fn write(scene: &Scene, profile: Profile) -> Result<RwLockWriteGuard> {
-    let before = rw_lock(&scene.other, scene, profile)?.read().await?;
-    let lock = rw_lock(&scene.client, scene, profile)?;
-    scene.behind(before, lock.write()).await
-}
-
-async fn downgraded(scene: &Scene) -> Result<Held> {
-    Held::one(write(scene, Profile::Curator).await?.downgrade().await?)
-}
-
-async fn upgradeable(scene: &Scene) -> Result<Held> {
-    let before = RwLock::new(&scene.other, &scene.path)?.write().await?;
-    let lock = RwLock::new(&scene.client, &scene.path)?;
-    Held::one(scene.behind(before, lock.upgradeable_read()).await?)
-}
-
-async fn upgraded(scene: &Scene) -> Result<Held> {
-    let before = RwLock::new(&scene.other, &scene.path)?.write().await?;
-    let lock = RwLock::new(&scene.client, &scene.path)?;
-    let guard = scene.behind(before, lock.upgradeable_read()).await?;
-    Held::one(guard.upgrade().await?)
+    let acquire = tokio::task::spawn_blocking(move || {
+        let guard = client.wait(lock.acquire())?;
+        anyhow::Ok(Held::Blocking(guard, client))
+    });
+    scene.behind(before, async { acquire.await? }).await
 }
 
 /// The upgrade itself waits, for a reader to leave.
 async fn upgrade_waits(scene: &Scene) -> Result<Held> {
     let guard = RwLock::new(&scene.client, &scene.path)?.upgradeable_read().await?;
     let reader = RwLock::new(&scene.other, &scene.path)?.read().await?;
-    Held::one(scene.behind(reader, async { Ok(guard.upgrade().await?) }).await?)
-}
-
-// ----- several --------------------------------------------------------------------------------
-
-/// Waits for so many permits of `total`, while another one has all of them.
-async fn permits(scene: &Scene, layout: SemaphoreProfile, take: u32, total: u32) -> Result<Held> {
-    let lock = |client: &Client| {
-        Semaphore::builder(client, &scene.path, total).profile(layout.clone()).build()
-    };
-    let before = lock(&scene.other)?.acquire_many(total).await?;
-    let lock = lock(&scene.client)?;
-    Held::one(scene.behind(before, lock.acquire_many(take)).await?)
+    Held::one(scene.behind(reader, guard.upgrade()).await?)
 }
 
 /// Waits for one of three locks; those before it are held meanwhile.
@@ -286,7 +240,7 @@ async fn behind_task(
     scene: &Scene,
     options: impl Fn(MutexBuilder) -> MutexBuilder,
 ) -> Result<Held> {
-    let lock = options(Mutex::builder(&scene.client, &scene.path)).build()?;
+    let lock = options(mutex(scene, &scene.client)).build()?;
     let before = lock.acquire().await?;
     Held::one(scene.behind(before, lock.acquire()).await?)
 }
@@ -294,8 +248,8 @@ async fn behind_task(
 /// The first task of a cohort waits for another program, and leaves its node to the second one as
 /// soon as it has it.
 async fn handed_over_at_once(scene: &Scene) -> Result<Held> {
-    let before = other(scene, |lock| lock).await?;
-    let lock = Mutex::builder(&scene.client, &scene.path).cohort(8, scene.lease * 8).build()?;
+    let before = mutex(scene, &scene.other).build()?.acquire().await?;
+    let lock = mutex(scene, &scene.client).cohort(8, scene.lease * 8).build()?;
     // It enters the line of the process before the first one gives its node on.
     let both = async {
         let first = async { lock.acquire().await.map(drop) };
@@ -307,23 +261,10 @@ async fn handed_over_at_once(scene: &Scene) -> Result<Held> {
 
 /// The lock is free for the share of a lease, or its node lies idle.
 async fn again(scene: &Scene, options: impl Fn(MutexBuilder) -> MutexBuilder) -> Result<Held> {
-    let lock = options(Mutex::builder(&scene.client, &scene.path)).build()?;
+    let lock = options(mutex(scene, &scene.client)).build()?;
     lock.acquire().await?.release().await?;
     scene.idle().await;
     Held::one(lock.acquire().await?)
-}
-
-/// The client has not talked for the share of a lease.
-async fn idle(scene: &Scene) -> Result<Held> {
-    let lock = Mutex::new(&scene.client, &scene.path)?;
-    scene.idle().await;
-    Held::one(lock.acquire().await?)
-}
-
-async fn idle_try(scene: &Scene) -> Result<Held> {
-    let lock = Mutex::new(&scene.client, &scene.path)?;
-    scene.idle().await;
-    Held::one(lock.try_acquire().await?.context("nobody has it")?)
 }
 
 // ----- `lockkeeper run`, behind a holder of the library's -------------------------------------
@@ -341,7 +282,7 @@ impl KindRun {
     /// Runs one case: the child must end by itself.
     pub(super) async fn play(&self, scene: &Scene) -> Result<End> {
         let before = (self.before)(scene).await?;
-        let (name, folder) = (scene.path.replace('/', "-"), scene.servers.folder().path());
+        let (name, folder) = (scene.path.replace('/', "-"), scene.case.server.folder.path());
         let mut process = Process::spawn(&name, &self.command(scene)?, folder)?;
         let path = ZnodePath::new(&scene.path)?;
         tokio::select! {
@@ -350,9 +291,7 @@ impl KindRun {
             ended = process.end(LIMIT) => bail!("it ended ({}) early: {}", ended?, process.tail()),
         }
         match (self.leaves, &before) {
-            (Leaves::Vanishes, Held::One(guard)) => {
-                scene.other.delete(guard.node(), None).await?;
-            }
+            (Leaves::Vanishes, Held::One(guard)) => vanish(scene, guard).await?,
             _ => {
                 scene.idle().await;
                 drop(before);
@@ -368,17 +307,17 @@ impl KindRun {
     }
 
     fn command(&self, scene: &Scene) -> Result<Command> {
-        let (case, form) = (scene.case, scene.servers.form());
+        let Case { server, mode, .. } = &scene.case;
         let millis = |duration: Duration| format!("{}ms", duration.as_millis());
         let mut command = plain(&lockkeeper()?);
-        command.args(["--connect", scene.servers.connect_string(case.server)]);
-        command.arg("--session-timeout").arg(millis(form.timeout));
-        command.arg("--server-tick").arg(millis(form.tick));
-        command.args((case.mode == LeaseMode::Direct).then_some("--lease=direct"));
+        command.args(["--connect", &server.connect]);
+        command.args(["--session-timeout", &millis(server.form.timeout)]);
+        command.args(["--server-tick", &millis(server.form.tick)]);
+        command.args((*mode == LeaseMode::Direct).then_some("--lease=direct"));
         command.arg("run").args(self.options.split_whitespace()).arg(&scene.path).arg("--");
         let held = (scene.lease * LEASES).as_secs_f64();
         command.args(["sh", "-c", &format!("sleep {held:.3}; exit {OWN_CODE}")]);
-        command.current_dir(scene.servers.folder().path());
+        command.current_dir(server.folder.path());
         Ok(command)
     }
 }

@@ -21,21 +21,22 @@ mod scene;
 mod servers;
 
 use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use lockkeeper::LeaseMode;
 use lockkeeper_testkit::command;
 
 use self::kinds::{How, KINDS, KeptKind};
-use self::servers::{KeepingServers, Name};
+use self::servers::KeepingServer;
 
 #[derive(Args)]
 pub(crate) struct KeepingOptions {
     /// Session timeouts and server ticks, in seconds.
-    #[arg(long, value_delimiter = ',', default_value = "4/0.4,4/2,6/2,10/2")]
+    #[arg(long, value_delimiter = ',', value_parser = parse_form,
+        default_value = "4/0.4,4/2,6/2,10/2")]
     form: Vec<KeepingForm>,
     /// Shares of a lease, in percent. A grant is content with half a lease, so the oldest leases are those
     /// just under 50 %.
@@ -54,17 +55,13 @@ struct KeepingForm {
     tick: Duration,
 }
 
-impl FromStr for KeepingForm {
-    type Err = Error;
-
-    /// Reads `10/2` or `4/0.4`.
-    fn from_str(text: &str) -> Result<Self> {
-        let (timeout, tick) = text.split_once('/').context("write a form as TIMEOUT/TICK")?;
-        let seconds = |text: &str| anyhow::Ok(Duration::try_from_secs_f64(text.parse()?)?);
-        let form = Self { timeout: seconds(timeout)?, tick: seconds(tick)? };
-        ensure!(form.timeout >= form.tick * 2, "servers grant no session of less than two ticks");
-        Ok(form)
-    }
+/// Reads `10/2` or `4/0.4`.
+fn parse_form(text: &str) -> Result<KeepingForm> {
+    let (timeout, tick) = text.split_once('/').context("write a form as TIMEOUT/TICK")?;
+    let seconds = |text: &str| anyhow::Ok(Duration::try_from_secs_f64(text.parse()?)?);
+    let form = KeepingForm { timeout: seconds(timeout)?, tick: seconds(tick)? };
+    ensure!(form.timeout >= form.tick * 2, "servers grant no session of less than two ticks");
+    Ok(form)
 }
 
 impl fmt::Display for KeepingForm {
@@ -82,20 +79,15 @@ struct Part {
 }
 
 /// One lock, taken after one share of a lease.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 struct Case {
     kind: &'static KeptKind,
-    server: Name,
+    server: Arc<KeepingServer>,
     mode: LeaseMode,
     /// In percent of a lease.
     share: u32,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, server, mode, share } = self;
-        write!(f, "{} on {server}, {mode:?}, after {share} % of a lease", kind.name)
-    }
+    /// What became of the attempt before, which failed.
+    before: Option<String>,
 }
 
 const QUORUM: &[LeaseMode] = &[LeaseMode::Quorum];
@@ -121,8 +113,10 @@ pub(crate) async fn short() -> Result<()> {
         part(library, DIRECT, &[20, 30, 40, 50]),
         part(command, BOTH, &[20, 30, 40, 50]),
     ];
-    let (shortest, default) =
-        tokio::try_join!(play("8/4".parse()?, &shortest), play("4/0.8".parse()?, &default))?;
+    let (shortest, default) = tokio::try_join!(
+        play(parse_form("8/4")?, &shortest),
+        play(parse_form("4/0.8")?, &default)
+    )?;
     judge(shortest + default)
 }
 
@@ -148,21 +142,23 @@ fn judge(failed: usize) -> Result<()> {
 async fn play(form: KeepingForm, parts: &[Part]) -> Result<usize> {
     // Built by now, and not in the middle of a case.
     command::lockkeeper()?;
-    let servers = KeepingServers::start(form).await?;
+    let servers = servers::start(form).await?;
     let mut cases = Vec::new();
     for Part { kinds, modes, shares } in parts {
         for &share in shares {
             for (&kind, &mode) in
                 kinds.iter().flat_map(|kind| modes.iter().map(move |it| (kind, it)))
             {
-                let on = |server| Case { kind, server, mode, share };
-                cases.extend(servers.names().into_iter().map(on));
+                cases.extend(servers.iter().map(|server| {
+                    let server = Arc::clone(server);
+                    Case { kind, server, mode, share, before: None }
+                }));
             }
         }
     }
     let start = Instant::now();
-    let outcomes = cases::all(&cases, &servers, form).await;
-    let took = start.elapsed().as_secs_f64();
-    println!("\n{form}: {} cases, {took:.0} s\n{}", cases.len(), cases::page(&outcomes, &servers));
+    let outcomes = cases::all(cases, form).await;
+    let (count, took) = (outcomes.len(), start.elapsed().as_secs_f64());
+    println!("\n{form}: {count} cases, {took:.0} s\n{}", cases::page(&outcomes, &servers));
     Ok(outcomes.iter().filter(|outcome| outcome.has_failed()).count())
 }

@@ -2,14 +2,12 @@
 
 use std::ops::Deref;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use lockkeeper::{AcquireError, Client, Clock, Guard, Instant, MultiGuard, State};
+use anyhow::{Result, bail};
+use lockkeeper::{Client, Clock, Guard, Instant, MultiGuard, MutexGuard, State, blocking};
 
 use super::Case;
-use super::servers::KeepingServers;
 
 /// For how many leases each lock is held.
 pub(super) const LEASES: u32 = 3;
@@ -20,7 +18,6 @@ const LOOKS: u32 = 25;
 /// A lock's path, and a client on each side.
 pub(super) struct Scene {
     pub(super) case: Case,
-    pub(super) servers: Arc<KeepingServers>,
     /// Of the holder that is looked at.
     pub(super) client: Client,
     /// Of the one that holds before.
@@ -32,14 +29,14 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) async fn open(case: Case, servers: Arc<KeepingServers>) -> Result<Self> {
-        let connect = servers.connect_string(case.server);
-        let client = servers.client(case.mode).connect(connect).await?;
-        let other = servers.client(case.mode).connect(connect).await?;
-        let (path, lease) = (servers.new_path(), client.timing().lease());
+    pub(super) async fn open(case: Case) -> Result<Self> {
+        let server = &case.server;
+        let client = server.client(case.mode).connect(&server.connect).await?;
+        let other = server.client(case.mode).connect(&server.connect).await?;
+        let (path, lease) = (server.new_path(), client.timing().lease());
         let wait = (lease * case.share / 100).as_millis();
         let wait = Duration::from_millis(u64::try_from(wait)?);
-        Ok(Self { case, servers, client, other, path, lease, wait })
+        Ok(Self { case, client, other, path, lease, wait })
     }
 
     pub(super) async fn close(self) {
@@ -47,41 +44,36 @@ impl Scene {
     }
 
     /// Waits for a lock, from when `acquire` enters the line until `before` is given back.
-    pub(super) async fn behind<H, G>(
+    pub(super) async fn behind<H, G, E: Into<anyhow::Error>>(
         &self,
         before: H,
-        acquire: impl Future<Output = Result<G, AcquireError>>,
+        acquire: impl Future<Output = Result<G, E>>,
+    ) -> Result<G> {
+        let leave = async {
+            self.idle().await;
+            drop(before);
+            Ok(())
+        };
+        self.until(leave, acquire).await
+    }
+
+    /// Waits for a lock, from when `acquire` enters the line; it is not had before the end of `leave`.
+    pub(super) async fn until<G, E: Into<anyhow::Error>>(
+        &self,
+        leave: impl Future<Output = Result<()>>,
+        acquire: impl Future<Output = Result<G, E>>,
     ) -> Result<G> {
         let mut acquire = pin!(acquire);
         // In this order: what enters the line is sent before the wait begins.
         tokio::select! {
             biased;
             early = &mut acquire => {
-                early?;
+                early.map_err(Into::into)?;
                 bail!("granted while somebody else held it");
             }
-            () = self.idle() => {}
+            left = leave => left?,
         }
-        drop(before);
-        Ok(acquire.await?)
-    }
-
-    /// Waits for a lock whose holder vanishes at once: its lock delay is the wait.
-    pub(super) async fn after_delay<G>(
-        &self,
-        before: &Guard,
-        acquire: impl Future<Output = Result<G, AcquireError>>,
-    ) -> Result<G> {
-        let start = Clock.now();
-        let vanish = async {
-            // As if its session had expired: what marks the delay stays.
-            self.other.delete(before.node(), None).await?;
-            Ok(())
-        };
-        let (guard, ()) = tokio::try_join!(async { anyhow::Ok(acquire.await?) }, vanish)?;
-        let waited = Clock.now().since(start);
-        ensure!(waited >= self.wait, "granted after {waited:?}, with a delay of {:?}", self.wait);
-        Ok(guard)
+        acquire.await.map_err(Into::into)
     }
 
     /// Lets the share of a lease pass. It is what a case is about, and stands for no event.
@@ -94,13 +86,8 @@ impl Scene {
 pub(super) enum Held {
     One(Box<dyn Deref<Target = Guard> + Send + Sync>),
     Several(MultiGuard),
-}
-
-/// How holding ended.
-pub(super) struct Kept {
-    /// The shortest remainder that was seen, in leases.
-    pub(super) least: f64,
-    pub(super) lost: Option<String>,
+    /// With the client of a program without async, which has the session.
+    Blocking(MutexGuard, #[expect(dead_code, reason = "it ends with the guard")] blocking::Client),
 }
 
 macro_rules! of {
@@ -108,6 +95,7 @@ macro_rules! of {
         match $held {
             Held::One($guard) => $what,
             Held::Several($guard) => $what,
+            Held::Blocking($guard, _) => $what,
         }
     };
 }
@@ -118,49 +106,37 @@ impl Held {
     }
 
     /// Holds for some leases. For the first half, only the guard's state is asked for: waiting for
-    /// the loss makes requests, whose answers could hide that heartbeats are late.
-    pub(super) async fn keep(&self, lease: Duration) -> Kept {
+    /// the loss makes requests, whose answers could hide that heartbeats are late. Gives the shortest
+    /// remainder that was seen, in leases; or why it is lost.
+    pub(super) async fn keep(&self, lease: Duration) -> Result<f64, String> {
         let start = Clock.now();
-        let mut least = lease;
-        let lost = match self.look(start + lease * LEASES / 2, lease, &mut least).await {
-            Err(why) => Some(why),
-            Ok(()) => tokio::select! {
-                biased;
-                reason = self.lost() => Some(reason),
-                looked = self.look(start + lease * LEASES, lease, &mut least) => looked.err(),
-            },
+        let least = self.look(start + lease * LEASES / 2, lease).await?;
+        let least = tokio::select! {
+            biased;
+            reason = self.lost() => return Err(reason),
+            looked = self.look(start + lease * LEASES, lease) => least.min(looked?),
         };
-        let lost = match lost {
-            // The server's word: whether the node is there, in the end.
-            None => of!(self, guard => guard.verify().await)
-                .err()
-                .map(|error| format!("not held on the server: {error}")),
-            lost => lost,
-        };
-        Kept { least: least.as_secs_f64() / lease.as_secs_f64(), lost }
+        // The server's word: whether the node is there, in the end.
+        let verified = of!(self, guard => guard.verify().await);
+        verified.map_err(|error| format!("not held on the server: {error}"))?;
+        Ok(least.as_secs_f64() / lease.as_secs_f64())
     }
 
-    /// Looks at the guard until `end`; why it is lost, if it is.
-    async fn look(
-        &self,
-        end: Instant,
-        lease: Duration,
-        least: &mut Duration,
-    ) -> Result<(), String> {
+    /// Looks at the guard until `end`; gives the shortest remainder, or why it is lost.
+    async fn look(&self, end: Instant, lease: Duration) -> Result<Duration, String> {
+        let mut least = lease;
         loop {
             if let State::Lost(reason) = of!(self, guard => guard.state()) {
-                *least = Duration::ZERO;
                 return Err(reason.to_string());
             }
             let now = Clock.now();
             let deadline = of!(self, guard => guard.deadline());
-            let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
-            *least = left.min(*least);
-            if left.is_zero() {
+            least = least.min(deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)));
+            if least.is_zero() {
                 return Err("its deadline has passed".to_owned());
             }
             if now >= end {
-                return Ok(());
+                return Ok(least);
             }
             tokio::time::sleep(lease / LOOKS).await;
         }
@@ -170,6 +146,7 @@ impl Held {
         let reason = match self {
             Self::One(guard) => guard.lost().await,
             Self::Several(guard) => guard.lost().await.1,
+            Self::Blocking(guard, _) => guard.lost().await,
         };
         format!("told: {reason}")
     }

@@ -1,109 +1,63 @@
 //! Groups of holders that see an outage together.
 
-use std::fmt;
+use std::num::ParseIntError;
 use std::process::Command;
-use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Error, Result, bail, ensure};
-use lockkeeper::Client;
-use lockkeeper_engine::Engine;
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use lockkeeper_session::Config;
 use lockkeeper_testkit::command;
 use lockkeeper_testkit::process::Process;
 
-use crate::programs::{Site, runs, said, sleeps};
+use super::promise::promised;
+use crate::programs::{Site, runs, sleeps};
 use crate::servers::{LIMIT, Place};
 
-const POLL: Duration = Duration::from_millis(10);
+/// How many holders share an outage: in so many phases of the heartbeat it begins.
+pub(super) const HOLDERS: u32 = 8;
 
-/// Who believes to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Who believes to hold, as it is called in tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum HolderKind {
     /// A guard of the library.
     Guard,
     /// One that is in jeopardy at its deadline, and not lost.
+    #[value(name = "guard, jeopardy")]
     Jeopardy,
     /// A command that `lockkeeper run` runs.
     Run,
     /// One that stands still in an outage.
+    #[value(name = "run, pause")]
     Pause,
 }
 
 impl HolderKind {
-    pub(super) const ALL: [Self; 4] = [Self::Guard, Self::Jeopardy, Self::Run, Self::Pause];
-
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::Guard => "guard",
-            Self::Jeopardy => "guard, jeopardy",
-            Self::Run => "run",
-            Self::Pause => "run, pause",
-        }
-    }
-
     /// Whether it is one program for all locks.
     fn is_guard(self) -> bool {
         matches!(self, Self::Guard | Self::Jeopardy)
     }
 }
 
-/// A session timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Timeout {
-    /// What a program has that does not name one.
-    Default,
-    Seconds(u64),
-}
+/// A session timeout; `None`: what a program has that does not name one.
+pub(super) type Timeout = Option<Duration>;
 
-impl fmt::Display for Timeout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.pad("default"),
-            Self::Seconds(seconds) => f.pad(&format!("{seconds} s")),
-        }
+pub(super) const USUAL_TIMEOUTS: &str = "4,6,10,20,default";
+
+/// Reads seconds, or `default`.
+pub(super) fn parse_timeout(text: &str) -> Result<Timeout, ParseIntError> {
+    match text {
+        "default" => Ok(None),
+        seconds => Ok(Some(Duration::from_secs(seconds.parse()?))),
     }
 }
 
-impl FromStr for Timeout {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "default" => Ok(Self::Default),
-            seconds => Ok(Self::Seconds(seconds.trim_end_matches(" s").parse()?)),
-        }
+/// The default of these holders: the library and the command each have one.
+pub(super) fn default_timeout(kind: HolderKind) -> Result<Duration> {
+    match kind.is_guard() {
+        true => Ok(Config::default().session_timeout),
+        false => default_of_command(),
     }
-}
-
-impl Timeout {
-    pub(super) const USUAL: [Self; 5] =
-        [Self::Seconds(4), Self::Seconds(6), Self::Seconds(10), Self::Seconds(20), Self::Default];
-
-    /// `None`: the default, which is not named to a program.
-    fn named(self) -> Option<Duration> {
-        match self {
-            Self::Default => None,
-            Self::Seconds(seconds) => Some(Duration::from_secs(seconds)),
-        }
-    }
-
-    /// Its length, for this kind of holder: the library and the command each have a default.
-    pub(super) async fn of(self, kind: HolderKind) -> Result<Duration> {
-        match self {
-            Self::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-            Self::Default if kind.is_guard() => default_of_library().await,
-            Self::Default => default_of_command(),
-        }
-    }
-}
-
-/// Asks a session for it, with an engine that grants everything that is likely.
-async fn default_of_library() -> Result<Duration> {
-    let engine = Engine::builder().max_session_timeout(Duration::from_secs(60)).start().await?;
-    let client = Client::builder().connect(&engine.connect_string()).await?;
-    let timeout = client.session_timeout();
-    client.close().await;
-    Ok(timeout)
 }
 
 /// Reads it where users do.
@@ -123,7 +77,12 @@ pub(super) struct Group {
     pub(super) timeout: Timeout,
     /// The length of the timeout.
     pub(super) session: Duration,
-    pub(super) size: u32,
+}
+
+impl Group {
+    pub(super) fn promised(&self, place: Place) -> Duration {
+        promised(place, self.session, self.kind)
+    }
 }
 
 /// All of a [`Group`], at work.
@@ -142,73 +101,48 @@ impl Crowd {
         lock: String,
         spread: Duration,
     ) -> Result<Self> {
-        let mut crowd = Self { group, processes: Vec::new() };
-        let timeout = group.timeout.named();
+        let mut processes = Vec::new();
+        let timeout = group.timeout;
         if group.kind.is_guard() {
-            let way = if group.kind == HolderKind::Jeopardy { "jeopardy" } else { "lock" };
-            let (count, spread) = (group.size.to_string(), spread.as_millis().to_string());
-            let mut rest = vec!["--way", way, "--count", &count, "--spread-ms", &spread];
+            let (count, spread) = (HOLDERS.to_string(), spread.as_millis().to_string());
+            let mut rest = vec!["--count", &count, "--spread-ms", &spread];
+            rest.extend((group.kind == HolderKind::Jeopardy).then_some("--way=jeopardy"));
             let timeout = timeout.map(|timeout| timeout.as_millis().to_string());
             rest.extend(timeout.iter().flat_map(|timeout| ["--session-ms", timeout]));
             rest.extend((place == Place::Local).then_some("--direct"));
             let name = lock.replace('/', "-");
-            crowd.processes.push(site.ours(&name, "hold", &format!("/{lock}"), &rest)?);
+            let mut process = site.ours(&name, "hold", &format!("/{lock}"), &rest)?;
+            for number in 0..HOLDERS {
+                process.prints(&format!(" HELD {number}\n"), LIMIT).await?;
+            }
+            processes.push(process);
         } else {
-            for number in 0..group.size {
+            for number in 0..HOLDERS {
                 let (lock, pauses) = (format!("{lock}-{number}"), group.kind == HolderKind::Pause);
                 let name = lock.replace('/', "-");
-                crowd.processes.push(site.run(&name, &lock, timeout, pauses, &sleeps()?)?);
-                tokio::time::sleep(spread / group.size).await;
+                processes.push(site.run(&name, &lock, timeout, pauses, &sleeps()?)?);
+                tokio::time::sleep(spread / HOLDERS).await;
+            }
+            for process in &mut processes {
+                process.prints(" HELD ", LIMIT).await?;
             }
         }
-        crowd.all_hold().await?;
-        Ok(crowd)
+        Ok(Self { group, processes })
     }
 
-    async fn all_hold(&mut self) -> Result<()> {
-        let start = Instant::now();
-        while self.count("HELD") < self.group.size {
-            for process in &mut self.processes {
-                // What was held and is lost already is for `lost` to tell.
-                let has_held = process.stdout().contains(" HELD ");
-                if let Some(status) = process.status()?.filter(|_| !has_held) {
-                    bail!("ended ({status}) before it held\n{}", process.tail());
-                }
-            }
-            ensure!(start.elapsed() < LIMIT, "{:?}: not all hold after {LIMIT:?}", self.group);
-            tokio::time::sleep(POLL).await;
-        }
-        Ok(())
-    }
-
-    /// How many have lost what they held.
-    pub(super) fn lost(&mut self) -> Result<u32> {
-        let (mut lost, is_guard) = (0, self.group.kind.is_guard());
+    /// What each of them has said that has lost what it held.
+    pub(super) fn lost(&mut self) -> Result<Vec<String>> {
+        let mut lost = Vec::new();
         for process in &mut self.processes {
-            let runs = if is_guard { process.status()?.is_none() } else { runs(process)? };
-            ensure!(runs || !is_guard, "the holders have ended\n{}", process.tail());
-            lost += u32::from(!runs);
+            if self.group.kind.is_guard() {
+                ensure!(process.status()?.is_none(), "the holders have ended\n{}", process.tail());
+                let output = process.stdout();
+                let gone = output.lines().filter(|line| line.contains(" GONE "));
+                lost.extend(gone.map(str::to_owned));
+            } else if !runs(process)? {
+                lost.push(process.stderr().lines().next().unwrap_or_default().to_owned());
+            }
         }
-        Ok(if is_guard { self.count("GONE") } else { lost })
-    }
-
-    /// What the first of those who lost something has said, for whoever asks why.
-    pub(super) fn complaint(&self) -> String {
-        let is_guard = self.group.kind.is_guard();
-        let said = |process: &Process| match is_guard {
-            true => process.stdout(),
-            false => process.stderr(),
-        };
-        let text: String = self.processes.iter().map(said).collect();
-        let line = text.lines().find(|line| !is_guard || line.contains(" GONE "));
-        line.unwrap_or_default().to_owned()
-    }
-
-    fn count(&self, word: &str) -> u32 {
-        let count = |process: &Process| {
-            let output = process.stdout();
-            said(&output).iter().filter(|(_, words)| words.starts_with(word)).count()
-        };
-        u32::try_from(self.processes.iter().map(count).sum::<usize>()).unwrap_or(u32::MAX)
+        Ok(lost)
     }
 }

@@ -1,24 +1,21 @@
 //! Servers of an ensemble that are killed one at a time, under holders that must not notice.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::peers::Peer;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_tests::median;
 
-use super::holders::{HolderKind, Timeout};
+use super::holders::{HolderKind, default_timeout};
 use super::is_ready;
+use super::rivals::{writer, writes};
 use super::stand::Stand;
-use crate::programs::{Site, curator, first_said, runs, said, sleeps};
+use crate::programs::{Site, curator, first_said, runs, said};
 use crate::servers::{LIMIT, Place, queued};
-
-/// How many locks the programs of each kind of ours hold.
-const LOCKS: usize = 5;
-
-const POLL: Duration = Duration::from_millis(10);
 
 /// A kind of program that holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +25,13 @@ enum Program {
     /// Apache Curator's `InterProcessMutex`.
     Curator,
 }
+
+/// How many locks each of them holds, and what it is called in the table.
+const PROGRAMS: [(Program, usize, &str); 3] = [
+    (Program::Guard, 5, "Lockkeeper: guards"),
+    (Program::Run, 5, "Lockkeeper: commands under `run`"),
+    (Program::Curator, 1, "Curator: `InterProcessMutex`"),
+];
 
 /// What became of one lock.
 #[derive(Clone, Debug)]
@@ -58,84 +62,43 @@ pub(crate) async fn short() -> Result<()> {
 /// Kills so many leaders and as many followers, in turn. Our holders have the default timeout;
 /// Curator's has the same.
 pub(super) async fn run(times: u32) -> Result<Kills> {
-    let session = Timeout::Default.of(HolderKind::Guard).await?;
+    let session = default_timeout(HolderKind::Guard)?;
     let mut stand = Stand::start(Place::Ensemble, 1).await?;
     let mut locks = Vec::new();
-    for (program, count) in [(Program::Guard, LOCKS), (Program::Run, LOCKS), (Program::Curator, 1)]
-    {
+    for (program, count, _) in PROGRAMS {
         for number in 0..count {
-            let holder = begin(&stand.site(0), program, number, "holder", session)?;
-            locks.push((program, number, holder));
+            locks.push(Lock::begin(&stand.site(0), program, number, session).await?);
         }
     }
-    let mut contended = Vec::new();
-    for (program, number, mut holder) in locks {
-        holder.prints("HELD", LIMIT).await?;
-        let waiter = begin(&stand.site(0), program, number, "waiter", session)?;
-        contended.push(Lock { program, holder, waiter, seen: clock::now(), is_ended: false });
-    }
-    let mut locks = contended;
     queued(stand.servers.ensemble()?, "/kills/", 2 * locks.len()).await?;
 
     let mut leaders = Vec::new();
     for number in 1..=times {
         let leader = stand.servers.ensemble()?.leader().await?;
-        let outage = kill(&mut stand, &mut locks, leader).await?;
+        let outage = kill(&mut stand, leader).await?;
         println!("leader {number} killed: no write for {:.2} s", outage.as_secs_f64());
         leaders.push(outage);
         let follower = stand.servers.ensemble()?.follower().await?;
-        kill(&mut stand, &mut locks, follower).await?;
+        kill(&mut stand, follower).await?;
         println!("follower {number} killed");
     }
     // Whoever lost a lease by the last kill knows by then.
-    look_until(&mut locks, clock::now() + session + Duration::from_secs(1)).await?;
-    let kills = Kills { leaders, records: locks.iter().map(Lock::record).collect() };
+    tokio::time::sleep(session + Duration::from_secs(1)).await;
+    let records = locks.iter_mut().map(Lock::record).collect::<Result<_>>()?;
+    let kills = Kills { leaders, records };
     println!("\n{}", kills.table());
     Ok(kills)
 }
 
 /// Kills a server, starts it again, and returns when it has rejoined. Returns for how long nobody
 /// could write.
-async fn kill(stand: &mut Stand, locks: &mut [Lock], server: usize) -> Result<Duration> {
+async fn kill(stand: &mut Stand, server: usize) -> Result<Duration> {
     let outage = stand.kill(server).await?;
     // It is away for a while, as a machine that starts anew.
-    look_until(locks, clock::now() + Duration::from_millis(fastrand::u64(0..2_000))).await?;
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(0..2_000))).await;
     stand.servers.ensemble_mut()?.server_mut(server).begin_restart()?;
-    let mut settled = Box::pin(stand.servers.settle());
-    loop {
-        tokio::select! {
-            settled = &mut settled => return settled.map(|()| outage),
-            () = tokio::time::sleep(POLL) => locks.iter_mut().try_for_each(Lock::look)?,
-        }
-    }
-}
-
-async fn look_until(locks: &mut [Lock], end: Duration) -> Result<()> {
-    while clock::now() < end {
-        locks.iter_mut().try_for_each(Lock::look)?;
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(())
-}
-
-fn begin(
-    site: &Site,
-    program: Program,
-    number: usize,
-    role: &str,
-    session: Duration,
-) -> Result<Process> {
-    let lock = format!("kills/{program:?}-{number}");
-    let (path, name) = (format!("/{lock}"), format!("{program:?}-{number}-{role}"));
-    match program {
-        Program::Guard => site.ours(&name, "hold", &path, &[]),
-        Program::Run => site.run(&name, &lock, None, false, &sleeps()?),
-        Program::Curator => {
-            let mut command = curator("CuratorHolder")?;
-            command.args([&site.connect, &path, &session.as_millis().to_string()]);
-            site.start(&name, &command)
-        }
-    }
+    stand.servers.settle().await?;
+    Ok(outage)
 }
 
 /// A lock with a holder and a waiting contender.
@@ -143,57 +106,81 @@ struct Lock {
     program: Program,
     holder: Process,
     waiter: Process,
-    /// When the holder, or the command under `run`, was seen to run at last.
-    seen: Duration,
-    is_ended: bool,
+    /// What the commands under `run` write to.
+    ledger: PathBuf,
 }
 
 impl Lock {
-    /// Notes whether the holder still runs.
-    fn look(&mut self) -> Result<()> {
-        let runs = !self.is_ended
-            && match self.program {
-                Program::Run => runs(&mut self.holder)?,
-                Program::Guard | Program::Curator => self.holder.status()?.is_none(),
-            };
-        match runs {
-            true => self.seen = clock::now(),
-            false => self.is_ended = true,
-        }
-        Ok(())
+    async fn begin(
+        site: &Site,
+        program: Program,
+        number: usize,
+        session: Duration,
+    ) -> Result<Self> {
+        let lock = format!("kills/{program:?}-{number}");
+        let ledger = site.folder.join(format!("{program:?}-{number}.ledger"));
+        let start = |role: &str| {
+            let (path, name) = (format!("/{lock}"), format!("{program:?}-{number}-{role}"));
+            match program {
+                Program::Guard => site.ours(&name, "hold", &path, &[]),
+                Program::Run => site.run(&name, &lock, None, false, &writer(&ledger)?),
+                Program::Curator => {
+                    let mut command = curator("CuratorHolder")?;
+                    command.args([&site.connect, &path, &session.as_millis().to_string()]);
+                    site.start(&name, &command)
+                }
+            }
+        };
+        let mut holder = start("holder")?;
+        holder.prints("HELD", LIMIT).await?;
+        let waiter = start("waiter")?;
+        Ok(Self { program, holder, waiter, ledger })
     }
 
-    fn record(&self) -> Record {
+    fn record(&mut self) -> Result<Record> {
+        let is_ended = match self.program {
+            Program::Run => !runs(&mut self.holder)?,
+            Program::Guard | Program::Curator => self.holder.status()?.is_some(),
+        };
         let output = self.holder.stdout();
-        let said: Vec<(f64, &str)> = said(&output)
-            .into_iter()
-            .map(|(time, words)| (time, words.split(' ').next().unwrap_or_default()))
-            .collect();
-        let warnings = said.iter().filter(|(_, word)| matches!(*word, "SUSPENDED" | "SUSPECT"));
+        let said = said(&output);
+        let warnings = said.iter().filter(|(_, words)| is_any(words, &["SUSPENDED", "SUSPECT"]));
         // When the waiter was told that it holds.
         let next = first_said(&self.waiter.stdout(), "HELD");
-        let is_told = said.iter().any(|(_, word)| matches!(*word, "GONE" | "LOST"));
-        Record {
+        let is_told = said.iter().any(|(_, words)| is_any(words, &["GONE", "LOST"]));
+        let overlap = match next {
+            Some(next) => (self.believes_until(&said, next)? - next).max(0.0),
+            None => 0.0,
+        };
+        Ok(Record {
             program: self.program,
             warnings: warnings.count(),
-            is_lost: self.is_ended || is_told || next.is_some(),
-            overlap: next.map_or(0.0, |next| (self.believes_until(&said, next) - next).max(0.0)),
-        }
+            is_lost: is_ended || is_told || next.is_some(),
+            overlap,
+        })
     }
 
-    /// When the holder was told to stop, if it was not told so by the time `next`.
-    fn believes_until(&self, said: &[(f64, &str)], next: f64) -> f64 {
-        if self.program == Program::Run || self.is_ended {
-            return self.seen.as_secs_f64();
+    /// When the holder was told to stop, if it was not told so by the time `next`; when it wrote last, if it is
+    /// a command.
+    fn believes_until(&self, said: &[(f64, &str)], next: f64) -> Result<f64> {
+        if self.program == Program::Run {
+            let wrote = writes(&self.ledger)?;
+            let (_, token) = *wrote.first().context("it has written nothing")?;
+            let last = wrote.iter().rfind(|(_, by)| *by == token);
+            return Ok(last.map_or(next, |(time, _)| *time));
         }
-        let ends = |word: &str| matches!(word, "SUSPENDED" | "LOST" | "GONE");
+        let ends = |words: &str| is_any(words, &["SUSPENDED", "LOST", "GONE"]);
         let before = said.iter().rfind(|(time, _)| *time <= next);
         if before.is_some_and(|(_, word)| ends(word)) {
-            return next;
+            return Ok(next);
         }
         let after = said.iter().find(|(time, word)| *time > next && ends(word));
-        after.map_or(clock::now().as_secs_f64(), |(time, _)| *time)
+        Ok(after.map_or(clock::now().as_secs_f64(), |(time, _)| *time))
     }
+}
+
+fn is_any(words: &str, events: &[&str]) -> bool {
+    events.iter().any(|event| words.starts_with(event))
 }
 
 impl Kills {
@@ -213,11 +200,7 @@ impl Kills {
             "| holders | locks | leader kills | follower kills | warned | lost | overlap |\n\
              |---|--:|--:|--:|--:|--:|--:|\n",
         );
-        for (program, title) in [
-            (Program::Guard, "Lockkeeper: guards"),
-            (Program::Run, "Lockkeeper: commands under `run`"),
-            (Program::Curator, "Curator: `InterProcessMutex`"),
-        ] {
+        for (program, _, title) in PROGRAMS {
             let records = self.records.iter().filter(|record| record.program == program);
             let warnings: usize = records.clone().map(|record| record.warnings).sum();
             let lost = records.clone().filter(|record| record.is_lost).count();

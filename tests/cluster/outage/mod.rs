@@ -8,7 +8,7 @@
 //! must have ended nothing.
 //!
 //! In another part, two contend for each lock, and the first one rides out outages of every length:
-//! only one of them writes at a time, to a file that checks tokens.
+//! only one of them writes at a time.
 //!
 //! In a last part, the leader and the followers of an ensemble are killed one after the other,
 //! with a waiting contender for each lock: nothing may be lost, and no two may hold. Apache Curator
@@ -29,12 +29,13 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_tests::all;
+use tokio::task::JoinSet;
 
-use self::holders::Timeout;
+use self::holders::{Timeout, USUAL_TIMEOUTS, parse_timeout};
 use self::probe::Probe;
 use crate::servers::Place;
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct OutageOptions {
     /// How often each length is tried, with eight holders each time; about an hour a round. With 0,
     /// only servers are killed.
@@ -48,7 +49,8 @@ pub(crate) struct OutageOptions {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = all::<OutageForm>())]
     form: Vec<OutageForm>,
     /// Session timeouts in seconds.
-    #[arg(long, value_delimiter = ',', default_values_t = Timeout::USUAL)]
+    #[arg(long, value_delimiter = ',', value_parser = parse_timeout,
+        default_value = USUAL_TIMEOUTS)]
     timeout: Vec<Timeout>,
     /// Whether two contend for each lock through outages of every length; a minute and a half.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
@@ -105,27 +107,36 @@ fn is_ready(peers: &[Peer]) -> bool {
     peers::ready("outage", &[&[Peer::ZooKeeper, Peer::Network], peers].concat())
 }
 
+/// Does all of this at once; the results are in the order of the work.
+async fn side_by_side<T: Send + 'static>(
+    work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    let mut running = JoinSet::new();
+    for (index, one) in work.enumerate() {
+        running.spawn(async move { (index, one.await) });
+    }
+    let mut done = running.join_all().await;
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 impl OutageOptions {
     pub(crate) async fn run(&self) -> Result<()> {
         if !is_ready(if self.kills > 0 { &[Peer::Curator] } else { &[] }) {
             return Ok(());
         }
-        let probe = (self.rounds > 0).then(|| Probe::long(self));
-        let findings = match &probe {
-            Some(probe) => probe.run().await?,
-            None => probe::Findings::default(),
-        };
+        let probe = Probe { options: self.clone(), is_long: true };
+        let findings = if self.rounds > 0 { Some(probe.run().await?) } else { None };
         let rivals = if self.rivals { rivals::run(&self.place).await? } else { Vec::new() };
         let kills = if self.kills > 0 { Some(kills::run(self.kills).await?) } else { None };
 
         let is_all = (&self.place, &self.form) == (&all(), &all());
-        let is_all = is_all && self.timeout == Timeout::USUAL && self.rivals;
-        if let Some(kills) = kills.as_ref().filter(|_| is_all && probe.is_some()) {
+        let usual = USUAL_TIMEOUTS.split(',').map(parse_timeout).collect::<Result<Vec<_>, _>>()?;
+        let is_all = is_all && self.timeout == usual && self.rivals;
+        if let (true, Some(findings), Some(kills)) = (is_all, &findings, &kills) {
             report::write(&findings.samples, &rivals, kills)?;
         }
-        if probe.is_some() {
-            findings.judge().await?;
-        }
+        findings.map_or(Ok(()), |findings| findings.judge())?;
         rivals::judge_all(&rivals)?;
         kills.map_or(Ok(()), |kills| kills.judge())
     }

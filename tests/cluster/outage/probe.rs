@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use lockkeeper_testkit::clock;
 use lockkeeper_tests::{all, name};
 use tokio::task::JoinSet;
 
-use super::holders::{Crowd, Group, HolderKind, Timeout};
+use super::holders::{Crowd, Group, HolderKind, default_timeout};
 use super::promise::{RUN_AT_DEFAULTS, promised};
 use super::stand::{Stalls, Stand};
-use super::{OutageForm, OutageOptions, is_ready, report};
+use super::{OutageForm, OutageOptions, is_ready, report, side_by_side};
 use crate::servers::Place;
 
 /// How often an outage is tried that becomes longer or shorter than wanted.
@@ -23,9 +23,6 @@ const STARTS: u32 = 3;
 
 /// A shared outage is not made again for another group if it would be longer by less than such a share.
 const ALIKE: f64 = 0.03;
-
-/// How many holders share an outage: in so many phases of the heartbeat it begins.
-const HOLDERS: u32 = 8;
 
 /// How long a write takes that an observer makes as soon as it can, before one was measured.
 const USUAL_LAG: Duration = Duration::from_millis(80);
@@ -49,17 +46,6 @@ const AIMS: [Aim; 6] = [
     |_, session| session.mul_f64(0.95),
 ];
 
-/// What is measured.
-#[derive(Clone)]
-pub(super) struct Probe {
-    places: Vec<Place>,
-    forms: Vec<OutageForm>,
-    timeouts: Vec<Timeout>,
-    /// How often there are outages of all lengths; `None`: each holder sees one outage that is a little
-    /// shorter than promised.
-    rounds: Option<u32>,
-}
-
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -79,14 +65,13 @@ pub(super) struct Sample {
     pub(super) outage: Duration,
     /// Whether the machine had too much other work for anyone to be judged.
     pub(super) is_busy: bool,
-    pub(super) lost: u32,
-    /// What one that has lost said.
-    pub(super) complaint: String,
+    /// What each of them has said that has lost what it held.
+    pub(super) lost: Vec<String>,
 }
 
 impl Sample {
     pub(super) fn promised(&self) -> Duration {
-        promised(self.place, self.group.session, self.group.kind)
+        self.group.promised(self.place)
     }
 
     /// Whether the promise covers this outage.
@@ -95,7 +80,7 @@ impl Sample {
     }
 
     pub(super) fn breaks_the_promise(&self) -> bool {
-        self.counts() && self.lost > 0
+        self.counts() && !self.lost.is_empty()
     }
 }
 
@@ -104,31 +89,31 @@ pub(crate) async fn short() -> Result<()> {
     if !is_ready(&[]) {
         return Ok(());
     }
-    let timeouts = vec![Timeout::Seconds(4), Timeout::Seconds(6)];
-    Probe { places: all(), forms: all(), timeouts, rounds: None }.run().await?.judge().await
+    let timeout = [4, 6].map(|seconds| Some(Duration::from_secs(seconds))).to_vec();
+    let (place, form) = (all(), all());
+    let options = OutageOptions { timeout, place, form, rounds: 1, kills: 0, rivals: false };
+    Probe { options, is_long: false }.run().await?.judge()
+}
+
+/// What is measured. In the short form, each holder sees one outage that is a little shorter than promised.
+#[derive(Clone)]
+pub(super) struct Probe {
+    pub(super) options: OutageOptions,
+    pub(super) is_long: bool,
 }
 
 impl Probe {
-    pub(super) fn long(options: &OutageOptions) -> Self {
-        let OutageOptions { place, form, timeout, rounds, .. } = options;
-        let (places, forms, timeouts) = (place.clone(), form.clone(), timeout.clone());
-        Self { places, forms, timeouts, rounds: Some(*rounds) }
-    }
-
     /// Makes all outages.
     pub(super) async fn run(&self) -> Result<Findings> {
         let (ensemble, engines): (Vec<_>, Vec<_>) =
-            self.places.iter().partition(|place| **place == Place::Ensemble);
-        let mut findings = Findings::default();
-        match self.rounds {
+            self.options.place.iter().partition(|place| **place == Place::Ensemble);
+        let (engines, ensemble) = (self.at(engines), self.at(ensemble));
+        let (mut findings, others) = match self.is_long {
+            true => (engines.await?, ensemble.await?),
             // An engine takes next to nothing from the other place.
-            None => {
-                let (found, others) = tokio::try_join!(self.at(engines), self.at(ensemble))?;
-                findings.add(found);
-                findings.add(others);
-            }
-            Some(_) => findings.add(self.at(self.places.clone()).await?),
-        }
+            false => tokio::try_join!(engines, ensemble)?,
+        };
+        findings.add(others);
         println!("\n{}", report::table(&findings.samples));
         Ok(findings)
     }
@@ -139,10 +124,10 @@ impl Probe {
         let mut findings = Findings::default();
         for place in places {
             let mut groups = Vec::new();
-            for &timeout in &self.timeouts {
-                for kind in HolderKind::ALL {
-                    let session = timeout.of(kind).await?;
-                    groups.push(Group { kind, timeout, session, size: HOLDERS });
+            for &timeout in &self.options.timeout {
+                for kind in all() {
+                    let session = timeout.map_or_else(|| default_timeout(kind), Ok)?;
+                    groups.push(Group { kind, timeout, session });
                 }
             }
             let shares = if place == Place::Ensemble { groups.len() } else { 1 };
@@ -166,15 +151,9 @@ impl Probe {
             }
         };
         for &form in OutageForm::of(place).iter().filter(|form| self.takes(place, **form)) {
-            if !form.has_chosen_length(place) {
-                for _ in 0..self.rounds.map_or(1, |rounds| 5 * rounds) {
-                    findings.note(place, form, crowds.outage(form, &[]).await);
-                }
-                continue;
-            }
-            for _ in 0..self.rounds.unwrap_or(1) {
-                for (aim, targets) in self.targets(&crowds, form) {
-                    findings.note(place, form, crowds.hit(form, aim, &targets).await);
+            for _ in 0..self.options.rounds {
+                for aimed in self.outages(&crowds, form) {
+                    findings.note(place, form, crowds.hit(form, &aimed).await);
                 }
             }
         }
@@ -184,32 +163,35 @@ impl Probe {
     /// Three servers in Java start too slowly for the short form to learn anything from it.
     fn takes(&self, place: Place, form: OutageForm) -> bool {
         let is_slow = (place, form) == (Place::Ensemble, OutageForm::Restarted);
-        self.forms.contains(&form) && (self.rounds.is_some() || !is_slow)
+        self.options.form.contains(&form) && (self.is_long || !is_slow)
     }
 
-    /// The outages of a round: how long each is, and for the promises of which groups. One for all groups
+    /// The outages of a round: how long each is to be, for the promise of which group. One for all groups
     /// where each sees its own, and else those that are not alike.
-    fn targets(&self, crowds: &Crowds, form: OutageForm) -> Vec<(Aim, Vec<usize>)> {
-        let aims = if self.rounds.is_some() { &AIMS[..] } else { &[JUST_UNDER] };
-        let groups = &crowds.groups;
-        if form == OutageForm::Link || groups.len() == 1 {
-            return aims.iter().map(|aim| (*aim, (0..groups.len()).collect())).collect();
+    fn outages(&self, crowds: &Crowds, form: OutageForm) -> Vec<Vec<(usize, Duration)>> {
+        let place = crowds.stand.place;
+        if !form.has_chosen_length(place) {
+            return vec![Vec::new(); if self.is_long { 5 } else { 1 }];
         }
-        let mut lengths: Vec<Duration> = Vec::new();
-        let mut targets = Vec::new();
-        for &aim in aims {
-            for (index, group) in groups.iter().enumerate() {
-                // An outage that is too long for the guard of one timeout is right for `run` of the next.
-                let length = crowds.aimed(aim, group);
-                let alike = length.mul_f64(1.0 - ALIKE)..=length;
-                let is_target = self.rounds.is_some() || group.kind == HolderKind::Guard;
-                if is_target && !lengths.iter().any(|made| alike.contains(made)) {
-                    lengths.push(length);
-                    targets.push((aim, vec![index]));
-                }
+        let aims = if self.is_long { &AIMS[..] } else { &[JUST_UNDER] };
+        let aimed = |aim: &Aim| -> Vec<(usize, Duration)> {
+            let promises = crowds.groups.iter().map(|group| (group.promised(place), group.session));
+            promises.map(|(promised, session)| aim(promised, session)).enumerate().collect()
+        };
+        if form == OutageForm::Link || crowds.groups.len() == 1 {
+            return aims.iter().map(aimed).collect();
+        }
+
+        let mut outages: Vec<Vec<(usize, Duration)>> = Vec::new();
+        for (index, length) in aims.iter().flat_map(aimed) {
+            // An outage that is too long for the guard of one timeout is right for `run` of the next.
+            let alike = length.mul_f64(1.0 - ALIKE)..=length;
+            let is_target = self.is_long || crowds.groups[index].kind == HolderKind::Guard;
+            if is_target && !outages.iter().any(|made| alike.contains(&made[0].1)) {
+                outages.push(vec![(index, length)]);
             }
         }
-        targets
+        outages
     }
 }
 
@@ -233,14 +215,14 @@ impl Findings {
 
     /// Every outage that is shorter than promised has ended nothing, there were such outages, and whoever
     /// chooses nothing gets enough for the usual outage.
-    pub(super) async fn judge(&self) -> Result<()> {
+    pub(super) fn judge(&self) -> Result<()> {
         let broken = self.samples.iter().filter(|sample| sample.breaks_the_promise());
         let problems = broken.map(report::line).chain(self.failures.iter().cloned());
         let problems = problems.chain(report::not_judged(&self.samples));
         let problems: Vec<_> = problems.map(|problem| format!("\n  {problem}")).collect();
         ensure!(problems.is_empty(), "{} problems:{}", problems.len(), problems.concat());
 
-        let session = Timeout::Default.of(HolderKind::Run).await?;
+        let session = default_timeout(HolderKind::Run)?;
         for place in all::<Place>() {
             let promised = promised(place, session, HolderKind::Run);
             ensure!(
@@ -272,28 +254,19 @@ impl Crowds {
         Ok(Self { stand, groups, outages: 0, lags })
     }
 
-    fn aimed(&self, aim: Aim, group: &Group) -> Duration {
-        aim(promised(self.stand.place, group.session, group.kind), group.session)
-    }
-
-    /// Makes an outage of the wanted length for each of the targets; again if it became much shorter,
-    /// or so long that the promise does not cover it although it should, or if the machine was busy.
-    async fn hit(&mut self, form: OutageForm, aim: Aim, targets: &[usize]) -> Result<Vec<Sample>> {
-        let aimed: Vec<_> = self.groups.iter().map(|group| self.aimed(aim, group)).collect();
-        let lengths = match form {
-            OutageForm::Link => aimed.clone(),
-            _ => targets.iter().map(|target| aimed[*target]).collect(),
-        };
+    /// Makes an outage of these lengths for these groups; again if it became much shorter, or so long that
+    /// the promise does not cover it although it should, or if the machine was busy.
+    async fn hit(&mut self, form: OutageForm, aimed: &[(usize, Duration)]) -> Result<Vec<Sample>> {
+        let lengths: Vec<_> = aimed.iter().map(|(_, length)| *length).collect();
         let mut samples = Vec::new();
         for _ in 0..TRIES {
             let found = self.outage(form, &lengths).await?;
-            let is_hit = |index: &usize| {
-                let (aimed, sample) = (aimed[*index], &found[*index]);
+            let are_hit = aimed.iter().all(|(index, aimed)| {
+                let sample = &found[*index];
                 let (outage, promise) = (sample.outage, sample.promised());
-                let is_on_the_right_side = aimed >= promise || outage < promise;
+                let is_on_the_right_side = *aimed >= promise || outage < promise;
                 is_on_the_right_side && outage > aimed.mul_f64(0.8) && !sample.is_busy
-            };
-            let are_hit = targets.iter().all(is_hit);
+            });
             samples.extend(found);
             if are_hit {
                 return Ok(samples);
@@ -309,7 +282,7 @@ impl Crowds {
     async fn outage(&mut self, form: OutageForm, lengths: &[Duration]) -> Result<Vec<Sample>> {
         self.stand.servers.settle().await?;
         let longest = self.groups.iter().map(|group| group.session).max().unwrap_or_default();
-        let mut crowds = self.gather_and_wait(heartbeat(longest)).await?;
+        let mut crowds = self.all_hold(heartbeat(longest)).await?;
 
         let stalls = Stalls::watch();
         let start = clock::now();
@@ -335,8 +308,7 @@ impl Crowds {
         for (index, crowd) in crowds.iter_mut().enumerate() {
             let outage = outages.get(index).unwrap_or(&outages[0]).length + stall;
             let (group, lost) = (crowd.group, crowd.lost()?);
-            let complaint = if lost > 0 { crowd.complaint() } else { String::new() };
-            let sample = Sample { place, form, group, outage, is_busy, lost, complaint };
+            let sample = Sample { place, form, group, outage, is_busy, lost };
             println!("{}", report::line(&sample));
             samples.push(sample);
         }
@@ -344,40 +316,38 @@ impl Crowds {
     }
 
     /// Starts holders, and waits for a random part of a heartbeat.
-    async fn gather_and_wait(&mut self, heartbeat: Duration) -> Result<Vec<Crowd>> {
+    async fn all_hold(&mut self, heartbeat: Duration) -> Result<Vec<Crowd>> {
         let mut tries = 1;
         loop {
-            let attempt = match self.gather().await {
-                Ok(mut crowds) => {
-                    tokio::time::sleep(heartbeat.mul_f64(fastrand::f64())).await;
-                    let lost: Result<Vec<u32>> = crowds.iter_mut().map(Crowd::lost).collect();
-                    match lost?.iter().sum() {
-                        0 => return Ok(crowds),
-                        lost => anyhow!("{lost} lost what they held although nothing was wrong"),
-                    }
+            match self.gather(heartbeat).await {
+                Ok(crowds) => return Ok(crowds),
+                Err(error) if tries == STARTS => {
+                    return Err(error.context("the servers or this machine are too slow"));
                 }
-                Err(error) => error,
-            };
-            if tries == STARTS {
-                return Err(attempt.context("the servers or this machine are too slow"));
+                Err(error) => {
+                    println!("{}: holders are started again: {error:#}", name(self.stand.place));
+                    tries += 1;
+                }
             }
-            println!("{}: holders are started again: {attempt:#}", name(self.stand.place));
-            tries += 1;
         }
     }
 
-    async fn gather(&mut self) -> Result<Vec<Crowd>> {
+    async fn gather(&mut self, wait: Duration) -> Result<Vec<Crowd>> {
         self.outages += 1;
-        let mut gathering = JoinSet::new();
-        for (index, &group) in self.groups.iter().enumerate() {
-            let lock = format!("outage/{}-{index}", self.outages);
-            let (site, spread) = (self.stand.site(index), heartbeat(group.session));
-            let gathered = Crowd::gather(site, self.stand.place, group, lock, spread);
-            gathering.spawn(async move { (index, gathered.await) });
+        let (place, outage) = (self.stand.place, self.outages);
+        let crowds = self.groups.iter().enumerate().map(|(index, &group)| {
+            let lock = format!("outage/{outage}-{index}");
+            Crowd::gather(self.stand.site(index), place, group, lock, heartbeat(group.session))
+        });
+        let crowds = side_by_side(crowds).await.into_iter();
+        let mut crowds = crowds.collect::<Result<Vec<Crowd>>>()?;
+
+        tokio::time::sleep(wait.mul_f64(fastrand::f64())).await;
+        for crowd in &mut crowds {
+            let lost = crowd.lost()?.len();
+            ensure!(lost == 0, "{lost} lost what they held although nothing was wrong");
         }
-        let mut crowds = gathering.join_all().await;
-        crowds.sort_by_key(|(index, _)| *index);
-        crowds.into_iter().map(|(_, crowd)| crowd).collect()
+        Ok(crowds)
     }
 }
 

@@ -34,22 +34,13 @@ pub(super) fn promised(place: Place, timeout: Duration, kind: HolderKind) -> Dur
             timeout.saturating_sub(unheard)
         }
         HolderKind::Guard => guard,
-        HolderKind::Run => guard.saturating_sub(interpolate(&LEAD_OF_RUN, timeout)),
+        HolderKind::Run => guard.saturating_sub(lead_of_run(timeout)),
     }
 }
 
-/// The value for `timeout` on the line through the two neighbours in the table; the nearest one
-/// outside of it.
-fn interpolate(table: &[(u64, u64)], timeout: Duration) -> Duration {
-    let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    let above = table.iter().position(|(known, _)| *known >= timeout);
-    let ms = match above {
-        None => table[table.len() - 1].1,
-        Some(0) => table[0].1,
-        Some(above) => {
-            let ((left, low), (right, high)) = (table[above - 1], table[above]);
-            low + (high - low) * (timeout - left) / (right - left)
-        }
-    };
-    Duration::from_millis(ms)
+/// That of the next longer timeout in the table, which is the longer one.
+fn lead_of_run(timeout: Duration) -> Duration {
+    let longest = LEAD_OF_RUN[LEAD_OF_RUN.len() - 1];
+    let next = LEAD_OF_RUN.into_iter().find(|(known, _)| Duration::from_millis(*known) >= timeout);
+    Duration::from_millis(next.unwrap_or(longest).1)
 }

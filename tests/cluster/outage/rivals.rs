@@ -2,11 +2,11 @@
 //!
 //! Where the session of the first one lived, it goes on with the same token, and the second one still
 //! waits. Where not, it is lost because its session is, and never before the second one is granted the
-//! lock does it write again. Both write to a file that checks tokens, and that sees no stale write.
+//! lock does it write again. Both write to one file, where no write follows one with a newer token.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lockkeeper::{Client, Mutex};
+use lockkeeper_testkit::backend::children_reach;
 use lockkeeper_testkit::clock;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_tests::{all, name};
-use tokio::task::JoinSet;
 
 use super::holders::HolderKind;
 use super::promise::promised;
 use super::stand::{Stalls, Stand};
-use super::{OutageForm, is_ready};
-use crate::programs::say;
+use super::{OutageForm, is_ready, side_by_side};
+use crate::programs::{first_said, said, say};
 use crate::servers::{LIMIT, Place};
 
 /// The session timeout of those who ride out an outage.
@@ -63,19 +63,14 @@ pub(crate) async fn short() -> Result<()> {
 
 /// Makes all outages of these places, one place beside the other.
 pub(super) async fn run(places: &[Place]) -> Result<Vec<RivalsOutcome>> {
-    let at = async |place: Place| match places.contains(&place) {
-        true => run_at(place).await,
-        false => Ok(Vec::new()),
-    };
-    let (mut outcomes, others) = tokio::try_join!(at(Place::Engine), at(Place::Ensemble))?;
-    outcomes.extend(others);
-    Ok(outcomes)
+    let wanted = [Place::Engine, Place::Ensemble].into_iter().filter(|one| places.contains(one));
+    let found = side_by_side(wanted.map(run_at)).await.into_iter();
+    Ok(found.collect::<Result<Vec<_>>>()?.concat())
 }
 
 async fn run_at(place: Place) -> Result<Vec<RivalsOutcome>> {
     // The last host is for all who wait.
-    let mut rivals =
-        Rivals { stand: Stand::start(place, HUNDREDTHS.len() * 2 + 1).await?, outages: 0 };
+    let mut stand = Stand::start(place, HUNDREDTHS.len() * 2 + 1).await?;
     let mut outcomes = Vec::new();
     for &form in OutageForm::of(place).iter().filter(|form| **form != OutageForm::Restarted) {
         // Each pair has a link of its own, and all others see the same outage.
@@ -85,12 +80,53 @@ async fn run_at(place: Place) -> Result<Vec<RivalsOutcome>> {
             _ => vec![vec![0]],
         };
         for hundredths in outages {
-            let found = rivals.outage(form, &hundredths).await?;
+            let found = outage(&mut stand, form, &hundredths).await?;
             found.iter().for_each(|outcome| println!("{}", line(outcome)));
             outcomes.extend(found);
         }
     }
     Ok(outcomes)
+}
+
+/// Makes one outage for two pairs of each length: a guard and a command.
+async fn outage(
+    stand: &mut Stand,
+    form: OutageForm,
+    hundredths: &[u32],
+) -> Result<Vec<RivalsOutcome>> {
+    stand.servers.settle().await?;
+    let mut pairs = Vec::new();
+    for &hundredths in hundredths {
+        for kind in [HolderKind::Jeopardy, HolderKind::Pause] {
+            let lock = format!("rivals/{}-{hundredths}-{}", name(form), pairs.len());
+            let pair = Pair::begin(stand, kind, &lock, pairs.len()).await?;
+            pairs.push((hundredths, pair));
+        }
+    }
+
+    let stalls = Stalls::watch();
+    let lengths: Vec<_> = pairs.iter().map(|(hundredths, _)| SESSION * *hundredths / 100).collect();
+    let outages = stand.strike(form, &lengths).await?;
+    let (stall, is_busy, place) = (stalls.longest(), stalls.is_busy(), stand.place);
+    let end = clock::now();
+    let looking = pairs.into_iter().enumerate().map(|(index, (hundredths, pair))| {
+        let outage = outages.get(index).unwrap_or(&outages[0]).length;
+        let kind = pair.kind;
+        let is_short = outage + stall < promised(place, SESSION, kind);
+        let must = match (form, hundredths) {
+            _ if is_short && !is_busy => Some(true),
+            // The servers were there, and did not hear of it for longer than it lives.
+            (OutageForm::Link, 200) => Some(false),
+            _ => None,
+        };
+        async move {
+            let ended = pair.end(end, must).await;
+            let problem = ended.as_ref().err().map(|error| format!("{error:#}"));
+            let goes_on = ended.unwrap_or(false);
+            RivalsOutcome { place, form, kind, outage, goes_on, problem }
+        }
+    });
+    Ok(side_by_side(looking).await)
 }
 
 pub(super) fn judge_all(outcomes: &[RivalsOutcome]) -> Result<()> {
@@ -107,7 +143,7 @@ fn line(outcome: &RivalsOutcome) -> String {
         "{:8} {:9} {:15}  outage {:5.2} s  {} {}",
         name(*place),
         name(*form),
-        kind.title(),
+        name(*kind),
         outage.as_secs_f64(),
         if *goes_on { "goes on, with the same token" } else { "is lost, with its session" },
         problem.as_deref().unwrap_or_default(),
@@ -126,7 +162,7 @@ pub(super) fn table(outcomes: &[RivalsOutcome]) -> String {
             "| {} | {} | {} | {:.2} s | {} | {} |",
             name(*place),
             form.title(),
-            kind.title(),
+            name(*kind),
             outage.as_secs_f64(),
             if *goes_on { "yes" } else { "no" },
             problem.as_deref().unwrap_or("0"),
@@ -135,114 +171,60 @@ pub(super) fn table(outcomes: &[RivalsOutcome]) -> String {
     text
 }
 
-struct Rivals {
-    stand: Stand,
-    outages: u32,
-}
-
-/// The lock of one pair, and its programs.
+/// A lock, its two programs, and the file that both write to.
 struct Pair {
     kind: HolderKind,
-    hundredths: u32,
     first: Process,
     second: Process,
     ledger: PathBuf,
 }
 
-impl Rivals {
-    /// Makes one outage for two pairs of each length: a guard and a command.
-    async fn outage(&mut self, form: OutageForm, hundredths: &[u32]) -> Result<Vec<RivalsOutcome>> {
-        self.stand.servers.settle().await?;
-        self.outages += 1;
-        let mut pairs = Vec::new();
-        for &hundredths in hundredths {
-            for kind in [HolderKind::Jeopardy, HolderKind::Pause] {
-                pairs.push(self.begin(kind, hundredths, pairs.len()).await?);
-            }
-        }
-
-        let stalls = Stalls::watch();
-        let lengths: Vec<_> = pairs.iter().map(|pair| SESSION * pair.hundredths / 100).collect();
-        let outages = self.stand.strike(form, &lengths).await?;
-        let (stall, is_busy, place) = (stalls.longest(), stalls.is_busy(), self.stand.place);
-        let end = clock::now();
-        let mut looking = JoinSet::new();
-        for (index, pair) in pairs.into_iter().enumerate() {
-            let outage = outages.get(index).unwrap_or(&outages[0]).length;
-            let kind = pair.kind;
-            let is_short = outage + stall < promised(place, SESSION, kind);
-            let must = match (form, pair.hundredths) {
-                _ if is_short && !is_busy => Some(true),
-                // The servers were there, and did not hear of it for longer than it lives.
-                (OutageForm::Link, 200) => Some(false),
-                _ => None,
-            };
-            looking.spawn(async move {
-                let (goes_on, problem) = match pair.end(end, must).await {
-                    Ok(goes_on) => (goes_on, None),
-                    Err(error) => (false, Some(format!("{error:#}"))),
-                };
-                (index, RivalsOutcome { place, form, kind, outage, goes_on, problem })
-            });
-        }
-        let mut outcomes = looking.join_all().await;
-        outcomes.sort_by_key(|(index, _)| *index);
-        Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
-    }
-
-    /// Has the first one of a pair hold, and the second one wait.
-    async fn begin(&self, kind: HolderKind, hundredths: u32, index: usize) -> Result<Pair> {
-        // As `lockkeeper run` names it.
-        let lock = format!("rivals/{}-{index}", self.outages);
-        let (path, name) = (format!("/{lock}"), lock.replace('/', "-"));
-        let ledger = self.stand.folder.path().join(format!("{name}.ledger"));
-        let (site, own) = (self.stand.site(index), format!("{name}-first"));
-        let at = ledger.to_str().context("a path that is no text")?;
-        let mut first = match kind {
-            HolderKind::Pause => {
-                let mut work = Command::new(std::env::current_exe()?);
-                work.args(["run", "write", at]);
-                site.run(&own, &lock, Some(SESSION), true, &work)?
-            }
-            _ => site.ours(&own, "first", &path, &[at])?,
-        };
-        first.prints(" HELD ", LIMIT).await?;
-
-        let site = self.stand.site(HUNDREDTHS.len() * 2);
-        let mut second = site.ours(&format!("{name}-second"), "second", &path, &[at])?;
-        second.prints(" WAITS", LIMIT).await?;
-        Ok(Pair { kind, hundredths, first, second, ledger })
-    }
-}
-
 impl Pair {
+    /// Has the first one hold, on a host of its own, and the second one wait.
+    async fn begin(stand: &Stand, kind: HolderKind, lock: &str, host: usize) -> Result<Self> {
+        let (path, name) = (format!("/{lock}"), lock.replace('/', "-"));
+        let ledger = stand.folder.path().join(format!("{name}.ledger"));
+        let at = ledger.to_str().context("a path that is no text")?;
+        let (site, own) = (stand.site(host), format!("{name}-first"));
+        let mut first = match kind {
+            // Which names a lock without the slash.
+            HolderKind::Pause => site.run(&own, lock, Some(SESSION), true, &writer(&ledger)?)?,
+            _ => {
+                let session = SESSION.as_millis().to_string();
+                site.ours(&own, "rival", &path, &[at, "--session-ms", &session])?
+            }
+        };
+        first.prints("HELD", LIMIT).await?;
+
+        let site = stand.site(HUNDREDTHS.len() * 2);
+        let mut second = site.ours(&format!("{name}-second"), "rival", &path, &[at])?;
+        second.prints("WAITS", LIMIT).await?;
+        Ok(Self { kind, first, second, ledger })
+    }
+
     /// Waits until it is seen what became of it, and whether that is right. `end`: when the outage was
     /// over. `must`: whether the first one must go on, if that is known.
     async fn end(mut self, end: Duration, must: Option<bool>) -> Result<bool> {
-        let token = word_after(&self.first.stdout(), "HELD").context("no token")?;
         let goes_on = loop {
             let why_lost = self.why_lost()?;
-            let wrote = Ledger::entries(&self.ledger)?;
-            let last = wrote.iter().rev().find(|entry| entry.token == token);
-            match (why_lost, last) {
-                (Some(why), _) => {
-                    ensure!(why.contains("session"), "it is lost for another reason: {why}");
-                    break false;
-                }
-                (None, Some(last)) if last.at > end => break true,
+            let wrote = writes(&self.ledger)?;
+            let (_, token) = *wrote.first().context("it has written nothing")?;
+            let has_written = wrote.iter().any(|(at, by)| *by == token && *at > end.as_secs_f64());
+            match why_lost {
+                Some(why) if !why.contains("session") => bail!("lost for another reason: {why}"),
+                // Until the second one has written.
+                Some(_) if wrote.iter().any(|(_, by)| *by != token) => break false,
+                None if has_written => break true,
                 _ => {}
             }
             let (first, second) = (&self.first, &self.second);
             let tails = || format!("{}\n{}", first.tail(), second.tail());
-            ensure!(clock::now() < end + LIMIT, "neither goes on nor is lost: {}", tails());
+            ensure!(clock::now() < end + LIMIT, "none of the two goes on: {}", tails());
             tokio::time::sleep(POLL).await;
         };
-        if !goes_on {
-            self.second.prints(" WROTE", LIMIT).await?;
-        }
 
-        let granted = word_after(&self.second.stdout(), "GRANTED");
-        judge(&Ledger::entries(&self.ledger)?, &token, granted.as_deref(), goes_on)?;
+        let granted = first_said(&self.second.stdout(), "HELD");
+        judge(&writes(&self.ledger)?, granted, goes_on)?;
         match must {
             Some(true) if !goes_on => bail!("BROKEN: it is lost although the session lived"),
             Some(false) if goes_on => bail!("BROKEN: it goes on although the session is over"),
@@ -252,193 +234,102 @@ impl Pair {
 
     /// Why the first one is lost; `None`: it is not.
     fn why_lost(&mut self) -> Result<Option<String>> {
-        let status = self.first.status()?;
-        if self.kind == HolderKind::Jeopardy {
-            ensure!(status.is_none(), "it has ended: {}", self.first.tail());
-            return Ok(word_after(&self.first.stdout(), "GONE").map(|why| why.to_lowercase()));
-        }
-        let Some(status) = status else { return Ok(None) };
-        ensure!(status.code() == Some(79), "{status}: {}", self.first.tail());
-        let said = self.first.stderr();
-        let line = said.lines().find(|line| line.contains("is lost"));
-        Ok(Some(line.context("no reason")?.to_owned()))
+        let (status, first) = (self.first.status()?, &self.first);
+        let said = match (self.kind, status) {
+            (HolderKind::Jeopardy, None) => first.stdout(),
+            (HolderKind::Pause, None) => return Ok(None),
+            (HolderKind::Pause, Some(status)) if status.code() == Some(79) => first.stderr(),
+            (_, status) => bail!("it has ended ({status:?}): {}", first.tail()),
+        };
+        let line = said.lines().find(|line| line.contains("GONE") || line.contains("is lost"));
+        Ok(line.map(str::to_lowercase))
     }
 }
 
-/// Whether the writes are those of one holder at a time.
-fn judge(entries: &[Entry], token: &str, granted: Option<&str>, goes_on: bool) -> Result<()> {
-    let stale = entries.iter().filter(|entry| entry.is_stale).count();
+/// Whether the writes are those of one holder at a time. `granted`: when the second one had the lock.
+fn judge(wrote: &[(f64, u128)], granted: Option<f64>, goes_on: bool) -> Result<()> {
+    let stale = wrote.windows(2).filter(|two| two[1].1 < two[0].1).count();
     ensure!(stale == 0, "BROKEN: {stale} stale writes");
+    let (first, last) = (wrote[0].1, wrote[wrote.len() - 1].1);
     match (granted, goes_on) {
-        (None, true) => {
-            let other = entries.iter().find(|entry| entry.token != token);
-            ensure!(other.is_none(), "BROKEN: a write with another token: {other:?}");
-        }
+        (None, true) => ensure!(first == last, "BROKEN: a write with another token: {last}"),
         (Some(granted), false) => {
-            // It says when it was granted the lock, which is before its first write.
-            let (at, next) = granted.split_once(':').context("no time")?;
-            let at = Duration::from_nanos(at.parse()?);
-            let before = entries.iter().filter(|entry| entry.token == token);
-            let last = before.map(|entry| entry.at).max().context("it has written")?;
-            ensure!(last < at, "BROKEN: it wrote {:?} after the next one had the lock", last - at);
-            let (first, next): (u128, u128) = (token.parse()?, next.parse()?);
-            ensure!(next > first, "BROKEN: token {next} after {first}");
+            let of_first = wrote.iter().filter(|(_, token)| *token == first);
+            let late = of_first.map(|(at, _)| at - granted).fold(f64::MIN, f64::max);
+            ensure!(late < 0.0, "BROKEN: it wrote {late:.3} s after the next one had the lock");
+            ensure!(last > first, "BROKEN: token {last} after {first}");
         }
-        (granted, _) => {
-            bail!("BROKEN: two hold: {granted:?}, and the first one goes on: {goes_on}")
-        }
+        _ => bail!("BROKEN: two hold: {granted:?}, and the first one goes on: {goes_on}"),
     }
     Ok(())
 }
 
-fn word_after(said: &str, word: &str) -> Option<String> {
-    let mut words = said.split_whitespace();
-    words.find(|found| *found == word)?;
-    words.next().map(str::to_owned)
-}
-
 // ----- the programs ---------------------------------------------------------------------------
 
-/// One of the two, with the library.
+/// One of the two, with the library: takes the lock, and writes for as long as it has it.
 #[derive(Args)]
 pub(crate) struct Rival {
     connect: String,
     path: String,
     ledger: PathBuf,
+    #[arg(long)]
+    session_ms: Option<u64>,
 }
 
 impl Rival {
-    /// The one who holds first.
-    pub(crate) async fn hold_first(self) -> Result<()> {
-        let client = Client::builder().session_timeout(SESSION).connect(&self.connect).await?;
-        let guard = Mutex::new(&client, &self.path)?.acquire().await?;
-        let token = guard.token().to_u128().to_string();
-        let mut ledger = Ledger::open(&self.ledger)?;
-        say(clock::now(), &format!("HELD {token}"));
-
-        let work = async {
-            loop {
-                if let Err(error) = ledger.write(&token) {
-                    return error;
-                }
-                tokio::time::sleep(PACE).await;
+    pub(crate) async fn run(self) -> Result<()> {
+        let mut builder = Client::builder();
+        if let Some(ms) = self.session_ms {
+            builder = builder.session_timeout(Duration::from_millis(ms));
+        }
+        let client = builder.connect(&self.connect).await?;
+        let lock = Mutex::new(&client, &self.path)?;
+        let path = lock.path().clone();
+        tokio::spawn(async move {
+            children_reach(&client, &path, 2).await?;
+            say(clock::now(), "WAITS");
+            anyhow::Ok(())
+        });
+        let guard = loop {
+            // An outage may end its session too: then it is in line again.
+            if let Ok(guard) = lock.acquire().await {
+                break guard;
             }
         };
-        match guard.run_through(GRACE, work).await {
-            Ok(error) => Err(error),
+        let token = guard.token().to_u128().to_string();
+        match guard.run_through(GRACE, write(&self.ledger, &token)).await {
+            Ok(ended) => ended,
             Err(reason) => {
                 say(clock::now(), &format!("GONE {reason:?}"));
                 std::future::pending().await
             }
         }
     }
-
-    /// The one who waits.
-    pub(crate) async fn wait(self) -> Result<()> {
-        let client = Client::builder().connect(&self.connect).await?;
-        let lock = Mutex::new(&client, &self.path)?;
-        let mut ledger = Ledger::open(&self.ledger)?;
-        let guard = loop {
-            let mut waiting = std::pin::pin!(lock.acquire());
-            tokio::select! {
-                biased;
-                guard = &mut waiting => if let Ok(guard) = guard { break guard },
-                () = in_line(&client, &self.path) => {
-                    say(clock::now(), "WAITS");
-                    // An outage may end its session too: then it is in line again.
-                    if let Ok(guard) = waiting.await { break guard }
-                }
-            }
-        };
-        let token = guard.token().to_u128().to_string();
-        say(clock::now(), &format!("GRANTED {}:{token}", clock::now().as_nanos()));
-        ledger.write(&token)?;
-        say(clock::now(), "WROTE");
-        std::future::pending().await
-    }
-}
-
-/// Waits until two are in line.
-async fn in_line(client: &Client, path: &str) {
-    let Ok(path) = path.parse() else { return };
-    while !client.children(&path).await.is_ok_and(|(children, _)| children.len() >= 2) {
-        tokio::time::sleep(POLL).await;
-    }
 }
 
 /// The command under `lockkeeper run`.
-pub(crate) fn write(ledger: &Path) -> Result<()> {
-    let token = std::env::var("LOCKKEEPER_TOKEN")?;
-    let mut ledger = Ledger::open(ledger)?;
-    say(clock::now(), &format!("HELD {token}"));
+pub(super) fn writer(ledger: &Path) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run", "write"]).arg(ledger);
+    Ok(command)
+}
+
+/// Says that it holds, and writes without an end. Each write is a line with its time and its token, which goes
+/// behind all others at once: so the lines are in the order of the writes, whatever the writers believe.
+pub(crate) async fn write(ledger: &Path, token: &str) -> Result<()> {
+    say(clock::now(), &format!("HELD {}", std::process::id()));
+    let mut ledger = OpenOptions::new().create(true).append(true).open(ledger)?;
     loop {
-        ledger.write(&token)?;
-        std::thread::sleep(PACE);
+        let line = format!("{} {token}\n", clock::now().as_nanos());
+        ledger.write_all(line.as_bytes())?;
+        tokio::time::sleep(PACE).await;
     }
 }
 
-// ----- a file that both holders of a lock write to, and that refuses those who were overtaken -
-
-/// The writes of one lock, a line each: whatever the writers believe, and whenever their writes arrive, they
-/// are made one after the other under the lock of the file.
-struct Ledger {
-    file: File,
-    /// Of the writes that were read.
-    newest: u128,
-}
-
-/// A write that was asked for.
-#[derive(Debug)]
-struct Entry {
-    /// When it was made, by `clock::now`.
-    at: Duration,
-    token: String,
-    /// Whether a later holder had written before.
-    is_stale: bool,
-}
-
-impl Ledger {
-    fn open(path: &Path) -> Result<Self> {
-        let options = OpenOptions::new().create(true).append(true).read(true).open(path);
-        options.map(|file| Self { file, newest: 0 }).with_context(|| format!("{}", path.display()))
-    }
-
-    /// Makes one write under a lock. One that comes too late is noted as such.
-    fn write(&mut self, token: &str) -> Result<()> {
-        self.file.lock()?;
-        let written = self.write_alone(token);
-        self.file.unlock()?;
-        written
-    }
-
-    fn write_alone(&mut self, token: &str) -> Result<()> {
-        // What the other one has written since.
-        for entry in self.read()? {
-            self.newest = self.newest.max(entry.token.parse()?);
-        }
-        let (at, is_stale) = (clock::now().as_nanos(), token.parse::<u128>()? < self.newest);
-        let line = format!("{at} {token} {is_stale}\n");
-        Ok(std::io::Write::write_all(&mut self.file, line.as_bytes())?)
-    }
-
-    /// From where it has read or written before.
-    fn read(&mut self) -> Result<Vec<Entry>> {
-        let mut text = String::new();
-        self.file.read_to_string(&mut text)?;
-        let entry = |line: &str| {
-            let [at, token, is_stale] = line.split(' ').collect::<Vec<_>>()[..] else {
-                bail!("no entry: {line}");
-            };
-            let at = Duration::from_nanos(at.parse()?);
-            Ok(Entry { at, token: token.to_owned(), is_stale: is_stale.parse()? })
-        };
-        text.lines().map(entry).collect()
-    }
-
-    /// All writes, in their order.
-    fn entries(path: &Path) -> Result<Vec<Entry>> {
-        let mut ledger = Self::open(path)?;
-        ledger.file.lock_shared()?;
-        ledger.read()
-    }
+/// The writes to a file so far, in their order: the times, in seconds, and the tokens.
+pub(super) fn writes(ledger: &Path) -> Result<Vec<(f64, u128)>> {
+    let text = fs::read_to_string(ledger)?;
+    // What follows is being written.
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    said(whole).into_iter().map(|(at, token)| Ok((at, token.parse()?))).collect()
 }

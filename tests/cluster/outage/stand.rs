@@ -1,7 +1,7 @@
 //! A place with servers and hosts for holders, where outages are made.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -125,46 +125,40 @@ const BUSY: f64 = 0.2;
 /// Looks at the machine until it is dropped.
 pub(super) struct Stalls {
     start: Instant,
-    seen: Arc<Seen>,
+    late: Arc<Late>,
 }
 
+/// By how much programs were late that wanted to run.
 #[derive(Default)]
-struct Seen {
+struct Late {
     longest_ns: AtomicU64,
     total_ns: AtomicU64,
-    is_over: AtomicBool,
 }
 
 impl Stalls {
     pub(super) fn watch() -> Self {
-        let seen = Arc::<Seen>::default();
-        let looking = Arc::clone(&seen);
+        let late = Arc::<Late>::default();
+        let looking = Arc::downgrade(&late);
         thread::spawn(move || {
-            while !looking.is_over.load(Ordering::Relaxed) {
+            while let Some(late) = looking.upgrade() {
                 let start = Instant::now();
                 thread::sleep(LOOK);
-                let late = start.elapsed().saturating_sub(LOOK).as_nanos() as u64;
-                looking.longest_ns.fetch_max(late, Ordering::Relaxed);
-                looking.total_ns.fetch_add(late, Ordering::Relaxed);
+                let ns = start.elapsed().saturating_sub(LOOK).as_nanos() as u64;
+                late.longest_ns.fetch_max(ns, Ordering::Relaxed);
+                late.total_ns.fetch_add(ns, Ordering::Relaxed);
             }
         });
-        Self { start: Instant::now(), seen }
+        Self { start: Instant::now(), late }
     }
 
     /// The longest time by which a program that wanted to run was late.
     pub(super) fn longest(&self) -> Duration {
-        Duration::from_nanos(self.seen.longest_ns.load(Ordering::Relaxed))
+        Duration::from_nanos(self.late.longest_ns.load(Ordering::Relaxed))
     }
 
     /// Whether programs were late for so much of the time that no holder could be judged by it.
     pub(super) fn is_busy(&self) -> bool {
-        let late = Duration::from_nanos(self.seen.total_ns.load(Ordering::Relaxed));
+        let late = Duration::from_nanos(self.late.total_ns.load(Ordering::Relaxed));
         late > self.start.elapsed().mul_f64(BUSY)
-    }
-}
-
-impl Drop for Stalls {
-    fn drop(&mut self) {
-        self.seen.is_over.store(true, Ordering::Relaxed);
     }
 }
