@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::blocking::Client;
 use lockkeeper::{
-    AcquireError, CreateMode, Mutex, Owner, Presence, ReentrantMutex, RwLock, Shared, TreeCache,
-    ValueChange, ZnodePath,
+    AcquireError, Contact, CreateMode, Mutex, Owner, Presence, ReentrantMutex, RwLock, Shared,
+    TreeCache, ValueChange, ZnodePath,
 };
 use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::proxy::Proxy;
 
 use crate::contract;
 
@@ -120,6 +121,30 @@ async fn a_guard_that_a_thread_drops_is_released(backend: Backend) -> Result<()>
         thread::spawn(move || drop(guard)).join().expect("no panic");
         let next = other.wait(Mutex::new(&other, "/b/mutex")?.acquire_timeout(HANGS))?;
         Ok(other.wait(next.release())?)
+    };
+    on_a_thread(&backend, work).await
+}
+
+/// The client goes on while the thread stands still: it connects again, and has the session of before.
+async fn a_thread_waits_an_outage_out(backend: Backend) -> Result<()> {
+    let direct = backend.connect_string();
+    let (target, chroot) = direct.split_at(direct.find('/').unwrap_or(direct.len()));
+    let proxy = Proxy::start(target).await?;
+    let servers = format!("{}{chroot}", proxy.address());
+    let work = move |_: &str| {
+        let client = Client::connect(&servers)?;
+        let (lock, session) = (Mutex::new(&client, "/b/mutex")?, client.session_id());
+        proxy.refuse();
+        let outage = async {
+            let mut status = client.status();
+            status.wait_for(|status| status.contact == Contact::Disconnected).await?;
+            proxy.restore();
+            anyhow::Ok(())
+        };
+        let acquire = async { Ok(lock.acquire().await?) };
+        let (guard, ()) = client.wait(async { tokio::try_join!(acquire, outage) })?;
+        assert_eq!(guard.session(), session);
+        Ok(client.wait(guard.release())?)
     };
     on_a_thread(&backend, work).await
 }

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use lockkeeper::inspect::{self, LockQueue, QueueWatch};
 use lockkeeper::revoke::{RevokeOutcome, revoke, revoke_within};
 use lockkeeper::{
-    Client, CreateMode, ExclusiveNode, FencingToken, LossReason, Mutex, Names, SessionId, ZnodePath,
+    Client, CreateMode, ExclusiveNode, FencingToken, LossReason, Mutex, Names, RwLock, SessionId,
+    ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -159,6 +160,20 @@ async fn leases_are_no_locks(backend: Backend) -> Result<()> {
         guard.release().await?;
     }
     Ok(())
+}
+
+/// A writer's token is the transaction that created its node; the reader that it becomes keeps that token.
+async fn an_entry_has_what_created_its_node((alice, observer): Observed) -> Result<()> {
+    let shown = async || {
+        let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
+        anyhow::Ok(queue.holders().next().context("a holder")?.token)
+    };
+    let writer = RwLock::new(&alice.client, LOCK)?.write().await?;
+    let token = writer.token();
+    assert_eq!(shown().await?, token);
+    let reader = writer.downgrade().await?;
+    assert!(reader.token() == token && shown().await? > token);
+    Ok(reader.release().await?)
 }
 
 /// Symptom: nobody who looked saw a lock delay. The lock was free to them, and whoever asked for it waited.

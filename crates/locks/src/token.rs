@@ -16,8 +16,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A value that is larger for every later holder of a lock.
 ///
 /// It is a transaction, followed by a count for locks that are handed on without a new node. The
-/// transaction is that which created the holder's node (`czxid`). A guard that an upgrade gives has that of a
-/// later write to its node, and one that a downgrade gives keeps the token of the guard before. It prints as a decimal number, with the count after a dot if
+/// transaction is that which created the holder's node (`czxid`), or a later write to it where an earlier holder's
+/// node may be younger, as contenders of an [`RwLock`](crate::RwLock) overtake each other. A writer that becomes a
+/// reader keeps its token. It prints as a decimal number, with the count after a dot if
 /// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text. It is read
 /// back with [`str::parse`], and serde writes and reads the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -65,8 +65,8 @@ pub struct Entry {
     /// [`Semaphore::set_permits`](crate::Semaphore::set_permits) with a smaller number, `false` also for
     /// holders of permits beyond that number, as nothing on the servers tells them from waiters.
     pub holds: bool,
-    /// The transaction that created its node. That is its fencing token, or less: a holder that was upgraded or
-    /// that took over a node has a larger one.
+    /// The transaction that created its node. As a rule that is its fencing token. Where contenders overtake each
+    /// other or a node is handed on, the holder's may be larger; a writer that has become a reader keeps that of before.
     pub token: FencingToken,
     /// Its session.
     pub session: SessionId,
