@@ -94,7 +94,7 @@ macro_rules! contract {
 }
 pub(crate) use contract;
 
-/// Those about a line are not for the exclusive node, which has none.
+/// Runs each of these tests for each exclusive lock. Those about a line are not for the exclusive node, which has none.
 macro_rules! for_each_lock {
     ($suite:literal: $($test:ident),*; where there is a line: $($fair:ident),*) => {
         crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($fair,)*);

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use bytes::Bytes;
 use lockkeeper_wire::{
     AddWatchRequest, CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, EventKind,
     PathRequest, Request,
@@ -91,7 +92,8 @@ fn create(path: &str) -> Request {
 }
 
 fn container(path: &str) -> Request {
-    Request::CreateContainer(node(path, CreateMode::Container))
+    let data = Bytes::new().into();
+    Request::CreateContainer(CreateRequest { data, ..node(path, CreateMode::Container) })
 }
 
 fn with_ttl(path: &str) -> Request {

@@ -30,7 +30,7 @@ impl Step {
     }
 }
 
-/// A node without data that everybody may do everything with.
+/// A node with null data, which everybody may do everything with.
 pub(crate) fn node(path: &str, mode: CreateMode) -> CreateRequest {
     let (path, flags) = (path.to_owned(), mode.flags());
     CreateRequest { path, data: NodeData::NULL, acl: AclList::OPEN, flags }

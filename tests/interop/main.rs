@@ -88,7 +88,8 @@ async fn contest(
     languages: &[Language],
     digest: Option<(&'static str, &'static str)>,
 ) -> Result<()> {
-    let suite = format!("{kind:?}");
+    let user = digest.map(|(user, _)| format!(" as {user}")).unwrap_or_default();
+    let suite = format!("{kind:?}{user}");
     if !are_ready(&suite, languages) {
         return Ok(());
     }

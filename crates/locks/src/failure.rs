@@ -13,7 +13,7 @@ fails_for_good!(BuildError);
 impl_failure!(AcquireError { error => (error.is_retryable(), error.outcome()) });
 
 impl_failure!(
-    /// Retryable is another acquire. Work under the lock may have been done.
+    /// `is_retryable`: whether another acquire may succeed. Work under the lock may have been done.
     LossReason {
         Self::SessionExpired
         | Self::DeadlinePassed

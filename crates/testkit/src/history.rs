@@ -239,6 +239,48 @@ impl fmt::Display for What {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Participants in other languages write such lines by hand.
+    #[test]
+    fn what_one_process_prints_another_reads() {
+        let (lock, token) = ("/l".to_owned(), u128::from(u64::MAX) << 32);
+        let members = [("a".to_owned(), "7.2".parse().unwrap())].into();
+        let (share, until) = (Share::Permits { taken: 1, of: 2 }, Duration::from_millis(1_500));
+        for what in [
+            What::Granted { lock: lock.clone(), token, share },
+            What::Claimed { lock: lock.clone(), token, until },
+            What::Told(Told::View { watcher: u64::MAX, id: 9, members }),
+        ] {
+            let text = serde_json::to_string(&what).unwrap();
+            assert_eq!(serde_json::from_str::<What>(&text).unwrap(), what, "{text}");
+        }
+
+        let (token, share) = (1 << 64, Share::Reader);
+        for (text, what) in [
+            ("\"Warned\"", What::Warned),
+            ("{'Note':'why'}", What::Note("why".to_owned())),
+            (
+                "{'Believes':{'lock':'/l','token':18446744073709551616,'share':'Reader'}}",
+                What::Believes { lock: lock.clone(), token, share },
+            ),
+            (
+                "{'Stops':{'lock':'/l','token':18446744073709551616}}",
+                What::Stops { lock: lock.clone(), token },
+            ),
+            (
+                "{'Committed':{'lock':'/l','token':18446744073709551616,'zxid':5}}",
+                What::Committed { lock, token, zxid: 5 },
+            ),
+        ] {
+            let text = text.replace('\'', "\"");
+            assert_eq!(serde_json::from_str::<What>(&text).unwrap(), what, "{text}");
+        }
+    }
+}
+
 /// Histories for tests of what judges them.
 #[cfg(test)]
 pub(crate) mod lines {

@@ -263,7 +263,11 @@ fn keep_folders(seed: u64, folders: &[(String, &Path)]) -> String {
         fs::create_dir_all(&target)?;
         for (name, folder) in folders {
             // Some of it a server may remove meanwhile.
-            Command::new("cp").arg("-r").arg(folder).arg(target.join(name)).output()?;
+            let copied =
+                Command::new("cp").arg("-r").arg(folder).arg(target.join(name)).output()?;
+            if !copied.status.success() {
+                eprintln!("not all is kept: {}", String::from_utf8_lossy(&copied.stderr).trim());
+            }
         }
         Ok(())
     };

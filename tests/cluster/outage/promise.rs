@@ -38,7 +38,7 @@ pub(super) fn promised(place: Place, timeout: Duration, kind: HolderKind) -> Dur
     }
 }
 
-/// That of the next longer timeout in the table, which is the longer one.
+/// The lead of the next longer timeout in the table: rather too long than too short.
 fn lead_of_run(timeout: Duration) -> Duration {
     let longest = LEAD_OF_RUN[LEAD_OF_RUN.len() - 1];
     let next = LEAD_OF_RUN.into_iter().find(|(known, _)| Duration::from_millis(*known) >= timeout);

@@ -238,11 +238,14 @@ impl Pair {
         let said = match (self.kind, status) {
             (HolderKind::Jeopardy, None) => first.stdout(),
             (HolderKind::Pause, None) => return Ok(None),
-            (HolderKind::Pause, Some(status)) if status.code() == Some(79) => first.stderr(),
+            (HolderKind::Pause, Some(status)) if status.code() == Some(79) => {
+                let told = first.stderr();
+                let reason = told.lines().find(|line| line.contains("is lost"));
+                return Ok(Some(reason.context("no reason")?.to_lowercase()));
+            }
             (_, status) => bail!("it has ended ({status:?}): {}", first.tail()),
         };
-        let line = said.lines().find(|line| line.contains("GONE") || line.contains("is lost"));
-        Ok(line.map(str::to_lowercase))
+        Ok(said.lines().find(|line| line.contains("GONE")).map(str::to_lowercase))
     }
 }
 

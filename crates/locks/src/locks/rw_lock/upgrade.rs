@@ -125,7 +125,7 @@ pub struct UpgradeError {
 }
 
 impl_failure!(
-    /// Retryable is another upgrade, if the reader still reads; or else another acquire.
+    /// `is_retryable`: whether another upgrade may succeed if the reader still reads, or else another acquire.
     UpgradeError { failed => (failed.error.is_retryable(), failed.error.outcome()) }
 );
 
