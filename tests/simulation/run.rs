@@ -387,14 +387,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(joining.do_jobs().await),
         false => None,
     };
-    let mut services = None;
-    if has_services(seed) {
-        let mut random = fastrand::Rng::with_seed(seed ^ 0x5e12);
-        let (clients, lookers) = with_lookers(&run).await;
-        let of_clients = Services::new(clients, lookers);
-        joining.tasks.extend(of_clients.tasks(&run, &mut random, end));
-        services = Some(of_clients);
-    }
+    let services = match has_services(seed) {
+        true => Some(joining.offer_services().await),
+        false => None,
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -460,6 +456,16 @@ impl Joining<'_> {
         let members = Members::new(one_each(run).await);
         self.tasks.extend(members.tasks(run, &mut random, self.end));
         members
+    }
+
+    /// Has programs offer services, and others look for them.
+    async fn offer_services(&mut self) -> Services {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x5e12);
+        let (clients, lookers) = with_lookers(run).await;
+        let services = Services::new(clients, lookers);
+        self.tasks.extend(services.tasks(run, &mut random, self.end));
+        services
     }
 
     /// Has programs be present, each at a node of its own and at one that all want, and strangers in their way
