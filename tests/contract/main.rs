@@ -35,6 +35,7 @@ mod once;
 mod one_service;
 mod presence;
 mod publication;
+mod queue;
 mod reentrant_mutex;
 mod registration;
 mod registry;

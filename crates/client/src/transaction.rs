@@ -17,7 +17,7 @@ use crate::watcher::strip_chroot;
 /// Writes that are applied together or not at all (ZooKeeper's `multi`). Later ones see the effect
 /// of earlier ones.
 #[must_use = "nothing happens before `commit`"]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Transaction {
     client: Client,
     ops: Vec<Op>,
@@ -116,6 +116,28 @@ impl Transaction {
     /// How long the data is that it brings, in bytes: that of all its operations together.
     pub fn data_len(&self) -> usize {
         self.ops.iter().map(data_of).sum()
+    }
+
+    /// How many operations it has.
+    #[doc(hidden)]
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether it has no operation.
+    #[doc(hidden)]
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Adds the operations of another transaction of this client behind its own, with what that is bound to.
+    #[doc(hidden)]
+    pub fn and(mut self, other: &Self) -> Self {
+        let first = self.ops.len();
+        self.ops.extend_from_slice(&other.ops);
+        self.held.extend(other.held.iter().map(|(check, hold)| (first + check, *hold)));
+        self.bound.extend_from_slice(&other.bound);
+        self
     }
 
     /// Sends it. Costs one round trip.

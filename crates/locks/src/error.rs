@@ -470,6 +470,9 @@ pub enum LossReason {
     /// [`Election::lead`](crate::Election::lead) has ended.
     #[error("the holder has released it")]
     Released,
+    /// It was held for longer than its user allows: `max_run` of a queue.
+    #[error("it was held for longer than it may be")]
+    HeldTooLong,
 }
 
 const IN_JEOPARDY: &str = "its lease ran out, and no server has proven it since";

@@ -20,7 +20,8 @@ impl_failure!(
         | Self::NodeDeleted
         | Self::CheckRefused
         | Self::Revoked
-        | Self::Released => (true, Outcome::Unknown),
+        | Self::Released
+        | Self::HeldTooLong => (true, Outcome::Unknown),
         Self::ClientClosed => (false, Outcome::Unknown),
     }
 );

@@ -2,6 +2,7 @@
 //! which shows all of this.
 //!
 //! ```text
+//!   for_recipes     what recipes of another crate are made of: a place in a line, the guard of a node
 //!   once/           Once: something is done once for each key, under a lock
 //!   names/          Names: names that one program has at a time
 //!   election/       Election: one leader at a time, and observers
@@ -37,6 +38,8 @@ mod election;
 mod error;
 mod exposure;
 mod failure;
+#[doc(hidden)]
+pub mod for_recipes;
 mod guard;
 mod locks;
 mod names;

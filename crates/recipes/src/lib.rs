@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   updates         sources of changes as streams
+//!   queue/          Queue: items that one consumer at a time works on
 //!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
@@ -18,6 +19,7 @@
 mod discovery;
 mod exact;
 mod group;
+mod queue;
 #[cfg(feature = "stream")]
 mod updates;
 mod values;
@@ -34,6 +36,9 @@ pub use discovery::{
 pub use group::{
     Group, GroupBuilder, GroupError, GroupLayout, GroupUpdate, GroupView, Member, MemberBuilder,
     MemberChange, MemberChanges, Members, Membership, ViewId,
+};
+pub use queue::{
+    AtLeastOnce, AtMostOnce, DeadLetter, Item, Queue, QueueBuilder, QueueError, QueueReport, Verdict,
 };
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,

@@ -23,10 +23,12 @@
 //! deletes the marker.
 //!
 //! `attempt` decides what an answer means; `rivalry` when to try again after another program was quicker;
-//! `writer` sends, one transaction at a time; `writers` has one for each write that a handle has under way.
+//! `writer` sends, one transaction at a time; `writers` has one for each write that a handle has under way;
+//! `shared_write` lets one write answer the calls of many tasks.
 
 mod attempt;
 mod rivalry;
+pub(crate) mod shared_write;
 mod writer;
 mod writers;
 

@@ -69,6 +69,11 @@ impl ExactWriter {
         Ok(())
     }
 
+    /// The session of the last write that was applied.
+    pub(crate) fn marked_session(&self) -> SessionId {
+        self.marker.as_ref().map_or(SessionId::NONE, |marker| marker.session)
+    }
+
     /// Applies the steps in one transaction, at most once. Costs one round trip when the session has a
     /// marker, one more to create it, and one more after each lost reply; the first one of all may have
     /// to create the directory of the markers before.

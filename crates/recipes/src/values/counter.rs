@@ -12,7 +12,7 @@ use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, PlaceOptions, place_options};
-use crate::values::shared_write::{SharedWrite, WriteTurn, lock};
+use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use lockkeeper_client::Outcome;
 
 use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
-use crate::values::shared_write::{SharedWrite, WriteTurn, lock};
+use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 
 /// Numbers that nobody else has, taken from a [`Counter`] in blocks, without a write for each. Cheap to
 /// clone; clones share the block.

@@ -16,11 +16,10 @@ pub(crate) mod id_blocks;
 mod last_good;
 mod manifest;
 pub(crate) mod notify;
-mod place;
+pub(crate) mod place;
 pub(crate) mod publication;
 mod revision;
 pub(crate) mod shared;
-mod shared_write;
 mod shown;
 
 pub use changes::{Editions, ValueChanges};

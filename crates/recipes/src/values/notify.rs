@@ -13,7 +13,7 @@ use lockkeeper_client::{
 use crate::exact::WriteError;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
-use crate::values::shared_write::lock;
+use crate::exact::shared_write::lock;
 use crate::values::shown::shown;
 
 /// Wakes up whoever waits, in any program. Cheap to clone.

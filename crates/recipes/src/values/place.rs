@@ -85,7 +85,7 @@ impl Place {
 }
 
 /// The path, if a value can be there.
-pub(super) fn checked(client: &Client, path: &str) -> Result<ZnodePath, ValuePathError> {
+pub(crate) fn checked(client: &Client, path: &str) -> Result<ZnodePath, ValuePathError> {
     let path = ZnodePath::new(path)?;
     if path.is_root() {
         return Err(ValuePathError::Root);

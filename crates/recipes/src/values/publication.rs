@@ -18,7 +18,7 @@ use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
-use crate::values::shared_write::lock;
+use crate::exact::shared_write::lock;
 
 /// How many editions are kept, unless a builder says otherwise.
 const KEPT: u16 = 5;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 /// Calls with a `Q` that wait for an `A`, and the state `S` that one write leaves to the next.
 #[derive(Clone)]
-pub(super) struct SharedWrite<Q, A, S>(Arc<Mutex<Calls<Q, A, S>>>);
+pub(crate) struct SharedWrite<Q, A, S>(Arc<Mutex<Calls<Q, A, S>>>);
 
 struct Calls<Q, A, S> {
     waiting: Vec<SharedCall<Q, A>>,
@@ -21,27 +21,27 @@ struct Calls<Q, A, S> {
 }
 
 /// A call that waits.
-pub(super) struct SharedCall<Q, A> {
-    pub(super) question: Q,
+pub(crate) struct SharedCall<Q, A> {
+    pub(crate) question: Q,
     answer: oneshot::Sender<A>,
 }
 
 impl<Q, A> SharedCall<Q, A> {
-    pub(super) fn answer(self, answer: A) {
+    pub(crate) fn answer(self, answer: A) {
         // The caller may have been dropped.
         let _ = self.answer.send(answer);
     }
 }
 
 impl<Q, A, S> SharedWrite<Q, A, S> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let calls = Calls { waiting: Vec::new(), is_running: false, state: None };
         Self(Arc::new(Mutex::new(calls)))
     }
 
     /// Waits for the answer to a question. Spawns `write` unless it is running; it has to answer calls until
     /// [`WriteTurn::next`] has no more. `None` if it ends before it has answered.
-    pub(super) async fn ask<W>(
+    pub(crate) async fn ask<W>(
         &self,
         client: &Client,
         question: Q,
@@ -72,16 +72,16 @@ impl<Q, A, S> SharedWrite<Q, A, S> {
 lockkeeper_client::impl_debug!(SharedWrite<Q, A, S>, self =>);
 
 /// The right to answer the calls, which one task has at a time.
-pub(super) struct WriteTurn<Q, A, S> {
+pub(crate) struct WriteTurn<Q, A, S> {
     calls: Arc<Mutex<Calls<Q, A, S>>>,
     /// What the next write begins with; nothing at first, and after a task that has ended early.
-    pub(super) state: Option<S>,
+    pub(crate) state: Option<S>,
     is_over: bool,
 }
 
 impl<Q, A, S> WriteTurn<Q, A, S> {
     /// The calls that wait, or `None` if there are none: then the turn is over.
-    pub(super) fn next(&mut self) -> Option<Vec<SharedCall<Q, A>>> {
+    pub(crate) fn next(&mut self) -> Option<Vec<SharedCall<Q, A>>> {
         let mut calls = lock(&self.calls);
         let mut waiting = std::mem::take(&mut calls.waiting);
         waiting.retain(|call| !call.answer.is_closed());
@@ -94,7 +94,7 @@ impl<Q, A, S> WriteTurn<Q, A, S> {
     }
 
     /// Adds the calls that wait to a batch, and removes those whose callers have been dropped.
-    pub(super) fn refresh(&self, batch: &mut Vec<SharedCall<Q, A>>) {
+    pub(crate) fn refresh(&self, batch: &mut Vec<SharedCall<Q, A>>) {
         batch.append(&mut lock(&self.calls).waiting);
         batch.retain(|call| !call.answer.is_closed());
     }
@@ -113,7 +113,7 @@ impl<Q, A, S> Drop for WriteTurn<Q, A, S> {
 }
 
 /// Locks a value that a panic elsewhere cannot leave half-changed.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

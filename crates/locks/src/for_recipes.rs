@@ -1,0 +1,117 @@
+//! What recipes of another crate are made of: a place in a line, and the guard of a node that they have made.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
+
+use crate::contender::node::Contender;
+use crate::contender::order::WaitQueue;
+use crate::contender::terms::Terms;
+use crate::error::{AcquireError, LossReason};
+use crate::guard::Guard;
+use crate::guard::owned_node::OwnedNode;
+use crate::owner_info::OwnerInfo;
+use crate::profile::{Kind, Profile};
+
+/// A line of which only the first does something. Nobody holds anything by it, so nothing proves a place.
+#[derive(Debug)]
+pub struct Line {
+    client: Client,
+    terms: Arc<Terms>,
+    data: Bytes,
+}
+
+impl Line {
+    /// The line at a path. No I/O.
+    pub fn new(client: &Client, path: ZnodePath) -> Self {
+        let terms = Terms::new(path, Profile::Curator, &[Kind::Exclusive]);
+        let data = OwnerInfo::current(None).to_data();
+        Self { client: client.clone(), terms, data }
+    }
+
+    /// Goes to the end of it.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// The place is left in the background.
+    pub async fn enter(&self) -> Result<Place, AcquireError> {
+        let entered = Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
+        let (contender, queue) = entered.await?;
+        Ok(Place { contender, queue })
+    }
+}
+
+/// A place in a [`Line`]. Dropping it leaves the line.
+#[derive(Debug)]
+pub struct Place {
+    contender: Contender,
+    queue: WaitQueue,
+}
+
+impl Place {
+    /// Waits until it is the first.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that has entered.
+    ///
+    /// # Session loss
+    /// Fails.
+    ///
+    /// # Cancel safety
+    /// Safe: call it again.
+    pub async fn first(&mut self) -> Result<(), AcquireError> {
+        self.contender.wait_in(&mut self.queue).await.map(drop)
+    }
+
+    /// Its node, for a transaction that leaves the line.
+    pub fn node(&self) -> Option<&ZnodePath> {
+        self.contender.node().map(|created| &created.path)
+    }
+
+    /// A transaction has deleted its node.
+    pub fn left(mut self) {
+        drop(self.contender.take_node());
+    }
+}
+
+/// The guard of an ephemeral node that was made for something at `path`, under a name that is never used
+/// again. The caller deletes the node.
+///
+/// # Errors
+/// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.
+///
+/// # Session loss
+/// Fails.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn grant(
+    client: &Client,
+    path: &ZnodePath,
+    node: Created,
+) -> Result<Guard, AcquireError> {
+    let (client, path, data, name) = (client.clone(), path.clone(), Bytes::new(), NameUse::Once);
+    Guard::confirm(OwnedNode { client, path, node, data, name, cleanup: None }, None).await
+}
+
+/// Ends a guard, as what it is for was held for too long. Returns until when its node must stay, as the holder
+/// may have been told so; `None` if it was lost already.
+pub fn end_overdue(guard: &Guard) -> Option<Instant> {
+    guard.end(LossReason::HeldTooLong)
+}
+
+/// Notes that the node of a guard was found to be missing, and says what that means.
+pub fn found_missing(guard: &Guard) -> LossReason {
+    guard.found_missing()
+}
+
+/// The program that this is, as the data of a node.
+pub fn owner_data(owner: &OwnerInfo) -> Bytes {
+    owner.to_data()
+}

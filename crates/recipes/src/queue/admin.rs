@@ -1,0 +1,404 @@
+//! Looking at a queue; its dead letters; its deletion.
+
+use std::time::{Duration, SystemTime};
+
+use lockkeeper_client::{
+    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath,
+    present,
+};
+use lockkeeper_locks::OwnerInfo;
+
+use crate::queue::commit::nothing;
+use crate::queue::core::Core;
+use crate::queue::error::QueueError;
+use crate::queue::layout::{Entry, Mark, Obituary, is_id, read_segment};
+use crate::queue::Queue;
+
+/// How many nodes are asked for, or deleted, at once.
+const AT_ONCE: usize = 200;
+
+/// How a queue stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueReport {
+    /// How many items wait for a consumer.
+    pub waiting: usize,
+    /// How many are being worked on.
+    pub claimed: usize,
+    /// How many dead letters there are.
+    pub dead: usize,
+    /// How many consumers there are, by sessions.
+    pub workers: usize,
+    /// How many of them wait in line for an item.
+    pub idle: usize,
+    /// How often a consumer has asked for a retry, since the queue was made.
+    pub retries: u64,
+    /// Since when the oldest item is in the queue, waiting or being worked on, in milliseconds since 1970 by the
+    /// servers' clock.
+    pub oldest_unix_ms: Option<u64>,
+}
+
+impl QueueReport {
+    /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
+    #[expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+    pub fn age_of_oldest(&self) -> Duration {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        match self.oldest_unix_ms {
+            Some(oldest) => now.saturating_sub(Duration::from_millis(oldest)),
+            None => Duration::ZERO,
+        }
+    }
+}
+
+/// An item that nobody takes any more, since it was [buried](crate::Item::bury) or tried too often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The item.
+    pub id: String,
+    /// Why it is one.
+    pub reason: String,
+    /// How often it was taken.
+    pub attempts: u32,
+    /// Who had it last, if that is known.
+    pub holder: Option<OwnerInfo>,
+    /// Since when it is one, in milliseconds since 1970 by the servers' clock.
+    pub since_unix_ms: u64,
+}
+
+impl<T, D> Queue<T, D> {
+    /// How the queue stands. Costs 3 round trips (reads), however long it is: some hundred bytes for 256 items.
+    ///
+    /// # Errors
+    /// If the queue was deleted or never made, is something else, or a request is refused.
+    ///
+    /// # Session loss
+    /// Goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn inspect(&self) -> Result<QueueReport, QueueError> {
+        self.core.inspect().await
+    }
+
+    /// The dead letters, oldest first. Costs 1 round trip, and 1 for each 200 of them.
+    ///
+    /// # Errors
+    /// As [`Queue::inspect`].
+    ///
+    /// # Session loss
+    /// Goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, QueueError> {
+        self.core.dead_letters().await
+    }
+
+    /// What a dead letter contains; `None` if there is none of this id. Costs 1 round trip.
+    ///
+    /// # Errors
+    /// [`QueueError::Undecodable`] if it cannot be read; and as [`Queue::inspect`].
+    ///
+    /// # Session loss
+    /// Goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn dead_value(&self, id: &str) -> Result<Option<T>, QueueError> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let body = self.core.body(&self.core.places.body(id)).await?;
+        body.map(|body| self.decode(id, Some(body))).transpose()
+    }
+
+    /// Puts a dead letter back at the end of the queue, as if it had never been taken. Says whether there was one of
+    /// this id. Costs 1 round trip (1 write).
+    ///
+    /// # Errors
+    /// As [`Queue::put`].
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it is put back once or not at all.
+    pub async fn put_back(&self, id: &str) -> Result<bool, QueueError> {
+        if !is_id(id) {
+            return Ok(false);
+        }
+        let core = &self.core;
+        loop {
+            let segment = core.last_segment().await?;
+            let steps = core.at_end_of(segment, core.client.transaction());
+            let steps = steps.delete(&core.places.dead_letter(id), None);
+            let steps = core.ring(core.new_entry(segment, steps, id, 0, nothing()));
+            match core.write(steps).await {
+                Ok(written) => {
+                    core.note_entries(segment, written.results.as_deref()).await;
+                    return Ok(true);
+                }
+                Err(error) if error.refused() == Some((1, ErrorCode::NoNode)) => return Ok(false),
+                Err(error) => core.not_at_end(segment, 0, error, usize::MAX).await?,
+            }
+        }
+    }
+
+    /// Deletes a dead letter for good. Says whether there was one of this id. Costs 1 round trip (1 write).
+    ///
+    /// # Errors
+    /// As [`Queue::put`].
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be deleted.
+    pub async fn discard(&self, id: &str) -> Result<bool, QueueError> {
+        if !is_id(id) {
+            return Ok(false);
+        }
+        let core = &self.core;
+        let steps = core.client.transaction().delete(&core.places.dead_letter(id), None);
+        let steps = steps.delete(&core.places.body(id), None);
+        match core.write(steps).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => Ok(false),
+            Err(error) => Err(error.for_user(core.path(), usize::MAX)),
+        }
+    }
+
+    /// Deletes the queue with all its items and dead letters. Says whether there was one. A deletion that was cut
+    /// short is taken up again by the next one. Costs 1 round trip for each 100 items, and a few more.
+    ///
+    /// # Errors
+    /// [`QueueError::InUse`] while it has consumers: nothing is deleted then. Programs that only put are told
+    /// [`QueueError::Deleted`]. [`QueueError::Foreign`] if it is no queue.
+    ///
+    /// # Session loss
+    /// Goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be deleted in part: nobody can use it then, and the next call goes on.
+    pub async fn delete(&self) -> Result<bool, QueueError> {
+        self.core.delete().await
+    }
+}
+
+impl Core {
+    async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
+        loop {
+            match self.client.multi_read(ops.clone()).await {
+                Ok(answers) => return Ok(answers),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// The segments, oldest first; `None` if there is no queue.
+    async fn listed_segments(&self) -> Result<Option<Vec<u32>>, QueueError> {
+        let names = self.names_in(&self.places.entries).await?;
+        Ok(names.map(|names| {
+            let mut segments: Vec<_> = names.iter().filter_map(|it| read_segment(it)).collect();
+            segments.sort_unstable();
+            segments
+        }))
+    }
+
+    async fn names_in(&self, node: &ZnodePath) -> Result<Option<Vec<String>>, QueueError> {
+        loop {
+            match present(self.client.children(node).await) {
+                Ok(found) => return Ok(found.map(|(names, _)| names)),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    async fn inspect(&self) -> Result<QueueReport, QueueError> {
+        self.open_to_look().await?;
+        let segments = self.listed_segments().await?.unwrap_or_default();
+        let places = &self.places;
+        let parts = [&places.claims, &places.dead, &places.workers, &places.line];
+        let nodes = parts.into_iter().cloned().chain(segments.iter().map(|it| places.segment(*it)));
+        let answers = self.read_all(nodes.map(|node| data_of(&node)).collect()).await?;
+        let stats: Vec<_> = answers.iter().map(stat_of).collect();
+        let count = |index: usize| stats.get(index).copied().flatten().map_or(0, children);
+        let claimed = count(0);
+        let entries: usize = (4..stats.len()).map(count).sum();
+        let retries = stats.first().copied().flatten().map_or(0, |stat| stat.version);
+
+        let first = (4..stats.len()).find(|index| count(*index) > 0);
+        let oldest = match first.and_then(|index| segments.get(index - 4)) {
+            Some(segment) => self.oldest_in(*segment).await?,
+            None => None,
+        };
+        Ok(QueueReport {
+            waiting: entries.saturating_sub(claimed),
+            claimed,
+            dead: count(1),
+            workers: count(2),
+            idle: count(3),
+            retries: u64::try_from(retries).unwrap_or_default(),
+            oldest_unix_ms: oldest,
+        })
+    }
+
+    /// Since when the first item of a segment is in the queue.
+    async fn oldest_in(&self, segment: u32) -> Result<Option<u64>, QueueError> {
+        let names = self.names_in(&self.places.segment(segment)).await?.unwrap_or_default();
+        let entries = names.iter().filter_map(|name| Entry::read(segment, name));
+        let Some(oldest) = entries.min_by_key(|entry| entry.number) else { return Ok(None) };
+        let body = data_of(&self.places.body(&oldest.id));
+        let stat = self.read_all(vec![body]).await?.first().and_then(stat_of);
+        Ok(stat.and_then(|stat| u64::try_from(stat.ctime).ok()))
+    }
+
+    /// Fails if there is no queue. Makes none.
+    async fn open_to_look(&self) -> Result<(), QueueError> {
+        loop {
+            match present(self.client.data(self.path()).await) {
+                Ok(Some((data, _))) => {
+                    let path = self.path().clone();
+                    return match Mark::read(&data) {
+                        Ok(_) => Ok(()),
+                        Err(found) => Err(QueueError::Foreign { path, found }),
+                    };
+                }
+                Ok(None) => return Err(self.deleted()),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    async fn dead_letters(&self) -> Result<Vec<DeadLetter>, QueueError> {
+        self.open_to_look().await?;
+        let names = self.names_in(&self.places.dead).await?.unwrap_or_default();
+        let ids: Vec<_> = names.into_iter().filter(|name| is_id(name)).collect();
+        let mut letters = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(AT_ONCE) {
+            let ops = ids.iter().map(|id| data_of(&self.places.dead_letter(id)));
+            let answers = self.read_all(ops.collect()).await?;
+            // One that is missing was put back meanwhile.
+            letters.extend(ids.iter().zip(answers).filter_map(|(id, answer)| match answer {
+                ReadResult::Data { data, stat } => {
+                    let Obituary { reason, attempts, holder } = Obituary::read(&data);
+                    let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
+                    Some((stat.czxid, DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms }))
+                }
+                _ => None,
+            }));
+        }
+        letters.sort_unstable_by(|(one, a), (other, b)| (one, &a.id).cmp(&(other, &b.id)));
+        Ok(letters.into_iter().map(|(_, letter)| letter).collect())
+    }
+
+    async fn delete(&self) -> Result<bool, QueueError> {
+        let mut was_there = false;
+        loop {
+            match present(self.client.data(self.path()).await) {
+                Ok(None) => break,
+                Ok(Some((data, _))) => {
+                    was_there = true;
+                    let path = self.path().clone();
+                    let mark = Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
+                    if mark.is_going || self.close_for_good().await? {
+                        self.delete_all().await?;
+                    }
+                }
+                Err(error) => self.again(error).await?,
+            }
+        }
+        self.deleted();
+        Ok(was_there)
+    }
+
+    /// Makes it impossible to put or take, unless there are consumers. Says whether that is so now.
+    async fn close_for_good(&self) -> Result<bool, QueueError> {
+        let places = &self.places;
+        let Some(segments) = self.listed_segments().await? else { return Ok(false) };
+        let Some(last) = segments.last() else { return Ok(false) };
+        // It fails if there is anything below: whoever takes has a node there.
+        let steps = self.client.transaction().delete(&places.workers, None);
+        let steps = steps.set_data(&places.segment(*last), nothing(), Some(0));
+        let steps = steps.set_data(&places.path, Mark::new(true).to_data(), None);
+        match steps.commit().await {
+            Ok(_) => Ok(true),
+            Err(TransactionError::Failed { index: 0, code: ErrorCode::NotEmpty, .. }) => {
+                let names = |names: Option<Vec<String>>| names.map_or(0, |names| names.len());
+                let workers = names(self.names_in(&places.workers).await?);
+                let claims = names(self.names_in(&places.claims).await?);
+                Err(QueueError::InUse { path: self.path().clone(), workers, claims })
+            }
+            Err(TransactionError::Request(error)) => self.again(error).await.map(|()| false),
+            // Another look tells.
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Deletes what is in a queue that nobody can use any more, and then the queue.
+    async fn delete_all(&self) -> Result<(), QueueError> {
+        let places = &self.places;
+        for segment in self.listed_segments().await?.unwrap_or_default() {
+            let node = places.segment(segment);
+            let names = self.names_in(&node).await?.unwrap_or_default();
+            let mut nodes = Vec::new();
+            for name in &names {
+                nodes.extend(Entry::read(segment, name).map(|entry| places.body(&entry.id)));
+                nodes.extend(node.child(name).ok());
+            }
+            nodes.push(node);
+            self.delete_nodes(&nodes).await?;
+        }
+
+        for part in [&places.dead, &places.claims, &places.line, &places.bodies] {
+            let names = self.names_in(part).await?.unwrap_or_default();
+            let mut nodes = Vec::new();
+            for name in &names {
+                if part == &places.dead && is_id(name) {
+                    nodes.push(places.body(name));
+                }
+                nodes.extend(part.child(name).ok());
+            }
+            self.delete_nodes(&nodes).await?;
+        }
+        let parts = [&places.dead, &places.claims, &places.line, &places.bodies, &places.entries];
+        self.delete_nodes(&parts.map(Clone::clone)).await?;
+        self.delete_nodes(&[places.workers.clone(), places.path.clone()]).await
+    }
+
+    /// Deletes nodes, in this order, and passes over those that are gone.
+    async fn delete_nodes(&self, nodes: &[ZnodePath]) -> Result<(), QueueError> {
+        for nodes in nodes.chunks(AT_ONCE) {
+            let asked: Vec<_> = nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
+            for (node, mut asked) in asked {
+                loop {
+                    match present(asked.await) {
+                        Ok(_) => break,
+                        Err(error) if error.code().is_some() => {
+                            return Err(QueueError::Client { path: node.clone(), source: error });
+                        }
+                        Err(error) => self.again(error).await?,
+                    }
+                    asked = self.client.delete(node, None);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn data_of(node: &ZnodePath) -> ReadOp {
+    ReadOp::GetData(PathRequest { path: node.to_string() })
+}
+
+fn stat_of(answer: &ReadResult) -> Option<Stat> {
+    match answer {
+        ReadResult::Data { stat, .. } => Some(*stat),
+        _ => None,
+    }
+}
+
+fn children(stat: Stat) -> usize {
+    usize::try_from(stat.num_children).unwrap_or_default()
+}

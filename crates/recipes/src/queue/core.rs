@@ -1,0 +1,309 @@
+//! What the clones of a handle share, and how a queue comes into being.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::retry::retry_anywhere;
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, Error, ErrorCode, OpResult, Outcome, SessionId, Transaction,
+    TransactionError, ZnodePath, present,
+};
+use lockkeeper_locks::OwnerInfo;
+use lockkeeper_locks::for_recipes::{Line, owner_data};
+
+use crate::exact::shared_write::lock;
+use crate::exact::{ExactWriter, Writers};
+use crate::queue::commit::{Answer, Write, Writes, nothing, write_alone, write_batches};
+use crate::queue::error::{CommitError, QueueError};
+use crate::queue::layout::{Header, Mark, Places, SEGMENT, read_segment};
+use crate::queue::picks::Picks;
+
+/// What a handle was made with.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) most_tries: u32,
+    pub(super) max_run: Option<Duration>,
+    pub(super) strictly: bool,
+    pub(super) label: Option<String>,
+}
+
+/// A queue, as the clones of a handle use it.
+pub(super) struct Core {
+    pub(super) client: Client,
+    pub(super) places: Places,
+    pub(super) options: Options,
+    /// This program, as it is named where an item is looked at.
+    pub(super) owner: OwnerInfo,
+    pub(super) line: Line,
+    markers: ZnodePath,
+    writes: Writes,
+    /// For work that runs under a lock.
+    alone: Writers,
+    /// Whether the queue was seen.
+    is_known: AtomicBool,
+    /// The segment that gets new entries, as far as it is known.
+    last_segment: std::sync::Mutex<Option<u32>>,
+    worker: tokio::sync::Mutex<Option<WorkerNode>>,
+    pub(super) picks: std::sync::Mutex<Picks>,
+    /// The segments as they were listed last. Who has it lists; the others wait for what is found.
+    pub(super) segments: tokio::sync::Mutex<Vec<u32>>,
+}
+
+impl Core {
+    pub(super) fn new(
+        client: Client,
+        path: ZnodePath,
+        markers: ZnodePath,
+        options: Options,
+    ) -> Arc<Self> {
+        let places = Places::new(path);
+        Arc::new(Self {
+            owner: OwnerInfo::current(options.label.clone()),
+            line: Line::new(&client, places.line.clone()),
+            alone: Writers::new(&client, markers.clone()),
+            client,
+            places,
+            options,
+            markers,
+            writes: Writes::new(),
+            is_known: AtomicBool::new(false),
+            last_segment: std::sync::Mutex::default(),
+            worker: tokio::sync::Mutex::default(),
+            picks: std::sync::Mutex::default(),
+            segments: tokio::sync::Mutex::default(),
+        })
+    }
+
+    pub(super) fn path(&self) -> &ZnodePath {
+        &self.places.path
+    }
+
+    /// Makes a write, together with others that come meanwhile.
+    pub(super) async fn commit(&self, write: Write) -> Answer {
+        // What another task sends is not bound to the lock that work runs under.
+        if self.client.is_bound() {
+            return write_alone(&mut self.alone.take(), write).await;
+        }
+        let (client, markers) = (self.client.clone(), self.markers.clone());
+        let new_writer = move || ExactWriter::new(&client, &markers);
+        let answer = self.writes.ask(&self.client, write, |turn| write_batches(new_writer, turn));
+        answer.await.unwrap_or(Err(CommitError::Panicked))
+    }
+
+    /// A write without a claim.
+    pub(super) async fn write(&self, steps: Transaction) -> Answer {
+        self.commit(Write { steps, claim: None }).await
+    }
+
+    /// Returns when a read that failed may be made again, in the next session if need be.
+    pub(super) async fn again(&self, error: Error) -> Result<(), QueueError> {
+        retry_anywhere(error).await.map_err(|error| QueueError::read(self.path(), error))
+    }
+
+    /// Makes sure that there is a queue, by a look before the first use of the handle.
+    pub(super) async fn ensure_open(&self) -> Result<(), QueueError> {
+        match self.is_known.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => self.open().await,
+        }
+    }
+
+    /// Looks whether there is a queue, and makes it if there never was one. To be called when a node of it is
+    /// missing.
+    ///
+    /// # Errors
+    /// [`QueueError::Deleted`] if it was there before; [`QueueError::Foreign`] if there is something else.
+    pub(super) async fn open(&self) -> Result<(), QueueError> {
+        let path = self.path();
+        loop {
+            match present(self.client.data(path).await) {
+                Ok(Some((data, _))) => {
+                    let foreign = |found| QueueError::Foreign { path: path.clone(), found };
+                    if Mark::read(&data).map_err(foreign)?.is_going {
+                        return Err(self.deleted());
+                    }
+                    self.is_known.store(true, Ordering::Release);
+                    return Ok(());
+                }
+                Ok(None) if self.is_known.load(Ordering::Acquire) => return Err(self.deleted()),
+                Ok(None) => self.make().await?,
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// It is gone. The next use of the handle may make it anew.
+    pub(super) fn deleted(&self) -> QueueError {
+        self.is_known.store(false, Ordering::Release);
+        self.set_last_segment(None);
+        QueueError::Deleted { path: self.path().clone() }
+    }
+
+    /// Makes the nodes of the queue, unless somebody else is quicker.
+    async fn make(&self) -> Result<(), QueueError> {
+        let Places { path, entries, bodies, claims, workers, dead, .. } = &self.places;
+        let first = self.places.segment(0);
+        let made = [entries, &first, bodies, claims, workers, dead];
+        let steps = self.client.transaction();
+        let steps = steps.create(path, Mark::new(false).to_data(), CreateMode::Persistent);
+        let steps = made
+            .into_iter()
+            .fold(steps, |steps, node| steps.create(node, nothing(), CreateMode::Persistent));
+
+        match steps.commit().await {
+            Ok(_) => Ok(()),
+            Err(TransactionError::Failed { code: ErrorCode::NodeExists, index: 0, .. }) => Ok(()),
+            Err(TransactionError::Failed { code: ErrorCode::NoNode, index: 0, .. }) => {
+                let Some(parent) = path.parent() else { return Ok(()) };
+                match self.client.ensure(&parent, CreateMode::Container).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.again(error).await,
+                }
+            }
+            Err(TransactionError::Request(error)) => self.again(error).await,
+            Err(source) => Err(QueueError::Refused { path: path.clone(), source }),
+        }
+    }
+
+    pub(super) fn set_last_segment(&self, segment: Option<u32>) {
+        *lock(&self.last_segment) = segment;
+    }
+
+    /// The segment that gets new entries.
+    pub(super) async fn last_segment(&self) -> Result<u32, QueueError> {
+        self.ensure_open().await?;
+        let known = *lock(&self.last_segment);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        loop {
+            match present(self.client.children(&self.places.entries).await) {
+                Ok(Some((names, _))) => {
+                    let last = names.iter().filter_map(|name| read_segment(name)).max();
+                    self.set_last_segment(last);
+                    match last {
+                        Some(last) => return Ok(last),
+                        None => return Err(self.deleted()),
+                    }
+                }
+                Ok(None) => self.open().await?,
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// The check of this segment has failed that it gets new entries. Returns when another one may do.
+    pub(super) async fn segment_is_closed(&self, segment: u32) -> Result<(), QueueError> {
+        self.set_last_segment(None);
+        // Tells if the queue is going.
+        self.open().await?;
+        if self.last_segment().await? == segment {
+            self.open_after(segment, None).await;
+        }
+        Ok(())
+    }
+
+    /// Notes what new entries were called; closes a segment that has its share.
+    pub(super) async fn note_entries(&self, segment: u32, results: Option<&[OpResult]>) {
+        let numbers = results.unwrap_or_default().iter().filter_map(|result| match result {
+            OpResult::Create { path } | OpResult::Create2 { path, .. } => {
+                path.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok())
+            }
+            _ => None,
+        });
+        if numbers.max().is_some_and(|number| number + 1 >= SEGMENT) {
+            self.open_after(segment, Some(0)).await;
+        }
+    }
+
+    /// Closes a segment, whose version is this one until then, and makes the next. Whatever fails is tried
+    /// again with the next entry.
+    async fn open_after(&self, segment: u32, version: Option<i32>) {
+        let (old, next) = (self.places.segment(segment), self.places.segment(segment + 1));
+        let steps = self.client.transaction().set_data(&old, nothing(), version);
+        let steps = steps.create(&next, nothing(), CreateMode::Persistent);
+        let is_made = steps.commit().await.is_ok();
+        self.set_last_segment(is_made.then_some(segment + 1));
+    }
+
+    /// The node of this consumer in the present session, which it makes if there is none: others see by it
+    /// when a consumer has gone, and with it its claims.
+    pub(super) async fn worker(&self) -> Result<Worker, QueueError> {
+        let mut slot = self.worker.lock().await;
+        let mut was_missing = false;
+        loop {
+            match &*slot {
+                Some(worker) if worker.session == self.client.session_id() => {
+                    return Ok(Worker { node: worker.node.clone(), session: worker.session });
+                }
+                _ => *slot = None,
+            }
+
+            self.ensure_open().await?;
+            let name = self.client.unique_id().simple().to_string();
+            let node = self.places.workers.child(&name).expect("hexadecimal digits");
+            let (client, session) = (self.client.clone(), SessionId::NONE);
+            // It is there before the request is sent, so that whatever may come of it is deleted.
+            let mut made = WorkerNode { client, node, session, may_exist: true };
+            let data = owner_data(&self.owner);
+            match self.client.create(&made.node, data, CreateMode::Ephemeral).await {
+                Ok(created) => {
+                    made.session = created.stat.ephemeral_owner;
+                    *slot = Some(made);
+                }
+                Err(error) => {
+                    made.may_exist = error.outcome() != Outcome::NotApplied;
+                    match error.code() {
+                        Some(ErrorCode::NoNode) if was_missing => return Err(self.deleted()),
+                        Some(ErrorCode::NoNode) => {
+                            was_missing = true;
+                            self.open().await?;
+                        }
+                        _ => self.again(error).await?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The node of this consumer was found to be missing.
+    pub(super) async fn forget_worker(&self, missing: &ZnodePath) {
+        let mut slot = self.worker.lock().await;
+        drop(slot.take_if(|worker| worker.node == *missing));
+    }
+
+    /// The data of an entry that this consumer takes.
+    pub(super) fn header(&self) -> Bytes {
+        Header { holder: Some(self.owner.clone()), reason: None }.to_data()
+    }
+}
+
+lockkeeper_client::impl_debug!(Core, self => path: self.places.path);
+
+/// A consumer in one session.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub(super) node: ZnodePath,
+    pub(super) session: SessionId,
+}
+
+/// An ephemeral node that says that a consumer is there.
+#[derive(Debug)]
+struct WorkerNode {
+    client: Client,
+    node: ZnodePath,
+    /// [`SessionId::NONE`] until it is known to be made.
+    session: SessionId,
+    may_exist: bool,
+}
+
+impl Drop for WorkerNode {
+    fn drop(&mut self) {
+        let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);
+        if self.may_exist && lives_on {
+            self.client.clean_up(Cleanup::Node(self.node.clone()));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What can go wrong with a queue.
+
+use lockkeeper_client::retry::TooLong;
+use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failure};
+use lockkeeper_locks::{AcquireError, LossReason};
+
+use crate::exact::WriteError;
+use crate::values::error::ValuePathError;
+
+/// Why something was not put into a queue, or not taken out of it, or a queue cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// A queue cannot be there.
+    #[error("{0}")]
+    Path(#[from] ValuePathError),
+    /// There is no queue any more: somebody has deleted it, or is about to. The next use of the handle makes
+    /// another one.
+    #[error("the queue {path} was deleted; to use it again makes another one")]
+    Deleted {
+        /// The queue.
+        path: ZnodePath,
+    },
+    /// The node is no queue, or one in a layout that this version does not know.
+    #[error(
+        "{path} has {found} where a queue has its layout; use another path, or a version of this library that \
+         knows the layout. Nothing was changed"
+    )]
+    Foreign {
+        /// The queue.
+        path: ZnodePath,
+        /// What is there.
+        found: String,
+    },
+    /// The queue is in use, so it was not deleted.
+    #[error(
+        "{path} was not deleted: it has {workers} consumers, which work on {claims} items; end them first"
+    )]
+    InUse {
+        /// The queue.
+        path: ZnodePath,
+        /// How many sessions of consumers there are.
+        workers: usize,
+        /// How many items are being worked on.
+        claims: usize,
+    },
+    /// The item has no form as bytes.
+    #[error("an item for {path} cannot be written: {reason}")]
+    Unencodable {
+        /// The queue.
+        path: ZnodePath,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An item cannot be read as a `T`. It stays in the queue for consumers that can read it, and this handle
+    /// passes over it from now on.
+    #[error(
+        "item {id} of {path} cannot be read: {reason}. It stays in the queue, and this consumer passes over it"
+    )]
+    Undecodable {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The write does not fit into one request.
+    #[error(
+        "{path} was not changed: the write would take {bytes} bytes, and {limit} are the most that servers take \
+         at once (jute.maxbuffer); put less at once, or what is long elsewhere and its name into the queue"
+    )]
+    TooLarge {
+        /// The queue.
+        path: ZnodePath,
+        /// How long the request would be, in bytes.
+        bytes: usize,
+        /// How long it may be, in bytes.
+        limit: usize,
+    },
+    /// Servers seem to close the connection whenever a write of 256 KiB or more comes. It was given up.
+    #[error(
+        "{path} was not changed: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
+         servers close it if that is more than they take at once (jute.maxbuffer): set \
+         `ClientBuilder::max_frame` to that, and put less at once"
+    )]
+    TooLong {
+        /// The queue.
+        path: ZnodePath,
+        /// How long the data of the write was, in bytes.
+        bytes: usize,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// The item is not this consumer's any more: its claim is lost. Another one may have it, or has done it.
+    #[error("item {id} of {path} is lost: {reason}")]
+    Lost {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
+        /// Why.
+        reason: LossReason,
+    },
+    /// The item was ended before.
+    #[error("item {id} of {path} was ended before")]
+    Ended {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
+    },
+    /// The line of waiting consumers, or the claim of an item, cannot be had.
+    #[error("cannot take from {path}: {source}")]
+    Take {
+        /// The queue.
+        path: ZnodePath,
+        /// Why not.
+        source: AcquireError,
+    },
+    /// A write was refused. Nothing of it was applied.
+    #[error("cannot change {path}: {source}")]
+    Refused {
+        /// The queue.
+        path: ZnodePath,
+        /// What was refused. An index is that in the transaction that the caller has given.
+        source: TransactionError,
+    },
+    /// A write may have been applied: the session ended, no server could be reached for as long as it lasts,
+    /// or somebody deleted the outcome marker, before that was known.
+    #[error(
+        "it is unknown whether {path} was changed, as the session ended, no server could be reached, or the \
+         write's outcome marker was deleted, before an answer came"
+    )]
+    Unknown {
+        /// The queue.
+        path: ZnodePath,
+        /// The end.
+        source: TransactionError,
+    },
+    /// A write may have been applied: the task that makes the writes of this handle has ended early, with the
+    /// runtime in which the client was connected, or by a panic.
+    #[error("it is unknown whether {path} was changed, as the task ended that wrote to it")]
+    Panicked {
+        /// The queue.
+        path: ZnodePath,
+    },
+    /// A read failed.
+    #[error("cannot read {path}: {source}")]
+    Client {
+        /// The queue.
+        path: ZnodePath,
+        /// What failed.
+        source: Error,
+    },
+}
+
+impl_failure!(QueueError {
+    Self::Unknown { .. } | Self::Panicked { .. } => (true, Outcome::Unknown),
+    Self::Lost { .. } => (false, Outcome::Unknown),
+    Self::Take { source, .. } => (source.is_retryable(), Outcome::NotApplied),
+    Self::Client { source, .. } | Self::Refused { source: TransactionError::Request(source), .. } => {
+        (source.is_retryable() || source.is_session_expired(), Outcome::NotApplied)
+    },
+    Self::Undecodable { .. } | Self::Deleted { .. } => (true, Outcome::NotApplied),
+    _ => (false, Outcome::NotApplied),
+});
+
+impl QueueError {
+    pub(super) fn read(path: &ZnodePath, source: Error) -> Self {
+        Self::Client { path: path.clone(), source }
+    }
+
+    pub(super) fn take(path: &ZnodePath, source: AcquireError) -> Self {
+        Self::Take { path: path.clone(), source }
+    }
+}
+
+/// Why a write of a handle was not made, or may not have been.
+#[derive(Clone, Debug)]
+pub(super) enum CommitError {
+    Write(WriteError),
+    /// The task that makes the writes has ended.
+    Panicked,
+}
+
+impl CommitError {
+    /// Which of the steps was refused, and how.
+    pub(super) fn refused(&self) -> Option<(usize, lockkeeper_client::ErrorCode)> {
+        match self {
+            Self::Write(WriteError::NotApplied(TransactionError::Failed {
+                index, code, ..
+            })) => Some((*index, *code)),
+            _ => None,
+        }
+    }
+
+    /// Whether it had no effect, and only because the session ended before it was sent.
+    pub(super) fn is_session_expired(&self) -> bool {
+        matches!(
+            self,
+            Self::Write(WriteError::NotApplied(TransactionError::Request(error)))
+                if error.is_session_expired()
+        )
+    }
+
+    /// The same for the user. The first `own` steps were not given by the caller.
+    pub(super) fn for_user(self, path: &ZnodePath, own: usize) -> QueueError {
+        let path = path.clone();
+        let source = match self {
+            Self::Panicked => return QueueError::Panicked { path },
+            Self::Write(WriteError::TooLong(TooLong { bytes, tries })) => {
+                return QueueError::TooLong { path, bytes, tries };
+            }
+            Self::Write(WriteError::Unknown(source)) => return QueueError::Unknown { path, source },
+            Self::Write(WriteError::NotApplied(source)) => source,
+        };
+        match source {
+            TransactionError::Request(ref error) if let Some((bytes, limit)) = error.too_large() => {
+                QueueError::TooLarge { path, bytes, limit }
+            }
+            TransactionError::Failed { index, op, path: at, code } => {
+                let index = index.saturating_sub(own);
+                let source = TransactionError::Failed { index, op, path: at, code };
+                QueueError::Refused { path, source }
+            }
+            source => QueueError::Refused { path, source },
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! [`Item`]: something that this consumer works on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::{ErrorCode, Transaction};
+use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
+use lockkeeper_locks::{Guard, LossReason, State};
+use tokio::task::AbortHandle;
+
+use crate::queue::claim::Claim;
+use crate::queue::commit::Written;
+use crate::queue::core::Core;
+use crate::queue::error::{CommitError, QueueError};
+use crate::queue::layout::{Entry, Header, Obituary};
+use crate::queue::take::Held;
+
+/// How many steps end an item, before those of the caller.
+const OWN_STEPS: usize = 3;
+
+/// An item of a [`Queue`](crate::Queue) that this consumer works on. What its holder may believe and do is described at
+/// [`Guard`]: no other consumer has the item before [`Guard::deadline`], and [`Guard::lost`] tells when that may be.
+///
+/// Dropping it gives it back, for another consumer to take, in its old place in the queue.
+#[must_use = "the item is given back when it is dropped"]
+pub struct Item<T> {
+    value: T,
+    claimed: Arc<Claimed>,
+    /// The end of the time that it may be held.
+    timer: Option<AbortHandle>,
+}
+
+/// An item that is claimed.
+struct Claimed {
+    // Ended before the claim.
+    guard: Guard,
+    claim: Claim,
+    core: Arc<Core>,
+    entry: Entry,
+    version: i32,
+}
+
+impl<T> Item<T> {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        entry: Entry,
+        version: i32,
+        held: Held,
+        value: T,
+    ) -> Self {
+        let (Held { guard, claim }, core) = (held, Arc::clone(core));
+        let claimed = Arc::new(Claimed { guard, claim, core, entry, version });
+        let timer = claimed.core.options.max_run.map(|time| end_after(&claimed, time));
+        Self { value, claimed, timer }
+    }
+
+    /// What it contains.
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// Its name, which [`Queue::put`](crate::Queue::put) gave. It is the same whenever the item is taken again, so
+    /// an effect elsewhere that is keyed by it is had once.
+    pub fn id(&self) -> &str {
+        &self.claimed.entry.id
+    }
+
+    /// How often it was taken, this time included: above 1, somebody may have begun to work on it before.
+    pub fn attempt(&self) -> u32 {
+        self.claimed.entry.taken(self.claimed.version).saturating_add(1)
+    }
+
+    /// Records that it is done: it is gone then. Costs one round trip (1 write).
+    ///
+    /// # Errors
+    /// [`QueueError::Lost`] if it is not this consumer's any more, [`QueueError::Ended`] if it was ended before;
+    /// [`QueueError::Unknown`] if the session ended before the outcome was known: another consumer gets it if it
+    /// was not done. If a request is refused, the item is still held.
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::Lost`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be done.
+    pub async fn done(&self) -> Result<(), QueueError> {
+        let nothing_else = self.claimed.core.client.transaction();
+        self.done_with(nothing_else).await
+    }
+
+    /// Records that it is done together with writes of the caller, in one transaction: all of it, or nothing. So
+    /// what an item does to znodes is done once. Costs one round trip (1 write).
+    ///
+    /// # Errors
+    /// As [`Item::done`]; [`QueueError::Refused`], with the index in the given transaction, if a step of that is
+    /// refused. The item is still held then, and may be ended in another way.
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::Lost`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be done, with all of the writes.
+    pub async fn done_with(&self, writes: Transaction) -> Result<(), QueueError> {
+        let claimed = &self.claimed;
+        let (core, entry) = (&claimed.core, &claimed.entry);
+        claimed.ensure_held()?;
+        let steps = claimed.end_steps().delete(&core.places.body(&entry.id), None).and(&writes);
+        let written = core.write(steps).await;
+        claimed.ended(written, OWN_STEPS)
+    }
+
+    /// Puts it at the end of the queue, to be tried again, with a reason for people to read. Once it was taken as
+    /// often as [allowed](crate::QueueBuilder::max_tries), it becomes a dead letter. Costs one round trip (1 write).
+    ///
+    /// # Errors
+    /// As [`Item::done`].
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::Lost`]; another consumer gets it.
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be at the end of the queue, or given back.
+    pub async fn retry(&self, reason: impl Into<String>) -> Result<(), QueueError> {
+        let reason = reason.into();
+        let claimed = &self.claimed;
+        let (core, entry) = (&claimed.core, &claimed.entry);
+        if self.attempt() >= core.options.most_tries {
+            return self.bury(format!("tried {} times: {reason}", self.attempt())).await;
+        }
+
+        let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) };
+        loop {
+            claimed.ensure_held()?;
+            let segment = core.last_segment().await?;
+            let steps = core.at_end_of(segment, claimed.end_steps());
+            let steps =
+                core.new_entry(segment, steps, &entry.id, self.attempt(), header.to_data());
+            let steps = core.ring(steps).set_data(&core.places.claims, "", None);
+            match core.write(steps).await {
+                Ok(written) => {
+                    core.note_entries(segment, written.results.as_deref()).await;
+                    return claimed.ended(Ok(written), OWN_STEPS);
+                }
+                Err(error) if matches!(error.refused(), Some((2.., _))) => {
+                    core.not_at_end(segment, 2, error, OWN_STEPS).await?;
+                }
+                Err(error) => return claimed.ended(Err(error), OWN_STEPS),
+            }
+        }
+    }
+
+    /// Makes a dead letter of it, with a reason for people to read: nobody takes it any more, until
+    /// [`Queue::put_back`](crate::Queue::put_back). Costs one round trip (1 write).
+    ///
+    /// # Errors
+    /// As [`Item::done`].
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::Lost`]; another consumer gets it.
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be a dead letter, or given back.
+    pub async fn bury(&self, reason: impl Into<String>) -> Result<(), QueueError> {
+        let claimed = &self.claimed;
+        claimed.ensure_held()?;
+        let obituary = Obituary {
+            reason: reason.into(),
+            attempts: self.attempt(),
+            holder: Some(claimed.core.owner.clone()),
+        };
+        let steps = claimed.core.bury_steps(claimed.end_steps(), self.id(), &obituary);
+        let written = claimed.core.write(steps).await;
+        claimed.ended(written, OWN_STEPS)
+    }
+
+    /// Whether it was ended: done, buried, put at the end, or lost.
+    pub fn is_ended(&self) -> bool {
+        self.claimed.claim.is_over()
+    }
+}
+
+impl Claimed {
+    /// The first steps of every end: they fail unless the item is still this consumer's.
+    fn end_steps(&self) -> Transaction {
+        let entry = self.entry.node(&self.core.places);
+        let steps = self.core.client.transaction().delete(self.claim.node(), None);
+        steps.delete(&entry, Some(self.version.wrapping_add(1)))
+    }
+
+    fn ensure_held(&self) -> Result<(), QueueError> {
+        if self.claim.is_over() {
+            let (path, id) = (self.core.path().clone(), self.entry.id.clone());
+            return Err(match self.guard.state() {
+                State::Lost(reason) => QueueError::Lost { path, id, reason },
+                _ => QueueError::Ended { path, id },
+            });
+        }
+        match self.guard.state() {
+            State::Lost(reason) => Err(self.lost(reason)),
+            _ => Ok(()),
+        }
+    }
+
+    fn lost(&self, reason: LossReason) -> QueueError {
+        QueueError::Lost { path: self.core.path().clone(), id: self.entry.id.clone(), reason }
+    }
+
+    /// What came of an end.
+    fn ended(&self, written: Result<Written, CommitError>, own: usize) -> Result<(), QueueError> {
+        let error = match written {
+            Ok(_) => {
+                self.claim.over();
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        match error.refused() {
+            // It was given back, or taken away: somebody else may have it.
+            Some((0 | 1, ErrorCode::NoNode | ErrorCode::BadVersion)) => {
+                if !self.claim.over() {
+                    let (path, id) = (self.core.path().clone(), self.entry.id.clone());
+                    return Err(QueueError::Ended { path, id });
+                }
+                Err(self.lost(found_missing(&self.guard)))
+            }
+            _ if error.is_session_expired() => {
+                self.claim.over();
+                Err(self.lost(LossReason::SessionExpired))
+            }
+            _ => Err(error.for_user(self.core.path(), own)),
+        }
+    }
+}
+
+/// Gives an item back that is held for longer than this.
+fn end_after(claimed: &Arc<Claimed>, time: Duration) -> AbortHandle {
+    let held = Arc::downgrade(claimed);
+    let client = claimed.core.client.clone();
+    let watch = async move {
+        tokio::time::sleep(time).await;
+        let Some(claimed) = held.upgrade() else { return };
+        if claimed.claim.is_over() {
+            return;
+        }
+        // The holder learns it before another one can have the item.
+        if let Some(until) = end_overdue(&claimed.guard) {
+            let left = until - claimed.core.client.now();
+            tokio::time::sleep(left).await;
+        }
+        claimed.claim.give_back();
+    };
+    client.tokio_runtime().spawn(watch).abort_handle()
+}
+
+impl<T> Drop for Item<T> {
+    fn drop(&mut self) {
+        if let Some(timer) = &self.timer {
+            timer.abort();
+        }
+    }
+}
+
+/// The same as a guard.
+impl<T> std::ops::Deref for Item<T> {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.claimed.guard
+    }
+}
+
+/// Its id, how often it was taken, and how it stands.
+impl<T> fmt::Debug for Item<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt())
+            .field("guard", &self.claimed.guard)
+            .finish_non_exhaustive()
+    }
+}

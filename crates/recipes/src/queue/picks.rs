@@ -1,0 +1,186 @@
+//! Which entry a consumer tries next: pure.
+//!
+//! One listing serves many takes. Consumers that have the same listing, and the same list of consumers, try
+//! different entries: each begins with those whose number falls to its rank. So two seldom try one item. An entry
+//! that falls to a consumer that stands still is taken when the others have come to the end of what falls to
+//! them: they list no more than a window.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::queue::layout::{Entry, claimed};
+
+/// What one request has read, all in one state of the servers.
+pub(super) struct Listed<'a> {
+    /// Segments, and the names in them.
+    pub(super) segments: Vec<(u32, &'a [String])>,
+    pub(super) claims: &'a [String],
+    pub(super) workers: &'a [String],
+    /// The versions of the entries that were asked for.
+    pub(super) versions: HashMap<String, i32>,
+}
+
+/// An entry that seems to be free, at this version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pick {
+    pub(super) entry: Entry,
+    pub(super) version: i32,
+}
+
+/// What a consumer remembers of the last listing.
+#[derive(Debug, Default)]
+pub(super) struct Picks {
+    picks: VecDeque<Pick>,
+    /// Entries that were taken before, by somebody: their versions are read with the next listing. By id.
+    raised: HashMap<String, Entry>,
+    /// Items that this consumer cannot read, which it leaves to others.
+    unreadable: HashSet<String>,
+}
+
+impl Picks {
+    /// The next one to try.
+    pub(super) fn next(&mut self) -> Option<Pick> {
+        self.picks.pop_front()
+    }
+
+    /// Forgets the listing.
+    pub(super) fn forget(&mut self) {
+        self.picks.clear();
+    }
+
+    /// The entry has another version than was thought.
+    pub(super) fn raise(&mut self, entry: Entry) {
+        self.raised.insert(entry.id.clone(), entry);
+    }
+
+    /// The item cannot be read here. Says whether that is new.
+    pub(super) fn skip(&mut self, id: &str) -> bool {
+        self.unreadable.insert(id.to_owned())
+    }
+
+    /// The entries whose versions have to be read with the next listing.
+    pub(super) fn raised(&self) -> impl Iterator<Item = &Entry> {
+        self.raised.values()
+    }
+
+    /// Takes in a listing. Says whether there is something to try.
+    ///
+    /// `own`: the name of this consumer. `strictly`: whether the oldest comes first, whoever else tries it.
+    pub(super) fn take_in(&mut self, listed: &Listed<'_>, own: &str, strictly: bool) -> bool {
+        let claims: HashSet<_> = listed.claims.iter().map(|name| claimed(name)).collect();
+        let mut entries: Vec<_> = listed
+            .segments
+            .iter()
+            .flat_map(|(segment, names)| names.iter().filter_map(|it| Entry::read(*segment, it)))
+            .collect();
+        entries.sort_unstable_by_key(|entry| (entry.segment, entry.number));
+
+        // What is not listed any more is gone.
+        self.raised.retain(|_, raised| entries.contains(raised));
+        if !self.unreadable.is_empty() {
+            let ids: HashSet<_> = entries.iter().map(|entry| entry.id.as_str()).collect();
+            self.unreadable.retain(|id| ids.contains(id.as_str()));
+        }
+
+        entries.retain(|it| !claims.contains(it.id.as_str()) && !self.unreadable.contains(&it.id));
+        let picks = entries.into_iter().map(|entry| {
+            let version = listed.versions.get(&entry.id).copied().unwrap_or(0);
+            Pick { entry, version }
+        });
+
+        let (rank, workers) = place_among(listed.workers, own);
+        let (own, mut others): (Vec<_>, Vec<_>) =
+            picks.partition(|pick| strictly || pick.entry.number % workers == rank);
+        if own.is_empty() && !others.is_empty() {
+            // From another one each, as all others do the same now.
+            let first = usize::try_from(rank).unwrap_or_default() % others.len();
+            others.rotate_left(first);
+        }
+        self.picks = if own.is_empty() { others.into() } else { own.into() };
+        !self.picks.is_empty()
+    }
+}
+
+/// How many consumers are before this one, and how many there are, at least 1.
+fn place_among(workers: &[String], own: &str) -> (u32, u32) {
+    let before = workers.iter().filter(|name| name.as_str() < own).count();
+    let all = workers.iter().filter(|name| name.as_str() != own).count() + 1;
+    let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    (number(before), number(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u32) -> String {
+        format!("{number:032x}")
+    }
+
+    fn names(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
+        numbers.into_iter().map(|number| format!("{}.0-{number:010}", id(number))).collect()
+    }
+
+    /// The numbers that a consumer tries, of a listing with these claims and consumers.
+    fn tried(entries: &[String], claims: &[String], workers: &[&str], own: &str) -> Vec<u32> {
+        let workers: Vec<_> = workers.iter().map(|&worker| worker.to_owned()).collect();
+        let segments = vec![(0, entries)];
+        let versions = HashMap::new();
+        let mut picks = Picks::default();
+        picks.take_in(&Listed { segments, claims, workers: &workers, versions }, own, false);
+        std::iter::from_fn(|| picks.next()).map(|pick| pick.entry.number).collect()
+    }
+
+    #[test]
+    fn one_consumer_takes_in_order_and_several_try_different_items() {
+        let mut entries = names(0..9);
+        entries.reverse();
+        assert_eq!(tried(&entries, &[], &["a"], "a"), (0..9).collect::<Vec<_>>());
+        let three = ["a", "b", "c"];
+        let [a, b, c] = three.map(|own| tried(&entries, &[], &three, own));
+        assert_eq!((a, b), (vec![0, 3, 6], vec![1, 4, 7]));
+        assert_eq!(c, [2, 5, 8]);
+        // One that is not listed yet counts as well.
+        assert_eq!(tried(&entries, &[], &["a", "c"], "b"), [1, 4, 7]);
+    }
+
+    #[test]
+    fn what_falls_to_others_is_taken_when_nothing_else_is_left() {
+        let entries = names([1, 4]);
+        assert_eq!(tried(&entries, &[], &["a", "b", "c"], "a"), [1, 4]);
+        assert_eq!(tried(&entries, &[], &["a", "b", "c"], "c"), [1, 4]);
+        let claims = [format!("{}.1", id(1))];
+        assert_eq!(tried(&entries, &claims, &["a", "b", "c"], "c"), [4]);
+    }
+
+    #[test]
+    fn an_entry_that_was_taken_before_is_tried_at_the_version_that_was_read() {
+        let entries = names([1]);
+        let entry = Entry::read(0, &entries[0]).unwrap();
+        let mut picks = Picks::default();
+        picks.raise(entry.clone());
+        let listed = |versions| Listed {
+            segments: vec![(0, entries.as_slice())],
+            claims: &[],
+            workers: &[],
+            versions,
+        };
+        assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), "a", false));
+        assert_eq!(picks.next().unwrap().version, 3);
+        assert_eq!(picks.raised().count(), 1, "it stays so");
+
+        assert!(picks.skip(&entry.id) && !picks.skip(&entry.id));
+        assert!(!picks.take_in(&listed(HashMap::new()), "a", false), "others may read it");
+    }
+
+    #[test]
+    fn strictly_in_order_is_across_segments() {
+        let (first, second) = (names([9, 5]), names([2]));
+        let segments = vec![(1, second.as_slice()), (0, first.as_slice())];
+        let workers = ["a".to_owned(), "b".to_owned()];
+        let mut picks = Picks::default();
+        let versions = HashMap::new();
+        picks.take_in(&Listed { segments, claims: &[], workers: &workers, versions }, "b", true);
+        let order = std::iter::from_fn(|| picks.next()).map(|pick| pick.entry.number);
+        assert_eq!(order.collect::<Vec<_>>(), [5, 9, 2]);
+    }
+}

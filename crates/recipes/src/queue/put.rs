@@ -1,0 +1,94 @@
+//! How items come into a queue, and back to its end.
+
+use bytes::Bytes;
+use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
+
+use crate::queue::commit::nothing;
+use crate::queue::core::Core;
+use crate::queue::error::{CommitError, QueueError};
+use crate::queue::layout::{Obituary, new_id};
+
+impl Core {
+    /// Puts these into the queue, all in one transaction, and gives their ids.
+    pub(super) async fn put(&self, bodies: &[Bytes]) -> Result<Vec<String>, QueueError> {
+        let ids: Vec<_> = bodies.iter().map(|_| new_id(&self.client)).collect();
+        loop {
+            let segment = self.last_segment().await?;
+            let steps = self.at_end_of(segment, self.client.transaction());
+            let steps = ids.iter().zip(bodies).fold(steps, |steps, (id, body)| {
+                let steps = steps.create(
+                    &self.places.body(id),
+                    body.clone(),
+                    CreateMode::Persistent,
+                );
+                self.new_entry(segment, steps, id, 0, nothing())
+            });
+            let steps = self.ring(steps);
+
+            match self.write(steps).await {
+                Ok(written) => {
+                    self.note_entries(segment, written.results.as_deref()).await;
+                    return Ok(ids);
+                }
+                Err(error) => self.not_at_end(segment, 0, error, usize::MAX).await?,
+            }
+        }
+    }
+
+    /// The first step of a write that makes entries in a segment: it gets new ones.
+    pub(super) fn at_end_of(&self, segment: u32, steps: Transaction) -> Transaction {
+        steps.check(&self.places.segment(segment), Some(0))
+    }
+
+    pub(super) fn new_entry(
+        &self,
+        segment: u32,
+        steps: Transaction,
+        id: &str,
+        tries: u32,
+        header: Bytes,
+    ) -> Transaction {
+        let node = self.places.new_entry(segment, id, tries);
+        steps.create(&node, header, CreateMode::PersistentSequential)
+    }
+
+    /// Has whoever is the first of those that wait look for something to take.
+    pub(super) fn ring(&self, steps: Transaction) -> Transaction {
+        steps.set_data(&self.places.entries, nothing(), None)
+    }
+
+    /// Makes a dead letter of an item whose entry other steps delete.
+    pub(super) fn bury_steps(
+        &self,
+        steps: Transaction,
+        id: &str,
+        obituary: &Obituary,
+    ) -> Transaction {
+        let letter = self.places.dead_letter(id);
+        let steps = steps.create(&letter, obituary.to_data(), CreateMode::Persistent);
+        steps.set_data(&self.places.dead, nothing(), None)
+    }
+
+    /// A write at the end of a segment has failed, which checks that as its step `check`. Returns when it may be
+    /// made again, at the end of another one.
+    pub(super) async fn not_at_end(
+        &self,
+        segment: u32,
+        check: usize,
+        error: CommitError,
+        own: usize,
+    ) -> Result<(), QueueError> {
+        match error.refused() {
+            Some((index, ErrorCode::BadVersion | ErrorCode::NoNode)) if index == check => {
+                self.segment_is_closed(segment).await
+            }
+            // A part of the queue is missing.
+            Some((index, ErrorCode::NoNode)) if index > check => {
+                self.open().await?;
+                Err(self.deleted())
+            }
+            _ if error.is_session_expired() => Ok(()),
+            _ => Err(error.for_user(self.path(), own)),
+        }
+    }
+}

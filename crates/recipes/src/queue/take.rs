@@ -1,0 +1,492 @@
+//! How items are taken: an entry is chosen and claimed; a consumer that finds nothing waits in line.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use lockkeeper_client::retry::{pause, reachable};
+use lockkeeper_client::{
+    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, PathRequest, ReadOp,
+    ReadResult, Stat, Watcher, ZnodePath, present,
+};
+use lockkeeper_locks::for_recipes::{Place, grant};
+use lockkeeper_locks::{AcquireError, Guard};
+
+use crate::exact::shared_write::lock;
+use crate::queue::claim::Claim;
+use crate::queue::commit::Write;
+use crate::queue::core::{Core, Worker};
+use crate::queue::error::QueueError;
+use crate::queue::layout::{Entry, Header, Obituary, read_segment};
+use crate::queue::picks::{Listed, Pick};
+
+/// How many segments are listed at first, and at most, with one request.
+const FIRST_WINDOW: usize = 2;
+const LONGEST_WINDOW: usize = 32;
+
+/// An item that was taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) entry: Entry,
+    pub(super) version: i32,
+    /// `None` if it is missing.
+    pub(super) body: Option<Bytes>,
+    /// `None` if it was taken at most once.
+    pub(super) held: Option<Held>,
+}
+
+/// The right to an item.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) guard: Guard,
+    pub(super) claim: Claim,
+}
+
+/// How an item is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It is claimed, and stays until it is done.
+    Claim,
+    /// It is gone from then on.
+    Remove,
+}
+
+/// What came of a try to take an entry.
+enum Tried {
+    Taken(Box<Taken>),
+    /// Somebody else has it, or it has gone.
+    NotFree,
+    /// The place in line has gone.
+    NotInLine,
+}
+
+impl Core {
+    /// Takes up to `most` items, at least one if there is one.
+    pub(super) async fn take_some(
+        self: &Arc<Self>,
+        mode: Mode,
+        most: usize,
+    ) -> Result<Vec<Taken>, QueueError> {
+        loop {
+            let worker = self.worker().await?;
+            let first = match self.try_next(mode, &worker, None).await? {
+                Some(Tried::Taken(taken)) => *taken,
+                Some(Tried::NotFree | Tried::NotInLine) => continue,
+                None => return Ok(Vec::new()),
+            };
+            let mut taken = vec![first];
+            if most > 1 && !self.options.strictly {
+                let picks: Vec<_> = {
+                    let mut known = lock(&self.picks);
+                    std::iter::from_fn(|| known.next()).take(most - 1).collect()
+                };
+                let tries = picks.into_iter().map(|pick| self.attempt(mode, pick, &worker, None));
+                for tried in join_all(tries).await {
+                    // One that fails is tried again with the next listing, and fails then if it must.
+                    if let Ok(Tried::Taken(one)) = tried {
+                        taken.push(*one);
+                    }
+                }
+            }
+            return Ok(taken);
+        }
+    }
+
+    /// Tries to take the next entry; `None` if there is none.
+    async fn try_next(
+        self: &Arc<Self>,
+        mode: Mode,
+        worker: &Worker,
+        place: Option<&Place>,
+    ) -> Result<Option<Tried>, QueueError> {
+        let (pick, _alone) = if self.options.strictly {
+            // Nobody else of this handle tries a later one meanwhile.
+            let mut segments = self.segments.lock().await;
+            lock(&self.picks).forget();
+            self.list(&mut segments, worker).await?;
+            (lock(&self.picks).next(), Some(segments))
+        } else {
+            (self.pick(worker).await?, None)
+        };
+        match pick {
+            Some(pick) => self.attempt(mode, pick, worker, place).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// An entry to try, of the last listing or a new one.
+    async fn pick(&self, worker: &Worker) -> Result<Option<Pick>, QueueError> {
+        let known = lock(&self.picks).next();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let mut segments = self.segments.lock().await;
+        // Another task may have listed meanwhile.
+        let known = lock(&self.picks).next();
+        if known.is_some() {
+            return Ok(known);
+        }
+        self.list(&mut segments, worker).await?;
+        Ok(lock(&self.picks).next())
+    }
+
+    /// Lists segments, from the first one on, until there is something to try.
+    async fn list(&self, segments: &mut Vec<u32>, worker: &Worker) -> Result<(), QueueError> {
+        let (mut first, mut width) = (0, FIRST_WINDOW);
+        let mut was_missing = false;
+        loop {
+            let window: Vec<_> = segments.iter().skip(first).take(width).copied().collect();
+            let Some((found, now)) = self.list_window(&window, worker).await? else {
+                self.open().await?;
+                if was_missing {
+                    return Err(self.deleted());
+                }
+                (was_missing, *segments) = (true, Vec::new());
+                continue;
+            };
+            *segments = now;
+            if found {
+                return Ok(());
+            }
+            // These may be others than were listed.
+            if !segments.iter().skip(first).take(width).eq(&window) {
+                continue;
+            }
+            first += width;
+            width = (width * 2).min(LONGEST_WINDOW);
+            if first >= segments.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lists these segments. Says whether there is something to try, and which segments there are; `None` if the
+    /// queue is gone.
+    async fn list_window(
+        &self,
+        window: &[u32],
+        worker: &Worker,
+    ) -> Result<Option<(bool, Vec<u32>)>, QueueError> {
+        let places = &self.places;
+        let raised: Vec<_> = {
+            let picks = lock(&self.picks);
+            picks.raised().filter(|entry| window.contains(&entry.segment)).cloned().collect()
+        };
+        let listed = [&places.entries, &places.claims, &places.workers];
+        let nodes = listed.into_iter().cloned().chain(window.iter().map(|it| places.segment(*it)));
+        let ops = nodes.map(|node| ReadOp::GetChildren(path_of(&node)));
+        let data = raised.iter().map(|entry| ReadOp::GetData(path_of(&entry.node(places))));
+        let ops: Vec<_> = ops.chain(data).collect();
+
+        let mut answers = loop {
+            match self.client.multi_read(ops.clone()).await {
+                Ok(answers) => break answers.into_iter(),
+                Err(error) => self.again(error).await?,
+            }
+        };
+        let mut children = || match answers.next() {
+            Some(ReadResult::Children(names)) => Some(names),
+            _ => None,
+        };
+        let (Some(entries), Some(claims), Some(workers)) = (children(), children(), children())
+        else {
+            return Ok(None);
+        };
+        let mut segments: Vec<_> = entries.iter().filter_map(|it| read_segment(it)).collect();
+        segments.sort_unstable();
+        let listed: Vec<_> = window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
+        let versions: HashMap<_, _> = raised
+            .into_iter()
+            .zip(answers)
+            .filter_map(|(entry, answer)| match answer {
+                ReadResult::Data { stat, .. } => Some((entry.id, stat.version)),
+                _ => None,
+            })
+            .collect();
+
+        // Only the last one gets new entries.
+        let last = segments.last().copied();
+        for (segment, _) in listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last) {
+            if segments.contains(segment) {
+                // Whoever lists next tries again if it fails.
+                drop(self.client.delete(&places.segment(*segment), None));
+            }
+        }
+
+        let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
+        let seen = Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
+        let strictly = self.options.strictly;
+        let found = lock(&self.picks).take_in(&seen, worker.node.name(), strictly);
+        Ok(Some((found, segments)))
+    }
+
+    /// Tries to take an entry, and to leave the line with it.
+    async fn attempt(
+        self: &Arc<Self>,
+        mode: Mode,
+        pick: Pick,
+        worker: &Worker,
+        place: Option<&Place>,
+    ) -> Result<Tried, QueueError> {
+        let Pick { entry, version } = pick;
+        if entry.taken(version) >= self.options.most_tries {
+            self.bury_worn_out(&entry, version).await?;
+            return Ok(Tried::NotFree);
+        }
+
+        let places = &self.places;
+        let (node, body) = (entry.node(places), places.body(&entry.id));
+        let claim_node = entry.claim(places, version);
+        // It tells this consumer's claim from another's.
+        let mark = Bytes::copy_from_slice(worker.node.name().as_bytes());
+        let steps = self.client.transaction().check(&worker.node, None);
+        let steps = match mode {
+            Mode::Claim => steps.set_data(&node, self.header(), Some(version)).create(
+                &claim_node,
+                mark.clone(),
+                CreateMode::Ephemeral,
+            ),
+            Mode::Remove => steps.delete(&node, Some(version)).delete(&body, None),
+        };
+        let steps = match place.and_then(Place::node) {
+            Some(place) => steps.delete(place, None),
+            None => steps,
+        };
+
+        let (written, body) = match mode {
+            Mode::Claim => {
+                let claim = Some(Claim::new(self, claim_node.clone()));
+                // Both at once: a body does not change.
+                tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&body) }
+            }
+            // What is removed cannot be read any more.
+            Mode::Remove => {
+                let Some(body) = self.body(&body).await? else {
+                    lock(&self.picks).skip(&entry.id);
+                    return Ok(Tried::NotFree);
+                };
+                (self.write(steps).await, Ok(Some(body)))
+            }
+        };
+
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => {
+                match error.refused() {
+                    Some((0, ErrorCode::NoNode)) => self.forget_worker(&worker.node).await,
+                    Some((1, ErrorCode::BadVersion)) => lock(&self.picks).raise(entry),
+                    Some((2, ErrorCode::NodeExists)) => lock(&self.picks).raise(entry),
+                    Some((1, ErrorCode::NoNode)) => {}
+                    Some((2, ErrorCode::NoNode)) => self.open().await?,
+                    Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
+                    _ if error.is_session_expired() => {}
+                    _ => {
+                        if mode == Mode::Claim {
+                            let expected = ExpectedNode::WithData(mark);
+                            let node = claim_node;
+                            self.client.clean_up(Cleanup::IfExpected { node, expected });
+                        }
+                        return Err(error.for_user(self.path(), usize::MAX));
+                    }
+                }
+                return Ok(Tried::NotFree);
+            }
+        };
+
+        let Some(claim) = written.claim else {
+            let taken = Taken { entry, version, body: body?, held: None };
+            return Ok(Tried::Taken(Box::new(taken)));
+        };
+        // Without its node, nobody would see that this consumer has gone.
+        if written.session != worker.session {
+            return Ok(Tried::NotFree);
+        }
+        let stat = Stat::of_new(written.zxid, written.session);
+        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await {
+            Ok(guard) => guard,
+            Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
+            Err(error) => return Err(QueueError::take(self.path(), error)),
+        };
+        let held = Some(Held { guard, claim });
+        Ok(Tried::Taken(Box::new(Taken { entry, version, body: body?, held })))
+    }
+
+    /// What an item contains; `None` if it is gone.
+    pub(super) async fn body(&self, node: &ZnodePath) -> Result<Option<Bytes>, QueueError> {
+        loop {
+            match present(self.client.data(node).await) {
+                Ok(found) => return Ok(found.map(|(data, _)| data)),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// Makes a dead letter of an item that was taken too often.
+    async fn bury_worn_out(&self, entry: &Entry, version: i32) -> Result<(), QueueError> {
+        let node = entry.node(&self.places);
+        let header = self.body(&node).await?.map(|data| Header::read(&data)).unwrap_or_default();
+        let tries = entry.taken(version);
+        let obituary = Obituary {
+            reason: match header.reason {
+                Some(reason) => format!("tried {tries} times: {reason}"),
+                None => format!("tried {tries} times, and given back or lost each time"),
+            },
+            attempts: tries,
+            holder: header.holder,
+        };
+        let steps = self.client.transaction().delete(&node, Some(version));
+        let steps = self.bury_steps(steps, &entry.id, &obituary);
+        match self.write(steps).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.refused().is_some() || error.is_session_expired() => Ok(()),
+            Err(error) => Err(error.for_user(self.path(), usize::MAX)),
+        }
+    }
+
+    /// Takes an item, and waits in line until there is one.
+    pub(super) async fn take_waiting(
+        self: &Arc<Self>,
+        mode: Mode,
+        most: usize,
+    ) -> Result<Vec<Taken>, QueueError> {
+        loop {
+            let taken = self.take_some(mode, most).await?;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            if let Some(taken) = self.wait_in_line(mode).await? {
+                return Ok(vec![taken]);
+            }
+        }
+    }
+
+    /// Waits in line for something to take; `None` if the place was lost.
+    async fn wait_in_line(self: &Arc<Self>, mode: Mode) -> Result<Option<Taken>, QueueError> {
+        let worker = self.worker().await?;
+        let mut place = match self.line.enter().await {
+            Ok(place) => place,
+            Err(error) => return self.not_in_line(error).await,
+        };
+        if let Err(error) = place.first().await {
+            return self.not_in_line(error).await;
+        }
+
+        let mut watches = Watches::default();
+        loop {
+            if self.client.session_id() != worker.session {
+                return Ok(None);
+            }
+            // Before the listing, so that nothing comes between the two.
+            if !watches.set(self).await? {
+                return Ok(None);
+            }
+            match self.try_next(mode, &worker, Some(&place)).await? {
+                Some(Tried::Taken(taken)) => {
+                    place.left();
+                    return Ok(Some(*taken));
+                }
+                Some(Tried::NotFree) => continue,
+                Some(Tried::NotInLine) => return Ok(None),
+                None => {}
+            }
+            tokio::select! {
+                // One order, so that a simulation can be repeated.
+                biased;
+                () = watches.changed() => {}
+                error = self.out_of_reach() => return Err(error),
+            }
+        }
+    }
+
+    /// The place in line was lost, or could not be had.
+    async fn not_in_line(&self, error: AcquireError) -> Result<Option<Taken>, QueueError> {
+        match error {
+            AcquireError::SessionExpired { .. } | AcquireError::NodeDeleted { .. } => Ok(None),
+            error => Err(QueueError::take(self.path(), error)),
+        }
+    }
+
+    /// Returns when no server could be reached for a session timeout, or the client is closed.
+    async fn out_of_reach(&self) -> QueueError {
+        let mut status = self.client.status();
+        let is_lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
+        let lost = status.wait_for(|status| is_lost(status.contact)).await;
+        let path = self.path().clone();
+        let source = match lost.is_ok_and(|status| status.contact == Contact::Unreachable) {
+            true => AcquireError::Unreachable { path },
+            false => AcquireError::ClientClosed { path },
+        };
+        QueueError::take(self.path(), source)
+    }
+
+    /// Returns when a take that failed may be tried again by work that goes on.
+    pub(super) async fn outlast(&self, error: QueueError) -> Result<(), QueueError> {
+        if !error.is_retryable() || matches!(error, QueueError::Deleted { .. }) {
+            return Err(error);
+        }
+        reachable(&self.client).await;
+        pause().await;
+        Ok(())
+    }
+}
+
+/// What the first in line waits by: the node that is written to when there may be something new, and the
+/// consumers, of whom one that has gone may leave items.
+#[derive(Default)]
+struct Watches {
+    entries: Option<Watcher>,
+    workers: Option<Watcher>,
+}
+
+impl Watches {
+    /// Sets those that are not set. `false` if their nodes are gone.
+    async fn set(&mut self, core: &Core) -> Result<bool, QueueError> {
+        loop {
+            let (entries, workers) = (&core.places.entries, &core.places.workers);
+            // Both in one go.
+            let entries = self.entries.is_none().then(|| core.client.data_watched(entries));
+            let workers = self.workers.is_none().then(|| core.client.children_watched(workers));
+            let mut failed = None;
+            if let Some(entries) = entries {
+                match entries.await {
+                    Ok((_, watcher)) => self.entries = Some(watcher),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if let Some(workers) = workers {
+                match workers.await {
+                    Ok((_, watcher)) => self.workers = Some(watcher),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            match failed {
+                None => return Ok(true),
+                Some(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    core.open().await?;
+                    return Ok(false);
+                }
+                Some(error) if error.is_session_expired() => return Ok(false),
+                Some(error) => core.again(error).await?,
+            }
+        }
+    }
+
+    /// Returns with the first event, or when the session has ended.
+    async fn changed(&mut self) {
+        let Self { entries: Some(entries), workers: Some(workers) } = self else { return };
+        let is_of_entries = tokio::select! {
+            biased;
+            _ = entries.changed() => true,
+            _ = workers.changed() => false,
+        };
+        match is_of_entries {
+            true => self.entries = None,
+            false => self.workers = None,
+        }
+    }
+}
+
+fn path_of(node: &ZnodePath) -> PathRequest {
+    PathRequest { path: node.to_string() }
+}

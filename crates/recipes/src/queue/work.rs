@@ -1,0 +1,159 @@
+//! [`Queue::work`]: a handler for each item.
+
+use std::fmt::Display;
+use std::pin::pin;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lockkeeper_client::retry::pause;
+
+use crate::queue::error::QueueError;
+use crate::queue::item::Item;
+use crate::queue::Queue;
+
+/// What becomes of an item that a handler has worked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is done.
+    Done,
+    /// It is to be tried again, after what is in the queue now; [`Item::retry`].
+    Retry(String),
+    /// It is a dead letter; [`Item::bury`].
+    Bury(String),
+}
+
+impl From<()> for Verdict {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+/// What fails is tried again.
+impl<E: Display> From<Result<(), E>> for Verdict {
+    fn from(result: Result<(), E>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(error) => Self::Retry(error.to_string()),
+        }
+    }
+}
+
+impl<E: Display> From<Result<Verdict, E>> for Verdict {
+    fn from(result: Result<Verdict, E>) -> Self {
+        result.unwrap_or_else(|error| Self::Retry(error.to_string()))
+    }
+}
+
+impl<T> Queue<T> {
+    /// Has a handler work on each item, on up to `concurrency` at once, for good. Its [`Verdict`], or `Ok` for done and
+    /// an error for a retry, ends the item, unless the handler has ended it. The handler is dropped when its item
+    /// is lost; it runs as in [`Guard::run`](lockkeeper_locks::Guard::run), so what it asks of this client is sent
+    /// only while the item is held. Costs what the takes and the ends do.
+    ///
+    /// # Errors
+    /// What cannot pass by waiting: the queue was deleted, is something else, a request is refused, or the client
+    /// was closed. An item that cannot be read is passed over, with a warning in the log.
+    ///
+    /// # Session loss
+    /// Drops the handlers, whose items go to other consumers, and goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the handlers and gives their items back. To finish what has begun,
+    /// use [`Queue::work_until`].
+    pub async fn work<V: Into<Verdict>>(
+        &self,
+        concurrency: usize,
+        handler: impl AsyncFn(&Item<T>) -> V,
+    ) -> Result<std::convert::Infallible, QueueError> {
+        match self.work_until(concurrency, std::future::pending(), handler).await {
+            Ok(()) => std::future::pending().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`Queue::work`] until `stop` is over: then no more items are taken, and it returns when those that were taken
+    /// are ended. Costs what [`Queue::work`] does.
+    ///
+    /// # Errors
+    /// As [`Queue::work`].
+    ///
+    /// # Session loss
+    /// As [`Queue::work`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::work`].
+    pub async fn work_until<V: Into<Verdict>>(
+        &self,
+        concurrency: usize,
+        stop: impl Future<Output = ()>,
+        handler: impl AsyncFn(&Item<T>) -> V,
+    ) -> Result<(), QueueError> {
+        let concurrency = concurrency.max(1);
+        let mut stop = pin!(stop);
+        let mut running = FuturesUnordered::new();
+        loop {
+            let free = concurrency - running.len();
+            if free == 0 {
+                tokio::select! {
+                    biased;
+                    () = &mut stop => break,
+                    _ = running.next() => continue,
+                }
+            }
+
+            let mut taking = pin!(self.take_on(free));
+            let taken = loop {
+                tokio::select! {
+                    biased;
+                    () = &mut stop => break None,
+                    taken = &mut taking => break Some(taken?),
+                    Some(()) = running.next() => {}
+                }
+            };
+            let Some(taken) = taken else { break };
+            running.extend(taken.into_iter().map(|item| self.handle(item, &handler)));
+        }
+        while running.next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Takes up to so many items, over everything that can pass by waiting.
+    async fn take_on(&self, most: usize) -> Result<Vec<Item<T>>, QueueError> {
+        loop {
+            match self.some_items(most, true).await {
+                Ok(items) if items.is_empty() => {}
+                Ok(items) => return Ok(items),
+                // The log tells of it.
+                Err(QueueError::Undecodable { .. }) => {}
+                Err(error) => {
+                    tracing::debug!(queue = %self.path(), %error, "taking again");
+                    self.core.outlast(error).await?;
+                }
+            }
+        }
+    }
+
+    /// Has the handler work on an item, and ends it.
+    async fn handle<V: Into<Verdict>>(&self, item: Item<T>, handler: &impl AsyncFn(&Item<T>) -> V) {
+        let verdict = match item.run(handler(&item)).await {
+            Ok(verdict) => verdict.into(),
+            Err(reason) => {
+                tracing::warn!(queue = %self.path(), id = item.id(), %reason, "an item is lost");
+                return;
+            }
+        };
+        if item.is_ended() {
+            return;
+        }
+        let ended = match verdict {
+            Verdict::Done => item.done().await,
+            Verdict::Retry(reason) => item.retry(reason).await,
+            Verdict::Bury(reason) => item.bury(reason).await,
+        };
+        if let Err(error) = ended {
+            tracing::warn!(queue = %self.path(), id = item.id(), %error, "an item was not ended");
+            // It is given back, unless it is lost: not at once, if a server refuses for now.
+            pause().await;
+        }
+    }
+}
