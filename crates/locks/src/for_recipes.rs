@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
 
+pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
 use crate::contender::terms::Terms;
@@ -41,7 +42,8 @@ impl Line {
     /// # Cancel safety
     /// The place is left in the background.
     pub async fn enter(&self) -> Result<Place, AcquireError> {
-        let entered = Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
+        let entered =
+            Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
         Ok(Place { contender, queue })
     }
@@ -80,8 +82,8 @@ impl Place {
     }
 }
 
-/// The guard of an ephemeral node that was made for something at `path`, under a name that is never used
-/// again. The caller deletes the node.
+/// The guard of an ephemeral node that was made for something at `path`, under a name that other nodes can have or not.
+/// The caller deletes the node.
 ///
 /// # Errors
 /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.
@@ -95,8 +97,9 @@ pub async fn grant(
     client: &Client,
     path: &ZnodePath,
     node: Created,
+    name: NameUse,
 ) -> Result<Guard, AcquireError> {
-    let (client, path, data, name) = (client.clone(), path.clone(), Bytes::new(), NameUse::Once);
+    let (client, path, data) = (client.clone(), path.clone(), Bytes::new());
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup: None }, None).await
 }
 

@@ -1,18 +1,17 @@
 //! Looking at a queue; its dead letters; its deletion.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lockkeeper_client::{
-    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath,
-    present,
+    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath, present,
 };
 use lockkeeper_locks::OwnerInfo;
 
+use crate::queue::Queue;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Mark, Obituary, is_id, read_segment};
-use crate::queue::Queue;
 
 /// How many nodes are asked for, or deleted, at once.
 const AT_ONCE: usize = 200;
@@ -42,6 +41,7 @@ impl QueueReport {
     /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
     #[expect(clippy::disallowed_types, reason = "wall time, for people to read")]
     pub fn age_of_oldest(&self) -> Duration {
+        use std::time::SystemTime;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match self.oldest_unix_ms {
             Some(oldest) => now.saturating_sub(Duration::from_millis(oldest)),
@@ -92,6 +92,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, QueueError> {
+        self.core.only_own("dead letters")?;
         self.core.dead_letters().await
     }
 
@@ -106,6 +107,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn dead_value(&self, id: &str) -> Result<Option<T>, QueueError> {
+        self.core.only_own("dead letters")?;
         if !is_id(id) {
             return Ok(None);
         }
@@ -125,6 +127,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it is put back once or not at all.
     pub async fn put_back(&self, id: &str) -> Result<bool, QueueError> {
+        self.core.only_own("dead letters")?;
         if !is_id(id) {
             return Ok(false);
         }
@@ -156,6 +159,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be deleted.
     pub async fn discard(&self, id: &str) -> Result<bool, QueueError> {
+        self.core.only_own("dead letters")?;
         if !is_id(id) {
             return Ok(false);
         }
@@ -182,12 +186,13 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be deleted in part: nobody can use it then, and the next call goes on.
     pub async fn delete(&self) -> Result<bool, QueueError> {
+        self.core.only_own("consumers listed, so nobody can tell whether it may be deleted")?;
         self.core.delete().await
     }
 }
 
 impl Core {
-    async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
+    pub(super) async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
         loop {
             match self.client.multi_read(ops.clone()).await {
                 Ok(answers) => return Ok(answers),
@@ -206,7 +211,10 @@ impl Core {
         }))
     }
 
-    async fn names_in(&self, node: &ZnodePath) -> Result<Option<Vec<String>>, QueueError> {
+    pub(super) async fn names_in(
+        &self,
+        node: &ZnodePath,
+    ) -> Result<Option<Vec<String>>, QueueError> {
         loop {
             match present(self.client.children(node).await) {
                 Ok(found) => return Ok(found.map(|(names, _)| names)),
@@ -216,6 +224,9 @@ impl Core {
     }
 
     async fn inspect(&self) -> Result<QueueReport, QueueError> {
+        if !self.layout().is_own() {
+            return self.inspect_peers().await;
+        }
         self.open_to_look().await?;
         let segments = self.listed_segments().await?.unwrap_or_default();
         let places = &self.places;
@@ -284,7 +295,10 @@ impl Core {
                 ReadResult::Data { data, stat } => {
                     let Obituary { reason, attempts, holder } = Obituary::read(&data);
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
-                    Some((stat.czxid, DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms }))
+                    Some((
+                        stat.czxid,
+                        DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms },
+                    ))
                 }
                 _ => None,
             }));
@@ -301,7 +315,8 @@ impl Core {
                 Ok(Some((data, _))) => {
                     was_there = true;
                     let path = self.path().clone();
-                    let mark = Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
+                    let mark =
+                        Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
                     if mark.is_going || self.close_for_good().await? {
                         self.delete_all().await?;
                     }
@@ -370,7 +385,8 @@ impl Core {
     /// Deletes nodes, in this order, and passes over those that are gone.
     async fn delete_nodes(&self, nodes: &[ZnodePath]) -> Result<(), QueueError> {
         for nodes in nodes.chunks(AT_ONCE) {
-            let asked: Vec<_> = nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
+            let asked: Vec<_> =
+                nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
             for (node, mut asked) in asked {
                 loop {
                     match present(asked.await) {
@@ -388,17 +404,17 @@ impl Core {
     }
 }
 
-fn data_of(node: &ZnodePath) -> ReadOp {
+pub(super) fn data_of(node: &ZnodePath) -> ReadOp {
     ReadOp::GetData(PathRequest { path: node.to_string() })
 }
 
-fn stat_of(answer: &ReadResult) -> Option<Stat> {
+pub(super) fn stat_of(answer: &ReadResult) -> Option<Stat> {
     match answer {
         ReadResult::Data { stat, .. } => Some(*stat),
         _ => None,
     }
 }
 
-fn children(stat: Stat) -> usize {
+pub(super) fn children(stat: Stat) -> usize {
     usize::try_from(stat.num_children).unwrap_or_default()
 }

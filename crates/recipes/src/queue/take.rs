@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{Either, TryFutureExt, join_all};
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, PathRequest, ReadOp,
-    ReadResult, Stat, Watcher, ZnodePath, present,
+    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, NameUse, PathRequest,
+    ReadOp, ReadResult, Stat, Watcher, ZnodePath, present,
 };
 use lockkeeper_locks::for_recipes::{Place, grant};
 use lockkeeper_locks::{AcquireError, Guard};
@@ -30,7 +30,7 @@ const LONGEST_WINDOW: usize = 32;
 pub(super) struct Taken {
     pub(super) entry: Entry,
     pub(super) version: i32,
-    /// `None` if it is missing.
+    /// As it is in its node; `None` if it is missing.
     pub(super) body: Option<Bytes>,
     /// `None` if it was taken at most once.
     pub(super) held: Option<Held>,
@@ -44,16 +44,16 @@ pub(super) struct Held {
 }
 
 /// How an item is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+#[derive(Clone, Copy)]
+pub(super) enum Mode<'a> {
     /// It is claimed, and stays until it is done.
     Claim,
-    /// It is gone from then on.
-    Remove,
+    /// It is gone from then on. One that cannot be read, by its id and its body, stays.
+    Remove(&'a (dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Sync)),
 }
 
 /// What came of a try to take an entry.
-enum Tried {
+pub(super) enum Tried {
     Taken(Box<Taken>),
     /// Somebody else has it, or it has gone.
     NotFree,
@@ -65,7 +65,7 @@ impl Core {
     /// Takes up to `most` items, at least one if there is one.
     pub(super) async fn take_some(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: Mode<'_>,
         most: usize,
     ) -> Result<Vec<Taken>, QueueError> {
         loop {
@@ -96,7 +96,7 @@ impl Core {
     /// Tries to take the next entry; `None` if there is none.
     async fn try_next(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: Mode<'_>,
         worker: &Worker,
         place: Option<&Place>,
     ) -> Result<Option<Tried>, QueueError> {
@@ -133,6 +133,9 @@ impl Core {
 
     /// Lists segments, from the first one on, until there is something to try.
     async fn list(&self, segments: &mut Vec<u32>, worker: &Worker) -> Result<(), QueueError> {
+        if !self.layout().is_own() {
+            return self.list_peers().await;
+        }
         let (mut first, mut width) = (0, FIRST_WINDOW);
         let mut was_missing = false;
         loop {
@@ -195,7 +198,8 @@ impl Core {
         };
         let mut segments: Vec<_> = entries.iter().filter_map(|it| read_segment(it)).collect();
         segments.sort_unstable();
-        let listed: Vec<_> = window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
+        let listed: Vec<_> =
+            window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
         let versions: HashMap<_, _> = raised
             .into_iter()
             .zip(answers)
@@ -207,7 +211,9 @@ impl Core {
 
         // Only the last one gets new entries.
         let last = segments.last().copied();
-        for (segment, _) in listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last) {
+        for (segment, _) in
+            listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last)
+        {
             if segments.contains(segment) {
                 // Whoever lists next tries again if it fails.
                 drop(self.client.delete(&places.segment(*segment), None));
@@ -215,7 +221,8 @@ impl Core {
         }
 
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
-        let seen = Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
+        let seen =
+            Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
         let strictly = self.options.strictly;
         let found = lock(&self.picks).take_in(&seen, worker.node.name(), strictly);
         Ok(Some((found, segments)))
@@ -224,13 +231,16 @@ impl Core {
     /// Tries to take an entry, and to leave the line with it.
     async fn attempt(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: Mode<'_>,
         pick: Pick,
         worker: &Worker,
         place: Option<&Place>,
     ) -> Result<Tried, QueueError> {
         let Pick { entry, version } = pick;
-        if entry.taken(version) >= self.options.most_tries {
+        if !self.layout().is_own() {
+            return self.attempt_peers(mode, entry, place).await;
+        }
+        if entry.taken(version) >= self.most_tries() {
             self.bury_worn_out(&entry, version).await?;
             return Ok(Tried::NotFree);
         }
@@ -247,7 +257,7 @@ impl Core {
                 mark.clone(),
                 CreateMode::Ephemeral,
             ),
-            Mode::Remove => steps.delete(&node, Some(version)).delete(&body, None),
+            Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
         let steps = match place.and_then(Place::node) {
             Some(place) => steps.delete(place, None),
@@ -261,11 +271,12 @@ impl Core {
                 tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&body) }
             }
             // What is removed cannot be read any more.
-            Mode::Remove => {
+            Mode::Remove(reads) => {
                 let Some(body) = self.body(&body).await? else {
                     lock(&self.picks).skip(&entry.id);
                     return Ok(Tried::NotFree);
                 };
+                reads(&entry.id, &body)?;
                 (self.write(steps).await, Ok(Some(body)))
             }
         };
@@ -282,7 +293,7 @@ impl Core {
                     Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
                     _ => {
-                        if mode == Mode::Claim {
+                        if matches!(mode, Mode::Claim) {
                             let expected = ExpectedNode::WithData(mark);
                             let node = claim_node;
                             self.client.clean_up(Cleanup::IfExpected { node, expected });
@@ -303,7 +314,8 @@ impl Core {
             return Ok(Tried::NotFree);
         }
         let stat = Stat::of_new(written.zxid, written.session);
-        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await {
+        let created = Created { path: claim_node, stat };
+        let guard = match grant(&self.client, self.path(), created, NameUse::Once).await {
             Ok(guard) => guard,
             Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
             Err(error) => return Err(QueueError::take(self.path(), error)),
@@ -347,7 +359,7 @@ impl Core {
     /// Takes an item, and waits in line until there is one.
     pub(super) async fn take_waiting(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: Mode<'_>,
         most: usize,
     ) -> Result<Vec<Taken>, QueueError> {
         loop {
@@ -362,7 +374,7 @@ impl Core {
     }
 
     /// Waits in line for something to take; `None` if the place was lost.
-    async fn wait_in_line(self: &Arc<Self>, mode: Mode) -> Result<Option<Taken>, QueueError> {
+    async fn wait_in_line(self: &Arc<Self>, mode: Mode<'_>) -> Result<Option<Taken>, QueueError> {
         let worker = self.worker().await?;
         let mut place = match self.line.enter().await {
             Ok(place) => place,
@@ -394,6 +406,7 @@ impl Core {
                 // One order, so that a simulation can be repeated.
                 biased;
                 () = watches.changed() => {}
+                () = self.due() => {}
                 error = self.out_of_reach() => return Err(error),
             }
         }
@@ -432,7 +445,8 @@ impl Core {
 }
 
 /// What the first in line waits by: the node that is written to when there may be something new, and the
-/// consumers, of whom one that has gone may leave items.
+/// consumers, of whom one that has gone may leave items. In other libraries' queues: the directory of the items, and that
+/// of the claims if there is one.
 #[derive(Default)]
 struct Watches {
     entries: Option<Watcher>,
@@ -443,14 +457,24 @@ impl Watches {
     /// Sets those that are not set. `false` if their nodes are gone.
     async fn set(&mut self, core: &Core) -> Result<bool, QueueError> {
         loop {
-            let (entries, workers) = (&core.places.entries, &core.places.workers);
+            let (client, places) = (&core.client, &core.places);
             // Both in one go.
-            let entries = self.entries.is_none().then(|| core.client.data_watched(entries));
-            let workers = self.workers.is_none().then(|| core.client.children_watched(workers));
+            let entries = self.entries.is_none().then(|| match places.layout.is_own() {
+                true => Either::Left(client.data_watched(&places.entries).map_ok(|(_, it)| it)),
+                false => {
+                    Either::Right(client.children_watched(&places.entries).map_ok(|(_, it)| it))
+                }
+            });
+            let workers = match places.layout.is_own() {
+                true => Some(&places.workers),
+                false => places.peer_claims(),
+            };
+            let workers = workers.filter(|_| self.workers.is_none());
+            let workers = workers.map(|node| client.children_watched(node));
             let mut failed = None;
             if let Some(entries) = entries {
                 match entries.await {
-                    Ok((_, watcher)) => self.entries = Some(watcher),
+                    Ok(watcher) => self.entries = Some(watcher),
                     Err(error) => failed = Some(error),
                 }
             }
@@ -474,11 +498,14 @@ impl Watches {
 
     /// Returns with the first event, or when the session has ended.
     async fn changed(&mut self) {
-        let Self { entries: Some(entries), workers: Some(workers) } = self else { return };
-        let is_of_entries = tokio::select! {
-            biased;
-            _ = entries.changed() => true,
-            _ = workers.changed() => false,
+        let Self { entries: Some(entries), workers } = self else { return };
+        let is_of_entries = match workers {
+            Some(workers) => tokio::select! {
+                biased;
+                _ = entries.changed() => true,
+                _ = workers.changed() => false,
+            },
+            None => entries.changed().await.map_or(true, |_| true),
         };
         match is_of_entries {
             true => self.entries = None,

@@ -7,9 +7,9 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_client::retry::pause;
 
+use crate::queue::Queue;
 use crate::queue::error::QueueError;
 use crate::queue::item::Item;
-use crate::queue::Queue;
 
 /// What becomes of an item that a handler has worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
