@@ -10,6 +10,7 @@
 //!   core     what the clones of a handle share; how a queue comes into being
 //!   claim    the duty to give an item back
 //!   commit   the writes of a handle, many in one transaction
+//!   delivery what becomes of an item that is taken
 //!   picks    which entry a consumer tries next: pure
 //!   layout   the znodes and their names: pure
 //!   peers    queues in the layouts of Curator and kazoo
@@ -19,6 +20,7 @@ mod admin;
 mod claim;
 mod commit;
 mod core;
+mod delivery;
 mod error;
 mod item;
 mod layout;
@@ -44,42 +46,12 @@ use crate::values::place::checked;
 use crate::values::{Codec, Json};
 
 pub use admin::{DeadLetter, QueueReport};
+pub use delivery::{AtLeastOnce, AtMostOnce, Delivery};
 pub use error::QueueError;
 pub use item::Item;
-pub use peers::names::{QueueLayout, Slot};
+pub use layout::QueueLayout;
+pub use peers::names::Slot;
 pub use work::Verdict;
-
-/// Items stay in the queue until a consumer has recorded that they are done: what is taken is an [`Item`]. The
-/// default of a [`Queue`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtLeastOnce;
-
-/// Items are gone from the queue when they are taken: what is taken is the value. One that a consumer takes and
-/// does not finish is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtMostOnce;
-
-/// What becomes of an item that is taken: [`AtLeastOnce`] or [`AtMostOnce`].
-pub trait Delivery: delivery::Sealed {}
-
-impl Delivery for AtLeastOnce {}
-impl Delivery for AtMostOnce {}
-
-mod delivery {
-    /// Nobody else implements it.
-    pub trait Sealed {
-        /// Whether an item is claimed before it is gone.
-        const CLAIMS: bool;
-    }
-
-    impl Sealed for super::AtLeastOnce {
-        const CLAIMS: bool = true;
-    }
-
-    impl Sealed for super::AtMostOnce {
-        const CLAIMS: bool = false;
-    }
-}
 
 /// Items that some programs put and others work on, each by one consumer at a time. Cheap to clone; clones share
 /// their listing and their requests.

@@ -7,8 +7,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::queue::layout::{Entry, claimed};
-use crate::queue::peers::names::Named;
+use crate::queue::layout::{Entry, Named, claimed};
 
 /// What one request has read, all in one state of the servers.
 pub(super) struct Listed<'a> {

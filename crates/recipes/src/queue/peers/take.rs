@@ -20,7 +20,7 @@ use crate::queue::take::{Held, Mode, Taken, Tried};
 
 impl Core {
     /// Tries to take an item, and to leave the line with it.
-    pub(in crate::queue) async fn attempt_peers(
+    pub(crate) async fn attempt_peers(
         self: &Arc<Self>,
         mode: Mode<'_>,
         entry: Entry,
@@ -150,7 +150,7 @@ impl Core {
     }
 
     /// Steps that put an item back whose entry other steps delete: where it was put before, behind its equals.
-    pub(in crate::queue) fn back_steps(
+    pub(crate) fn back_steps(
         &self,
         steps: Transaction,
         entry: &Entry,
