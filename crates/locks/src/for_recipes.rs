@@ -41,7 +41,8 @@ impl Line {
     /// # Cancel safety
     /// The place is left in the background.
     pub async fn enter(&self) -> Result<Place, AcquireError> {
-        let entered = Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
+        let entered =
+            Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
         Ok(Place { contender, queue })
     }

@@ -3,16 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use lockkeeper_client::{
-    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath,
-    present,
+    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath, present,
 };
 use lockkeeper_locks::OwnerInfo;
 
+use crate::queue::Queue;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Mark, Obituary, is_id, read_segment};
-use crate::queue::Queue;
 
 /// How many nodes are asked for, or deleted, at once.
 const AT_ONCE: usize = 200;
@@ -284,7 +283,10 @@ impl Core {
                 ReadResult::Data { data, stat } => {
                     let Obituary { reason, attempts, holder } = Obituary::read(&data);
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
-                    Some((stat.czxid, DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms }))
+                    Some((
+                        stat.czxid,
+                        DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms },
+                    ))
                 }
                 _ => None,
             }));
@@ -301,7 +303,8 @@ impl Core {
                 Ok(Some((data, _))) => {
                     was_there = true;
                     let path = self.path().clone();
-                    let mark = Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
+                    let mark =
+                        Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
                     if mark.is_going || self.close_for_good().await? {
                         self.delete_all().await?;
                     }
@@ -370,7 +373,8 @@ impl Core {
     /// Deletes nodes, in this order, and passes over those that are gone.
     async fn delete_nodes(&self, nodes: &[ZnodePath]) -> Result<(), QueueError> {
         for nodes in nodes.chunks(AT_ONCE) {
-            let asked: Vec<_> = nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
+            let asked: Vec<_> =
+                nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
             for (node, mut asked) in asked {
                 loop {
                     match present(asked.await) {

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use lockkeeper_client::{OpResult, SessionId, Transaction, TransactionError, Zxid};
 
-use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::exact::shared_write::{SharedCall, SharedWrite, WriteTurn};
+use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::queue::claim::Claim;
 use crate::queue::error::CommitError;
 
@@ -70,9 +70,8 @@ fn first_batch(waiting: &mut Vec<Call>) -> Vec<Call> {
 
 async fn write_together(writer: &mut ExactWriter, mut calls: Vec<Call>) {
     while !calls.is_empty() {
-        let written = writer.commit(|marked| {
-            calls.iter().fold(marked, |all, call| all.and(&call.question.steps))
-        });
+        let written = writer
+            .commit(|marked| calls.iter().fold(marked, |all, call| all.and(&call.question.steps)));
         match written.await {
             Ok(applied) => {
                 answer_all(calls, &applied, writer.marked_session());

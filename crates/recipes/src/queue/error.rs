@@ -212,11 +212,15 @@ impl CommitError {
             Self::Write(WriteError::TooLong(TooLong { bytes, tries })) => {
                 return QueueError::TooLong { path, bytes, tries };
             }
-            Self::Write(WriteError::Unknown(source)) => return QueueError::Unknown { path, source },
+            Self::Write(WriteError::Unknown(source)) => {
+                return QueueError::Unknown { path, source };
+            }
             Self::Write(WriteError::NotApplied(source)) => source,
         };
         match source {
-            TransactionError::Request(ref error) if let Some((bytes, limit)) = error.too_large() => {
+            TransactionError::Request(ref error)
+                if let Some((bytes, limit)) = error.too_large() =>
+            {
                 QueueError::TooLarge { path, bytes, limit }
             }
             TransactionError::Failed { index, op, path: at, code } => {

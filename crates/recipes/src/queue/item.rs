@@ -42,13 +42,7 @@ struct Claimed {
 }
 
 impl<T> Item<T> {
-    pub(super) fn new(
-        core: &Arc<Core>,
-        entry: Entry,
-        version: i32,
-        held: Held,
-        value: T,
-    ) -> Self {
+    pub(super) fn new(core: &Arc<Core>, entry: Entry, version: i32, held: Held, value: T) -> Self {
         let (Held { guard, claim }, core) = (held, Arc::clone(core));
         let claimed = Arc::new(Claimed { guard, claim, core, entry, version });
         let timer = claimed.core.options.max_run.map(|time| end_after(&claimed, time));
@@ -133,8 +127,7 @@ impl<T> Item<T> {
             claimed.ensure_held()?;
             let segment = core.last_segment().await?;
             let steps = core.at_end_of(segment, claimed.end_steps());
-            let steps =
-                core.new_entry(segment, steps, &entry.id, self.attempt(), header.to_data());
+            let steps = core.new_entry(segment, steps, &entry.id, self.attempt(), header.to_data());
             let steps = core.ring(steps).set_data(&core.places.claims, "", None);
             match core.write(steps).await {
                 Ok(written) => {

@@ -222,10 +222,7 @@ impl<D> QueueBuilder<D> {
     ///
     /// # Errors
     /// If a queue cannot be at the path.
-    pub fn build_with<T>(
-        self,
-        codec: impl Codec<T> + 'static,
-    ) -> Result<Queue<T, D>, QueueError> {
+    pub fn build_with<T>(self, codec: impl Codec<T> + 'static) -> Result<Queue<T, D>, QueueError> {
         let path = checked(&self.client, &self.path)?;
         let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
         let core = Core::new(self.client, path, markers, self.options);

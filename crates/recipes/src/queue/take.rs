@@ -195,7 +195,8 @@ impl Core {
         };
         let mut segments: Vec<_> = entries.iter().filter_map(|it| read_segment(it)).collect();
         segments.sort_unstable();
-        let listed: Vec<_> = window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
+        let listed: Vec<_> =
+            window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
         let versions: HashMap<_, _> = raised
             .into_iter()
             .zip(answers)
@@ -207,7 +208,9 @@ impl Core {
 
         // Only the last one gets new entries.
         let last = segments.last().copied();
-        for (segment, _) in listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last) {
+        for (segment, _) in
+            listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last)
+        {
             if segments.contains(segment) {
                 // Whoever lists next tries again if it fails.
                 drop(self.client.delete(&places.segment(*segment), None));
@@ -215,7 +218,8 @@ impl Core {
         }
 
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
-        let seen = Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
+        let seen =
+            Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
         let strictly = self.options.strictly;
         let found = lock(&self.picks).take_in(&seen, worker.node.name(), strictly);
         Ok(Some((found, segments)))
@@ -303,7 +307,8 @@ impl Core {
             return Ok(Tried::NotFree);
         }
         let stat = Stat::of_new(written.zxid, written.session);
-        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await {
+        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await
+        {
             Ok(guard) => guard,
             Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
             Err(error) => return Err(QueueError::take(self.path(), error)),
