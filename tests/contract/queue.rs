@@ -11,6 +11,7 @@ use lockkeeper::{
     AtMostOnce, Client, CreateMode, ErrorCode, Failure, Item, LossReason, Outcome, Queue,
     QueueError, Raw, State, Verdict, ZnodePath,
 };
+use lockkeeper_client::present;
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
@@ -533,7 +534,8 @@ async fn strictly_in_order_is_so_beside_others((one, two): Clients) -> Result<()
         ours.put(&value).await?;
     }
     let mut working = tokio::task::JoinSet::new();
-    for queue in consumers.iter().cycle().take(4).cloned() {
+    for queue in consumers.iter().cycle().take(4) {
+        let queue = queue.clone();
         working.spawn(async move {
             let mut taken = Vec::new();
             while let Some(item) = queue.try_take().await? {
@@ -679,14 +681,13 @@ async fn a_queue_that_is_going_is_refused_and_goes((one, two): Clients) -> Resul
 
 /// Deletes a node and all below it, as somebody might by hand.
 async fn delete_below(client: &Client, top: &ZnodePath) -> Result<()> {
-    let (names, _) = client.children(top).await?;
-    for name in names {
+    // What its owner deletes meanwhile is gone as well.
+    let names = present(client.children(top).await)?.map(|(names, _)| names);
+    for name in names.unwrap_or_default() {
         Box::pin(delete_below(client, &top.child(&name)?)).await?;
     }
-    match client.delete(top, None).await {
-        Err(error) if error.code() != Some(ErrorCode::NoNode) => Err(error.into()),
-        _ => Ok(()),
-    }
+    present(client.delete(top, None).await)?;
+    Ok(())
 }
 
 async fn what_is_no_queue_is_left_alone(client: Client) -> Result<()> {
@@ -742,4 +743,39 @@ async fn work_under_a_lock_puts_and_takes((observed, client): Observed) -> Resul
     assert_eq!(other.id(), id);
     item.run(other.done()).await??;
     Ok(item.done().await?)
+}
+
+/// Its consumers make room.
+#[tokio::test]
+async fn a_full_server_refuses_puts_and_lets_items_be_taken() -> Result<()> {
+    let engine = lockkeeper_engine::Engine::builder().data_budget(200_000).start().await?;
+    let client = Client::connect(&engine.connect_string()).await?;
+    let queue: Queue<String> = Queue::<String>::builder(&client, JOBS).max_tries(2).build()?;
+    let body = "x".repeat(1_000);
+    let mut put = 0;
+    let refused = loop {
+        match queue.put(&body).await {
+            Ok(_) => put += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(put > 20 && refused.to_string().contains("no room"), "{put}: {refused}");
+    assert_eq!(refused.outcome(), Outcome::NotApplied);
+    // Whatever is left.
+    while client.create(&node("/bodies/fill-"), "", CreateMode::PersistentSequential).await.is_ok()
+    {
+    }
+
+    let item = queue.take().await?;
+    item.retry("later").await?;
+    for _ in 1..put {
+        queue.take().await?.done().await?;
+    }
+    let item = queue.take().await?;
+    assert_eq!(item.attempt(), 2);
+    item.done().await?;
+    assert!(queue.try_take().await?.is_none());
+    queue.put(&body).await?;
+    client.close().await;
+    Ok(())
 }

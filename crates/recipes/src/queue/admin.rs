@@ -1,5 +1,7 @@
 //! Looking at a queue; its dead letters; its deletion.
 
+#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+
 use std::time::{Duration, SystemTime};
 
 use lockkeeper_client::{
@@ -39,7 +41,6 @@ pub struct QueueReport {
 
 impl QueueReport {
     /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
-    #[expect(clippy::disallowed_types, reason = "wall time, for people to read")]
     pub fn age_of_oldest(&self) -> Duration {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match self.oldest_unix_ms {

@@ -82,10 +82,10 @@ pub struct AtMostOnce;
 ///
 /// - Effects outside of znodes may happen twice, if a consumer is lost after it had them: have them refuse the
 ///   lower [token](lockkeeper_locks::Guard::token), or the same [id](Item::id) twice.
-/// - A consumer that is first in line and is not polled, as in a task that stands still, is handed nothing, and
-///   those behind it wait. Its session's end frees them.
+/// - An item that was taken for a call which nobody polls waits for it, or for the end of its session.
 /// - A retry comes after what was put before it. An item that was given back keeps its place.
-/// - Items are not safe from who deletes or writes their znodes.
+/// - Items are not safe from those who delete or write their znodes.
+/// - Servers before 3.6 cannot be asked for several listings at once, and refuse every take.
 ///
 /// # Session loss
 ///
@@ -302,10 +302,7 @@ impl<T> Queue<T> {
 
     /// Takes up to `most` items, all in one round trip if the last listing has them.
     async fn some_items(&self, most: usize, waits: bool) -> Result<Vec<Item<T>>, QueueError> {
-        let taken = match waits {
-            true => self.core.take_waiting(Mode::Claim, most).await?,
-            false => self.core.take_some(Mode::Claim, most).await?,
-        };
+        let taken = self.core.take(Mode::Claim, most, waits).await?;
         let (mut items, mut failed) = (Vec::with_capacity(taken.len()), None);
         for Taken { entry, version, body, held } in taken {
             let Some(held) = held else { continue };
@@ -336,7 +333,7 @@ impl<T> Queue<T, AtMostOnce> {
     /// When dropped, a value may be lost.
     pub async fn take(&self) -> Result<T, QueueError> {
         loop {
-            let taken = self.core.take_waiting(Mode::Remove, 1).await?;
+            let taken = self.core.take(Mode::Remove, 1, true).await?;
             if let Some(Taken { entry, body, .. }) = taken.into_iter().next() {
                 return self.decode(&entry.id, body);
             }
@@ -369,7 +366,7 @@ impl<T> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost.
     pub async fn try_take(&self) -> Result<Option<T>, QueueError> {
-        let taken = self.core.take_some(Mode::Remove, 1).await?;
+        let taken = self.core.take(Mode::Remove, 1, false).await?;
         match taken.into_iter().next() {
             Some(Taken { entry, body, .. }) => self.decode(&entry.id, body).map(Some),
             None => Ok(None),
