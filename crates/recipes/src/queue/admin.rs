@@ -67,7 +67,8 @@ pub struct DeadLetter {
 }
 
 impl<T, D> Queue<T, D> {
-    /// How the queue stands. Costs 3 round trips (reads), however long it is: some hundred bytes for 256 items.
+    /// How the queue stands. Costs 5 round trips (reads) and some hundred bytes for each 256 items. It is read in parts, so
+    /// while the queue is used they may not fit together.
     ///
     /// # Errors
     /// If the queue was deleted or never made, is something else, or a request is refused.

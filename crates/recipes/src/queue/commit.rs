@@ -126,11 +126,10 @@ fn answer_all(calls: Vec<Call>, applied: &Applied, session: SessionId) {
 }
 
 /// A write that is made without others.
-pub(super) async fn write_alone(writer: &mut ExactWriter, mut write: Write) -> Answer {
-    let applied = writer.commit(|marked| marked.and(&write.steps)).await;
+pub(super) async fn write_alone(writer: &mut ExactWriter, steps: &Transaction) -> Answer {
+    let applied = writer.commit(|marked| marked.and(steps)).await;
     let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
-    let claim = write.claim.take().inspect(Claim::made);
-    Ok(Written { results, zxid, session: writer.marked_session(), claim })
+    Ok(Written { results, zxid, session: writer.marked_session(), claim: None })
 }
 
 /// The data of what has none.

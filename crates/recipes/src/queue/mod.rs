@@ -99,7 +99,7 @@ pub struct AtMostOnce;
 /// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: who took it last. Each take raises the
 ///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once.
 /// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise.
-/// - `claims/<id>.<attempt>`, ephemeral: it is being worked on.
+/// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on.
 /// - `dead/<id>`: it is a dead letter.
 ///
 /// And `workers/<name>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
@@ -271,8 +271,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// [`Queue::take`], but not for longer than `timeout`, which covers everything; `None` if there was nothing.
-    /// Costs what [`Queue::take`] does.
+    /// [`Queue::take`], but not for longer than `timeout`, which covers everything, outages too; `None` if there was
+    /// nothing. With less than 10 ms it tries once. Costs what [`Queue::take`] does.
     ///
     /// # Errors
     /// As [`Queue::take`].
@@ -283,7 +283,7 @@ impl<T> Queue<T> {
     /// # Cancel safety
     /// As [`Queue::take`].
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<Item<T>>, QueueError> {
-        within(timeout, self.take()).await
+        self.core.within(timeout, || self.take(), self.try_take()).await
     }
 
     /// Takes the next item if there is one. Costs 2 round trips, or 1 if the last listing has one.
@@ -340,8 +340,8 @@ impl<T> Queue<T, AtMostOnce> {
         }
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything; `None` if there was nothing. Costs
-    /// what the take without a limit does.
+    /// The same, but not for longer than `timeout`, which covers everything, outages too; `None` if there was
+    /// nothing. With less than 10 ms it tries once. Costs what the take without a limit does.
     ///
     /// # Errors
     /// As the take without a limit.
@@ -352,7 +352,7 @@ impl<T> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost; and when the time is over while one is being taken.
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<T>, QueueError> {
-        within(timeout, self.take()).await
+        self.core.within(timeout, || self.take(), self.try_take()).await
     }
 
     /// Takes the next value out of the queue if there is one. Costs up to 3 round trips.
@@ -433,15 +433,5 @@ impl<T, D> Queue<T, D> {
             tracing::warn!(queue = %self.path(), id, reason, "an item cannot be read");
             QueueError::Undecodable { path: self.path().clone(), id: id.to_owned(), reason }
         })
-    }
-}
-
-async fn within<T>(
-    timeout: Duration,
-    take: impl Future<Output = Result<T, QueueError>>,
-) -> Result<Option<T>, QueueError> {
-    match tokio::time::timeout(timeout, take).await {
-        Ok(taken) => taken.map(Some),
-        Err(_) => Ok(None),
     }
 }

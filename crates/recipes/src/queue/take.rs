@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -10,7 +11,7 @@ use lockkeeper_client::{
     Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, PathRequest, ReadOp,
     ReadResult, Stat, Status, Watcher, ZnodePath, present,
 };
-use lockkeeper_locks::for_recipes::{Place, grant};
+use lockkeeper_locks::for_recipes::{LONGEST_TRY, Place, TRIES_ONCE, grant};
 use lockkeeper_locks::{AcquireError, Guard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -82,10 +83,6 @@ impl Core {
                 false => core.take_some(mode, most).await,
             }
         };
-        // What another task sends is not bound to the lock that work runs under.
-        if self.client.is_bound() {
-            return taking.await;
-        }
         let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
         match (&mut task.0).await {
             Ok(taken) => taken,
@@ -95,6 +92,30 @@ impl Core {
             // It has ended with the client's runtime.
             Err(_) => Err(self.out_of_reach_by(Contact::Closed)),
         }
+    }
+
+    /// Bounds the whole time of a take, and uses all of it; with hardly any, tries once.
+    pub(super) async fn within<T, F>(
+        &self,
+        timeout: Duration,
+        take: impl Fn() -> F,
+        try_take: impl Future<Output = Result<Option<T>, QueueError>>,
+    ) -> Result<Option<T>, QueueError>
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
+        if timeout < TRIES_ONCE {
+            return tokio::time::timeout(LONGEST_TRY, try_take).await.unwrap_or(Ok(None));
+        }
+        let over_outages = async {
+            loop {
+                match take().await {
+                    Err(error) if error.passes() => self.outlast(error).await?,
+                    settled => return settled.map(Some),
+                }
+            }
+        };
+        tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(None))
     }
 
     /// Takes up to `most` items, at least one if there is one.
