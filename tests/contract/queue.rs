@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, ErrorCode, Failure, Item, LossReason, Outcome, Queue,
+    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, Item, LossReason, Outcome, Queue,
     QueueError, Raw, State, Verdict, ZnodePath,
 };
 use lockkeeper_client::present;
@@ -184,6 +184,26 @@ async fn nothing_is_missed_without_a_connection((alice, bob): Pair) -> Result<()
     bob.proxy.restore();
     taken(waiting).await?.done().await?;
     Ok(())
+}
+
+/// The limit is the caller's, and longer than the outage.
+async fn a_take_with_a_limit_outlasts_an_outage(backend: Backend) -> Result<()> {
+    let (observer, bob) = (backend.observer().await?, short(&backend).await?);
+    let (ours, theirs) = (jobs(&observer)?, jobs(&bob.client)?);
+    ours.put(&1).await?;
+    theirs.take().await?.done().await?;
+    assert!(theirs.take_timeout(Duration::from_millis(1)).await?.is_none());
+
+    bob.proxy.freeze();
+    let mut status = bob.client.status();
+    status.wait_for(|status| status.contact == Contact::Unreachable).await?;
+    assert!(theirs.take().await.is_err_and(|error| error.is_retryable()));
+    let waiting = tokio::spawn(async move { theirs.take_timeout(LONG).await });
+    ours.put(&2).await?;
+    bob.proxy.restore();
+    let item = waiting.await??.context("nothing was taken")?;
+    assert_eq!(*item.value(), 2);
+    Ok(item.done().await?)
 }
 
 async fn what_is_given_back_keeps_its_place((alice, bob): Pair) -> Result<()> {
