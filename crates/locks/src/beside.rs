@@ -14,7 +14,7 @@ pub(crate) const ONCE: &str = "-__once__";
 pub(crate) const LEADER: &str = "-__leader__";
 
 /// The node beside a lock whose name goes on with this.
-pub(crate) fn beside(lock: &ZnodePath, suffix: &str) -> ZnodePath {
+pub fn beside(lock: &ZnodePath, suffix: &str) -> ZnodePath {
     let name = format!("{}{suffix}", lock.name());
     let parent = lock.parent().unwrap_or_else(ZnodePath::root);
     parent.child(&name).expect("a lock's name goes on to be a name")

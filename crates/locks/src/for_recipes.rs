@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
 
 pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
+pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
 use crate::contender::terms::Terms;
@@ -82,8 +83,8 @@ impl Place {
     }
 }
 
-/// The guard of an ephemeral node that was made for something at `path`, under a name that is never used
-/// again. The caller deletes the node. Costs a round trip only if the newest proof is old.
+/// The guard of an ephemeral node that was made for something at `path`, under a name that other nodes can have, or not.
+/// The caller deletes the node. Costs a round trip only if the newest proof is old.
 ///
 /// # Errors
 /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.
@@ -97,8 +98,9 @@ pub async fn grant(
     client: &Client,
     path: &ZnodePath,
     node: Created,
+    name: NameUse,
 ) -> Result<Guard, AcquireError> {
-    let (client, path, data, name) = (client.clone(), path.clone(), Bytes::new(), NameUse::Once);
+    let (client, path, data) = (client.clone(), path.clone(), Bytes::new());
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup: None }, None).await
 }
 

@@ -91,8 +91,32 @@ impl ExactWriter {
         &mut self,
         steps: impl Fn(Transaction) -> Transaction,
     ) -> Result<Applied, WriteError> {
+        self.commit_in(None, steps).await
+    }
+
+    /// [`ExactWriter::commit`], but in this session only, if there is one given: in a later one nothing is applied.
+    ///
+    /// # Errors
+    /// As [`ExactWriter::commit`]; [`WriteError::NotApplied`] with the end of the session, if it is over.
+    ///
+    /// # Cancel safety
+    /// As [`ExactWriter::commit`].
+    pub(crate) async fn commit_in(
+        &mut self,
+        session: Option<SessionId>,
+        steps: impl Fn(Transaction) -> Transaction,
+    ) -> Result<Applied, WriteError> {
         loop {
             let mut marker = self.marker().await.map_err(not_applied)?;
+            if let Some(wanted) = session.filter(|wanted| *wanted != marker.session) {
+                self.marker = Some(marker);
+                // A session that was followed by another one has ended: the client refuses this.
+                let refused = steps(self.client.transaction()).in_session(wanted).commit_numbered();
+                return match refused.await {
+                    Ok((results, zxid)) => Ok(Applied { results: Some(results), zxid }),
+                    Err(error) => Err(WriteError::NotApplied(error)),
+                };
+            }
             let mut attempt = Attempt::new(marker.version);
 
             let sent = self.client.now();

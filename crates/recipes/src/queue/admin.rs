@@ -93,6 +93,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, QueueError> {
+        self.core.only_own("dead letters")?;
         self.core.dead_letters().await
     }
 
@@ -107,6 +108,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn dead_value(&self, id: &str) -> Result<Option<T>, QueueError> {
+        self.core.only_own("dead letters")?;
         if !is_id(id) {
             return Ok(None);
         }
@@ -126,6 +128,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it is put back once or not at all.
     pub async fn put_back(&self, id: &str) -> Result<bool, QueueError> {
+        self.core.only_own("dead letters")?;
         if !is_id(id) {
             return Ok(false);
         }
@@ -157,6 +160,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be deleted.
     pub async fn discard(&self, id: &str) -> Result<bool, QueueError> {
+        self.core.only_own("dead letters")?;
         if !is_id(id) {
             return Ok(false);
         }
@@ -183,12 +187,13 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be deleted in part: nobody can use it then, and the next call goes on.
     pub async fn delete(&self) -> Result<bool, QueueError> {
+        self.core.only_own("consumers listed, so nobody can tell whether it may be deleted")?;
         self.core.delete().await
     }
 }
 
 impl Core {
-    async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
+    pub(super) async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
         loop {
             match self.client.multi_read(ops.clone()).await {
                 Ok(answers) => return Ok(answers),
@@ -207,7 +212,10 @@ impl Core {
         }))
     }
 
-    async fn names_in(&self, node: &ZnodePath) -> Result<Option<Vec<String>>, QueueError> {
+    pub(super) async fn names_in(
+        &self,
+        node: &ZnodePath,
+    ) -> Result<Option<Vec<String>>, QueueError> {
         loop {
             match present(self.client.children(node).await) {
                 Ok(found) => return Ok(found.map(|(names, _)| names)),
@@ -217,6 +225,9 @@ impl Core {
     }
 
     async fn inspect(&self) -> Result<QueueReport, QueueError> {
+        if !self.layout().is_own() {
+            return self.inspect_peers().await;
+        }
         self.open_to_look().await?;
         let segments = self.listed_segments().await?.unwrap_or_default();
         let places = &self.places;
@@ -394,17 +405,17 @@ impl Core {
     }
 }
 
-fn data_of(node: &ZnodePath) -> ReadOp {
+pub(super) fn data_of(node: &ZnodePath) -> ReadOp {
     ReadOp::GetData(PathRequest { path: node.to_string() })
 }
 
-fn stat_of(answer: &ReadResult) -> Option<Stat> {
+pub(super) fn stat_of(answer: &ReadResult) -> Option<Stat> {
     match answer {
         ReadResult::Data { stat, .. } => Some(*stat),
         _ => None,
     }
 }
 
-fn children(stat: Stat) -> usize {
+pub(super) fn children(stat: Stat) -> usize {
     usize::try_from(stat.num_children).unwrap_or_default()
 }

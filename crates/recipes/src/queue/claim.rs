@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockkeeper_client::{Cleanup, ErrorCode, ZnodePath};
+use bytes::Bytes;
+use lockkeeper_client::{Cleanup, ErrorCode, ExpectedNode, ZnodePath};
 
 use crate::queue::commit::{Write, nothing};
 use crate::queue::core::Core;
@@ -13,6 +14,8 @@ use crate::queue::core::Core;
 pub(super) struct Claim {
     core: Arc<Core>,
     node: ZnodePath,
+    /// What tells it from others, if its name is used again.
+    mark: Option<Bytes>,
     /// Whether there is a node to delete.
     is_made: AtomicBool,
 }
@@ -20,7 +23,14 @@ pub(super) struct Claim {
 impl Claim {
     /// One that is about to be made.
     pub(super) fn new(core: &Arc<Core>, node: ZnodePath) -> Self {
-        Self { core: Arc::clone(core), node, is_made: AtomicBool::new(false) }
+        Self { core: Arc::clone(core), node, mark: None, is_made: AtomicBool::new(false) }
+    }
+
+    /// One whose name is used again, with data that is not.
+    pub(super) fn marked(core: &Arc<Core>, node: ZnodePath, mark: Bytes) -> Self {
+        let mut claim = Self::new(core, node);
+        claim.mark = Some(mark);
+        claim
     }
 
     pub(super) fn node(&self) -> &ZnodePath {
@@ -46,6 +56,11 @@ impl Claim {
             return;
         }
         let (core, node) = (Arc::clone(&self.core), self.node.clone());
+        if let Some(mark) = self.mark.clone() {
+            let expected = ExpectedNode::WithData(mark);
+            core.client.clean_up(Cleanup::IfExpected { node, expected });
+            return;
+        }
         self.core.client.tokio_runtime().spawn(async move {
             let entries = &core.places.entries;
             let steps = core.client.transaction().delete(&node, None);

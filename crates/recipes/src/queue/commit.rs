@@ -125,9 +125,13 @@ fn answer_all(calls: Vec<Call>, applied: &Applied, session: SessionId) {
     }
 }
 
-/// A write that is made without others.
-pub(super) async fn write_alone(writer: &mut ExactWriter, steps: &Transaction) -> Answer {
-    let applied = writer.commit(|marked| marked.and(steps)).await;
+/// A write that is made without others; `session`: in this one or not at all.
+pub(super) async fn write_alone(
+    writer: &mut ExactWriter,
+    steps: &Transaction,
+    session: Option<SessionId>,
+) -> Answer {
+    let applied = writer.commit_in(session, |marked| marked.and(steps)).await;
     let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
     Ok(Written { results, zxid, session: writer.marked_session(), claim: None })
 }

@@ -20,10 +20,13 @@ use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Header, Mark, Places, SEGMENT, read_segment};
 use crate::queue::picks::Picks;
 
+/// How often an item is taken at most, unless a builder says otherwise.
+const MOST_TRIES: u32 = 16;
+
 /// What a handle was made with.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
-    pub(super) most_tries: u32,
+    pub(super) most_tries: Option<u32>,
     pub(super) max_run: Option<Duration>,
     pub(super) strictly: bool,
     pub(super) label: Option<String>,
@@ -54,11 +57,10 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(
         client: Client,
-        path: ZnodePath,
+        places: Places,
         markers: ZnodePath,
         options: Options,
     ) -> Arc<Self> {
-        let places = Places::new(path);
         Arc::new(Self {
             owner: OwnerInfo::current(options.label.clone()),
             line: Line::new(&client, places.line.clone()),
@@ -85,7 +87,7 @@ impl Core {
         // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
         // back with the call that it is made for.
         if self.client.is_bound() && write.claim.is_none() {
-            return write_alone(&mut self.alone.take(), &write.steps).await;
+            return write_alone(&mut self.alone.take(), &write.steps, None).await;
         }
         let (client, markers) = (self.client.clone(), self.markers.clone());
         let new_writer = move || ExactWriter::new(&client, &markers);
@@ -96,6 +98,16 @@ impl Core {
     /// A write without a claim.
     pub(super) async fn write(&self, steps: Transaction) -> Answer {
         self.commit(Write { steps, claim: None }).await
+    }
+
+    /// A write that is for this session only.
+    pub(super) async fn write_in_session(&self, steps: Transaction, session: SessionId) -> Answer {
+        write_alone(&mut self.alone.take(), &steps, Some(session)).await
+    }
+
+    /// How often an item is taken at most.
+    pub(super) fn most_tries(&self) -> u32 {
+        self.options.most_tries.unwrap_or(MOST_TRIES)
     }
 
     /// Returns when a read that failed may be made again, in the next session if need be.
@@ -117,6 +129,9 @@ impl Core {
     /// # Errors
     /// [`QueueError::Deleted`] if it was there before; [`QueueError::Foreign`] if there is something else.
     pub(super) async fn open(&self) -> Result<(), QueueError> {
+        if !self.layout().is_own() {
+            return self.open_peers().await;
+        }
         let path = self.path();
         loop {
             match present(self.client.data(path).await) {
@@ -125,7 +140,7 @@ impl Core {
                     if Mark::read(&data).map_err(foreign)?.is_going {
                         return Err(self.deleted());
                     }
-                    self.is_known.store(true, Ordering::Release);
+                    self.opened();
                     return Ok(());
                 }
                 Ok(None) if self.is_known.load(Ordering::Acquire) => return Err(self.deleted()),
@@ -133,6 +148,11 @@ impl Core {
                 Err(error) => self.again(error).await?,
             }
         }
+    }
+
+    /// It was seen.
+    pub(super) fn opened(&self) {
+        self.is_known.store(true, Ordering::Release);
     }
 
     /// It is gone. The next use of the handle may make it anew.
@@ -232,6 +252,11 @@ impl Core {
     /// The node of this consumer in the present session, which it makes if there is none: others see by it
     /// when a consumer has gone, and with it its claims.
     pub(super) async fn worker(&self) -> Result<Worker, QueueError> {
+        if !self.layout().is_own() {
+            self.ensure_open().await?;
+            // Others have no such nodes; the claims tell by themselves who has gone.
+            return Ok(Worker { node: self.path().clone(), session: self.client.session_id() });
+        }
         let mut slot = self.worker.lock().await;
         let mut was_missing = false;
         loop {

@@ -5,6 +5,7 @@ use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath, im
 use lockkeeper_locks::{AcquireError, LossReason};
 
 use crate::exact::WriteError;
+use crate::queue::peers::names::QueueLayout;
 use crate::values::error::ValuePathError;
 
 /// Why something was not put into a queue, or not taken out of it, or a queue cannot be used.
@@ -43,6 +44,26 @@ pub enum QueueError {
         workers: usize,
         /// How many items are being worked on.
         claims: usize,
+    },
+    /// The layout has no such thing.
+    #[error("{path} has the layout of {layout}, in which there are no {what}{instead}")]
+    NotInLayout {
+        /// The queue.
+        path: ZnodePath,
+        /// The layout.
+        layout: QueueLayout,
+        /// What there is not.
+        what: &'static str,
+        /// What to do instead, if there is anything.
+        instead: &'static str,
+    },
+    /// An item cannot be put there.
+    #[error("an item cannot be put into {path} like this: {reason}")]
+    Slot {
+        /// The queue.
+        path: ZnodePath,
+        /// What is wrong.
+        reason: String,
     },
     /// The item has no form as bytes.
     #[error("an item for {path} cannot be written: {reason}")]
@@ -199,6 +220,15 @@ impl CommitError {
             })) => Some((*index, *code)),
             _ => None,
         }
+    }
+
+    /// Whether it was not made because a guard is not held any more.
+    pub(super) fn is_not_held(&self) -> bool {
+        matches!(
+            self,
+            Self::Write(WriteError::NotApplied(TransactionError::Request(error)))
+                if error.is_not_held()
+        )
     }
 
     /// Whether it had no effect, and only because the session ended before it was sent.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use lockkeeper_client::{ErrorCode, Transaction};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
 use lockkeeper_locks::{Guard, LossReason, State};
@@ -39,12 +40,20 @@ struct Claimed {
     core: Arc<Core>,
     entry: Entry,
     version: i32,
+    /// What is in its node, in another library's queue.
+    data: Bytes,
 }
 
 impl<T> Item<T> {
-    pub(super) fn new(core: &Arc<Core>, entry: Entry, version: i32, held: Held, value: T) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        entry: Entry,
+        version: i32,
+        held: Held,
+        (value, data): (T, Bytes),
+    ) -> Self {
         let (Held { guard, claim }, core) = (held, Arc::clone(core));
-        let claimed = Arc::new(Claimed { guard, claim, core, entry, version });
+        let claimed = Arc::new(Claimed { guard, claim, core, entry, version, data });
         let timer = claimed.core.options.max_run.map(|time| end_after(&claimed, time));
         Self { value, claimed, timer }
     }
@@ -98,8 +107,12 @@ impl<T> Item<T> {
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
         claimed.ensure_held()?;
-        let steps = claimed.end_steps().delete(&core.places.body(&entry.id), None).and(&writes);
-        let written = core.write(steps).await;
+        let steps = claimed.end_steps();
+        let steps = match core.layout().is_own() {
+            true => steps.delete(&core.places.body(&entry.id), None),
+            false => steps,
+        };
+        let written = claimed.write(steps.and(&writes)).await;
         claimed.ended(written, OWN_STEPS)
     }
 
@@ -118,7 +131,12 @@ impl<T> Item<T> {
         let reason = reason.into();
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
-        if self.attempt() >= core.options.most_tries {
+        if !core.layout().is_own() {
+            claimed.ensure_held()?;
+            let written = claimed.write(core.back_steps(claimed.end_steps(), entry, &claimed.data));
+            return claimed.ended(written.await, OWN_STEPS);
+        }
+        if self.attempt() >= core.most_tries() {
             return self.bury(format!("tried {} times: {reason}", self.attempt())).await;
         }
 
@@ -165,6 +183,7 @@ impl<T> Item<T> {
     /// When dropped, it may be a dead letter, or given back.
     pub async fn bury(&self, reason: impl Into<String>) -> Result<(), QueueError> {
         let claimed = &self.claimed;
+        claimed.core.only_own("dead letters")?;
         claimed.ensure_held()?;
         let obituary = Obituary {
             reason: reason.into(),
@@ -185,9 +204,26 @@ impl<T> Item<T> {
 impl Claimed {
     /// The first steps of every end: they fail unless the item is still this consumer's.
     fn end_steps(&self) -> Transaction {
-        let entry = self.entry.node(&self.core.places);
-        let steps = self.core.client.transaction().delete(self.claim.node(), None);
+        let (core, entry) = (&self.core, self.entry.node(&self.core.places));
+        if !core.layout().is_own() {
+            // One that was held for too long is given back in the same session, to others who claim it by this name.
+            let steps = match core.options.max_run {
+                Some(_) => self.guard.transaction(),
+                None => core.client.transaction().check(self.claim.node(), None),
+            };
+            return steps.delete(self.claim.node(), None).delete(&entry, None);
+        }
+        let steps = core.client.transaction().delete(self.claim.node(), None);
         steps.delete(&entry, Some(self.version.wrapping_add(1)))
+    }
+
+    /// Makes a write that ends it.
+    async fn write(&self, steps: Transaction) -> Result<Written, CommitError> {
+        match self.core.layout().is_own() {
+            true => self.core.write(steps).await,
+            // The claim's name tells nothing: in another session it may be that of somebody else's.
+            false => self.core.write_in_session(steps, self.guard.session()).await,
+        }
     }
 
     fn ensure_held(&self) -> Result<(), QueueError> {
@@ -202,6 +238,11 @@ impl Claimed {
             State::Lost(reason) => Err(self.lost(reason)),
             _ => Ok(()),
         }
+    }
+
+    /// How many of the first steps fail if it is not this consumer's any more.
+    fn checks(&self) -> usize {
+        if self.core.layout().is_own() { 2 } else { OWN_STEPS }
     }
 
     fn lost(&self, reason: LossReason) -> QueueError {
@@ -219,13 +260,17 @@ impl Claimed {
         };
         match error.refused() {
             // It was given back, or taken away: somebody else may have it.
-            Some((0 | 1, ErrorCode::NoNode | ErrorCode::BadVersion)) => {
+            Some((index, ErrorCode::NoNode | ErrorCode::BadVersion)) if index < self.checks() => {
                 if !self.claim.over() {
                     let (path, id) = (self.core.path().clone(), self.entry.id.clone());
                     return Err(QueueError::Ended { path, id });
                 }
                 Err(self.lost(found_missing(&self.guard)))
             }
+            _ if error.is_not_held() => Err(match self.guard.state() {
+                State::Lost(reason) => self.lost(reason),
+                _ => error.for_user(self.core.path(), own),
+            }),
             _ if error.is_session_expired() => {
                 self.claim.over();
                 Err(self.lost(LossReason::SessionExpired))

@@ -6,16 +6,22 @@ use std::fmt;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 use lockkeeper_locks::OwnerInfo;
+use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
+
+use crate::queue::peers::names::QueueLayout;
 
 /// The number of this layout, in the data of the queue's node.
 const FORMAT: u32 = 1;
+
+/// After the name of another library's queue, in that of the line of our consumers.
+const LINE: &str = "-__lockkeeper__";
 
 /// How many entries a segment is given. A transaction of many may bring it beyond that.
 pub(super) const SEGMENT: u32 = 256;
 
 /// The digits that servers append to the name of a sequential node.
-const DIGITS: usize = 10;
+pub(super) const DIGITS: usize = 10;
 
 /// Where everything of a queue is.
 #[derive(Clone, Debug)]
@@ -34,6 +40,8 @@ pub(super) struct Places {
     pub(super) dead: ZnodePath,
     /// The line of the consumers that found nothing.
     pub(super) line: ZnodePath,
+    pub(super) layout: QueueLayout,
+    has_claims: bool,
 }
 
 impl Places {
@@ -46,8 +54,36 @@ impl Places {
             workers: below("workers"),
             dead: below("dead"),
             line: below("line"),
+            layout: QueueLayout::Lockkeeper,
+            has_claims: true,
             path,
         }
+    }
+
+    /// Those of a queue in another library, with its claims if it has any. What such a queue does not have is not
+    /// used. The line is beside it, as all nodes in it are items to other programs.
+    pub(super) fn of_peers(
+        layout: QueueLayout,
+        path: ZnodePath,
+        claims: Option<ZnodePath>,
+    ) -> Self {
+        let unused = || path.clone();
+        Self {
+            entries: layout.entries(&path),
+            bodies: unused(),
+            has_claims: claims.is_some(),
+            claims: claims.unwrap_or_else(unused),
+            workers: unused(),
+            dead: unused(),
+            line: beside(&path, LINE),
+            layout,
+            path,
+        }
+    }
+
+    /// The claims of other libraries' queues, if they have any.
+    pub(super) fn peer_claims(&self) -> Option<&ZnodePath> {
+        (!self.layout.is_own() && self.has_claims).then_some(&self.claims)
     }
 
     pub(super) fn segment(&self, segment: u32) -> ZnodePath {
@@ -104,7 +140,11 @@ impl Entry {
     }
 
     pub(super) fn node(&self, places: &Places) -> ZnodePath {
-        places.segment(self.segment).child(&self.to_string()).expect("it was a name")
+        let (directory, name) = match places.layout.is_own() {
+            true => (places.segment(self.segment), self.to_string()),
+            false => (places.entries.clone(), self.id.clone()),
+        };
+        directory.child(&name).expect("it was a name")
     }
 
     /// How often it has been taken when its node has this version, which each take raises.
@@ -112,8 +152,11 @@ impl Entry {
         self.tries.saturating_add(u32::try_from(version).unwrap_or(u32::MAX))
     }
 
-    /// The claim of whoever takes it at this version. No other ever has its name.
+    /// The claim of whoever takes it at this version. No other ever has its name, in our own layout.
     pub(super) fn claim(&self, places: &Places, version: i32) -> ZnodePath {
+        if !places.layout.is_own() {
+            return places.claims.child(&self.id).expect("it was a name");
+        }
         let Self { segment, number, .. } = self;
         let version = version.wrapping_add(1);
         let name = format!("{segment:010}-{number:010}.{version}");

@@ -12,6 +12,7 @@
 //!   commit   the writes of a handle, many in one transaction
 //!   picks    which entry a consumer tries next: pure
 //!   layout   the znodes and their names: pure
+//!   peers    queues in the layouts of Curator and kazoo
 //! ```
 
 mod admin;
@@ -21,6 +22,7 @@ mod core;
 mod error;
 mod item;
 mod layout;
+mod peers;
 mod picks;
 mod put;
 mod take;
@@ -36,17 +38,16 @@ use lockkeeper_client::{Client, ZnodePath};
 use crate::exact::DEFAULT_MARKERS;
 use crate::exact::shared_write::lock;
 use crate::queue::core::{Core, Options};
-use crate::queue::take::{Mode, Taken};
+use crate::queue::layout::Places;
+use crate::queue::take::{Mode, Reads, Taken};
 use crate::values::place::checked;
 use crate::values::{Codec, Json};
 
 pub use admin::{DeadLetter, QueueReport};
 pub use error::QueueError;
 pub use item::Item;
+pub use peers::names::{QueueLayout, Slot};
 pub use work::Verdict;
-
-/// How often an item is taken at most, unless a builder says otherwise.
-const MOST_TRIES: u32 = 16;
 
 /// Items stay in the queue until a consumer has recorded that they are done: what is taken is an [`Item`]. The
 /// default of a [`Queue`].
@@ -57,6 +58,28 @@ pub struct AtLeastOnce;
 /// does not finish is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtMostOnce;
+
+/// What becomes of an item that is taken: [`AtLeastOnce`] or [`AtMostOnce`].
+pub trait Delivery: delivery::Sealed {}
+
+impl Delivery for AtLeastOnce {}
+impl Delivery for AtMostOnce {}
+
+mod delivery {
+    /// Nobody else implements it.
+    pub trait Sealed {
+        /// Whether an item is claimed before it is gone.
+        const CLAIMS: bool;
+    }
+
+    impl Sealed for super::AtLeastOnce {
+        const CLAIMS: bool = true;
+    }
+
+    impl Sealed for super::AtMostOnce {
+        const CLAIMS: bool = false;
+    }
+}
 
 /// Items that some programs put and others work on, each by one consumer at a time. Cheap to clone; clones share
 /// their listing and their requests.
@@ -104,6 +127,9 @@ pub struct AtMostOnce;
 ///
 /// And `workers/<name>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
 /// markers are in `/lockkeeper-outcomes`, or [where the builder says](QueueBuilder::markers).
+///
+/// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout). [`QueueLayout`] says
+/// what each of these cannot do.
 ///
 /// # Cost
 ///
@@ -162,6 +188,8 @@ impl<T, D> Clone for Queue<T, D> {
 pub struct QueueBuilder<D = AtLeastOnce> {
     client: Client,
     path: String,
+    layout: QueueLayout,
+    lock_path: Option<String>,
     markers: Option<String>,
     options: Options,
     delivery: PhantomData<fn() -> D>,
@@ -169,9 +197,17 @@ pub struct QueueBuilder<D = AtLeastOnce> {
 
 impl<D> QueueBuilder<D> {
     lockkeeper_client::setters! {
+        /// The znodes of the queue: our own, or those of another library, whose programs share it. Default: our own.
+        pub fn layout(self, layout: QueueLayout) => self.layout = layout;
+
+        /// Where the claims are, in a layout of Curator: the `lockPath` of its `QueueBuilder`. All programs of the queue
+        /// must have the same one, or all none: then they can only take [`AtMostOnce`]. Default: none.
+        pub fn lock_path(self, path: &str) => self.lock_path = Some(path.to_owned());
+
         /// How often an item is taken at most, at least 1; then it is a dead letter. It counts if a consumer gave
-        /// the item back, was lost with it, or asked for a retry. Default: 16.
-        pub fn max_tries(self, tries: u32) => self.options.most_tries = tries.max(1);
+        /// the item back, was lost with it, or asked for a retry. Default: 16; in the layouts of other libraries,
+        /// no limit, as they keep no count.
+        pub fn max_tries(self, tries: u32) => self.options.most_tries = Some(tries.max(1));
 
         /// For how long an item is held at most: one that is held for longer is lost, and taken by another
         /// consumer, although the session lives. It is for handlers that hang in a live process. Whoever holds
@@ -203,14 +239,16 @@ impl<D> QueueBuilder<D> {
     /// consumer; programs that only put need not care.
     pub fn delivery<E>(self, delivery: E) -> QueueBuilder<E> {
         let _ = delivery;
-        let Self { client, path, markers, options, .. } = self;
-        QueueBuilder { client, path, markers, options, delivery: PhantomData }
+        let Self { client, path, layout, lock_path, markers, options, .. } = self;
+        QueueBuilder { client, path, layout, lock_path, markers, options, delivery: PhantomData }
     }
+}
 
+impl<D: Delivery> QueueBuilder<D> {
     /// Makes the handle, for values that are written as JSON. No I/O.
     ///
     /// # Errors
-    /// If a queue cannot be at the path.
+    /// If a queue cannot be at the path; [`QueueError::NotInLayout`] if the layout cannot do what was asked for.
     pub fn build<T>(self) -> Result<Queue<T, D>, QueueError>
     where
         Json: Codec<T>,
@@ -221,12 +259,47 @@ impl<D> QueueBuilder<D> {
     /// Makes the handle, for values that are written in this way. No I/O.
     ///
     /// # Errors
-    /// If a queue cannot be at the path.
+    /// As [`QueueBuilder::build`].
     pub fn build_with<T>(self, codec: impl Codec<T> + 'static) -> Result<Queue<T, D>, QueueError> {
         let path = checked(&self.client, &self.path)?;
         let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
-        let core = Core::new(self.client, path, markers, self.options);
+        let places = self.places(path)?;
+        let core = Core::new(self.client, places, markers, self.options);
         Ok(Queue { core, codec: Arc::new(codec), delivery: PhantomData })
+    }
+
+    /// Where everything is, if the layout has it.
+    fn places(&self, path: ZnodePath) -> Result<Places, QueueError> {
+        let layout = self.layout;
+        let without = |what, instead| {
+            Err(QueueError::NotInLayout { path: path.clone(), layout, what, instead })
+        };
+        let lock_path = match &self.lock_path {
+            Some(_) if !layout.takes_lock_path() => {
+                return without("claims at a path of the caller's", ": leave `lock_path` out");
+            }
+            Some(lock_path) => Some(checked(&self.client, lock_path)?),
+            None => None,
+        };
+        if layout.is_own() {
+            return Ok(Places::new(path));
+        }
+        if self.options.most_tries.is_some() {
+            return without("counts of tries", ": leave `max_tries` out");
+        }
+        let claims = layout.claims(&path, lock_path);
+        if D::CLAIMS && claims.is_none() {
+            return without(
+                "claims",
+                match layout.takes_lock_path() {
+                    true => {
+                        ": set the `lock_path` that the Java programs have, or `delivery(AtMostOnce)`"
+                    }
+                    false => ": set `delivery(AtMostOnce)`, also for programs that only put",
+                },
+            );
+        }
+        Ok(Places::of_peers(layout, path, claims))
     }
 }
 
@@ -244,10 +317,10 @@ impl<T> Queue<T> {
 
     /// The options of a queue.
     pub fn builder(client: &Client, path: &str) -> QueueBuilder {
-        let options =
-            Options { most_tries: MOST_TRIES, max_run: None, strictly: false, label: None };
-        let (client, path) = (client.clone(), path.to_owned());
-        QueueBuilder { client, path, markers: None, options, delivery: PhantomData }
+        let options = Options { most_tries: None, max_run: None, strictly: false, label: None };
+        let (client, path, layout) = (client.clone(), path.to_owned(), QueueLayout::default());
+        let (lock_path, markers) = (None, None);
+        QueueBuilder { client, path, layout, lock_path, markers, options, delivery: PhantomData }
     }
 
     /// Takes the next item, and waits until there is one. Costs one round trip (1 write) if the last listing has
@@ -306,8 +379,9 @@ impl<T> Queue<T> {
         let (mut items, mut failed) = (Vec::with_capacity(taken.len()), None);
         for Taken { entry, version, body, held } in taken {
             let Some(held) = held else { continue };
+            let data = body.clone().unwrap_or_default();
             match self.decode(&entry.id, body) {
-                Ok(value) => items.push(Item::new(&self.core, entry, version, held, value)),
+                Ok(value) => items.push(Item::new(&self.core, entry, version, held, (value, data))),
                 Err(error) => failed = Some(error),
             }
         }
@@ -318,13 +392,14 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T> Queue<T, AtMostOnce> {
+impl<T: 'static> Queue<T, AtMostOnce> {
     /// Takes the next value out of the queue, and waits until there is one. Costs 2 round trips (1 read, 1 write)
     /// if the last listing has one, and [more](Queue#cost) at first and while there is none.
     ///
     /// # Errors
     /// As [`Queue::take`]; [`QueueError::Unknown`] if the session ended before it was known whether the value was
-    /// taken out: it is lost then, or still there. A value that cannot be read is taken out as well, and lost.
+    /// taken out: it is lost then, or still there. [`QueueError::Undecodable`] if a value cannot be read: it stays, and
+    /// the next call passes over it.
     ///
     /// # Session loss
     /// Goes on with the next session, unless the outcome is unknown.
@@ -333,7 +408,7 @@ impl<T> Queue<T, AtMostOnce> {
     /// When dropped, a value may be lost.
     pub async fn take(&self) -> Result<T, QueueError> {
         loop {
-            let taken = self.core.take(Mode::Remove, 1, true).await?;
+            let taken = self.core.take(Mode::Remove(self.reads()), 1, true).await?;
             if let Some(Taken { entry, body, .. }) = taken.into_iter().next() {
                 return self.decode(&entry.id, body);
             }
@@ -366,11 +441,17 @@ impl<T> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost.
     pub async fn try_take(&self) -> Result<Option<T>, QueueError> {
-        let taken = self.core.take(Mode::Remove, 1, false).await?;
+        let taken = self.core.take(Mode::Remove(self.reads()), 1, false).await?;
         match taken.into_iter().next() {
             Some(Taken { entry, body, .. }) => self.decode(&entry.id, body).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Whether an item can be read, before it is taken out.
+    fn reads(&self) -> Arc<Reads> {
+        let queue = self.clone();
+        Arc::new(move |id, body| queue.decode(id, Some(body.clone())).map(drop))
     }
 }
 
@@ -411,21 +492,47 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// As [`Queue::put`].
     pub async fn put_all(&self, values: &[T]) -> Result<Vec<String>, QueueError> {
-        let bodies: Result<Vec<_>, _> = values.iter().map(|it| self.codec.encode(it)).collect();
-        let bodies = bodies.map_err(|error| QueueError::Unencodable {
-            path: self.path().clone(),
-            reason: error.to_string(),
-        })?;
+        let bodies = self.encode(values)?;
         match bodies.is_empty() {
             true => Ok(Vec::new()),
-            false => self.core.put(&bodies).await,
+            false => self.core.put(&bodies, None).await,
         }
+    }
+
+    /// Puts an item into a slot, as [layouts](QueueLayout) of other libraries have them, and gives its id. Costs what
+    /// [`Queue::put`] does.
+    ///
+    /// # Errors
+    /// As [`Queue::put`]; [`QueueError::NotInLayout`] if the layout has no such slots, [`QueueError::Slot`] if it cannot
+    /// have this one.
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::put`].
+    pub async fn put_at(&self, value: &T, slot: Slot) -> Result<String, QueueError> {
+        let bodies = self.encode(std::slice::from_ref(value))?;
+        let ids = self.core.put(&bodies, Some(&slot)).await?;
+        Ok(ids.into_iter().next().unwrap_or_default())
+    }
+
+    fn encode(&self, values: &[T]) -> Result<Vec<Bytes>, QueueError> {
+        let bodies: Result<Vec<_>, _> = values.iter().map(|it| self.codec.encode(it)).collect();
+        bodies.map_err(|error| QueueError::Unencodable {
+            path: self.path().clone(),
+            reason: error.to_string(),
+        })
     }
 
     /// Reads what an item contains. One that cannot be read is passed over from now on.
     fn decode(&self, id: &str, body: Option<Bytes>) -> Result<T, QueueError> {
-        let decoded = match body {
-            Some(body) => self.codec.decode(&body).map_err(|error| error.to_string()),
+        let decoded = match body.map(|body| self.core.layout().values(&body)) {
+            Some(Ok(values)) => match values.first() {
+                Some(value) => self.codec.decode(value).map_err(|error| error.to_string()),
+                None => Err("there is no value in it".to_owned()),
+            },
+            Some(Err(reason)) => Err(reason),
             None => Err("its body is missing".to_owned()),
         };
         decoded.map_err(|reason| {

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::queue::layout::{Entry, read_claim};
+use crate::queue::peers::names::Named;
 
 /// What one request has read, all in one state of the servers.
 pub(super) struct Listed<'a> {
@@ -34,6 +35,8 @@ pub(super) struct Picks {
     raised: HashMap<String, Entry>,
     /// Items that this consumer cannot read, which it leaves to others.
     unreadable: HashSet<String>,
+    /// When the next item is due of those that are not yet.
+    next_due_unix_ms: Option<u64>,
 }
 
 impl Picks {
@@ -57,9 +60,40 @@ impl Picks {
         self.unreadable.insert(id.to_owned())
     }
 
+    /// Goes on from another place, as somebody else tries the same ones.
+    pub(super) fn scatter(&mut self) {
+        let first = fastrand::usize(..=self.picks.len());
+        self.picks.rotate_left(first);
+    }
+
+    pub(super) fn next_due_unix_ms(&self) -> Option<u64> {
+        self.next_due_unix_ms
+    }
+
     /// The entries whose versions have to be read with the next listing.
     pub(super) fn raised(&self) -> impl Iterator<Item = &Entry> {
         self.raised.values()
+    }
+
+    /// Takes in a listing of another library's queue, in its order: those are tried, up to `most`, that have no claim and
+    /// are due.
+    pub(super) fn take_in_named(
+        &mut self,
+        items: Vec<Named>,
+        claims: &[String],
+        now_unix_ms: u64,
+        most: usize,
+    ) {
+        let claims: HashSet<_> = claims.iter().map(String::as_str).collect();
+        self.unreadable.retain(|id| items.iter().any(|item| item.entry.id == *id));
+        let free = items.into_iter().filter(|item| {
+            let id = item.entry.id.as_str();
+            !claims.contains(id) && !self.unreadable.contains(id)
+        });
+        let (due, later): (Vec<_>, Vec<_>) = free.partition(|it| it.due_unix_ms <= now_unix_ms);
+        self.next_due_unix_ms = later.iter().map(|item| item.due_unix_ms).min();
+        let picks = due.into_iter().take(most).map(|item| Pick { entry: item.entry, version: 0 });
+        self.picks = picks.collect();
     }
 
     /// Takes in a listing. Says whether there is something to try.

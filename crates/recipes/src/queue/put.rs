@@ -7,10 +7,22 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Obituary, new_id};
+use crate::queue::peers::names::Slot;
 
 impl Core {
-    /// Puts these into the queue, all in one transaction, and gives their ids.
-    pub(super) async fn put(&self, bodies: &[Bytes]) -> Result<Vec<String>, QueueError> {
+    /// Puts these into the queue, all in one transaction, and gives their ids; `slot`: there, and not where items
+    /// usually go.
+    pub(super) async fn put(
+        &self,
+        bodies: &[Bytes],
+        slot: Option<&Slot>,
+    ) -> Result<Vec<String>, QueueError> {
+        if !self.layout().is_own() {
+            return self.put_in_slot(bodies, slot).await;
+        }
+        if let Some(slot) = slot {
+            return Err(self.not_in_layout(slot.noun()));
+        }
         let ids: Vec<_> = bodies.iter().map(|_| new_id(&self.client)).collect();
         loop {
             let segment = self.last_segment().await?;

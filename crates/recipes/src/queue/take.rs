@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{Either, TryFutureExt, join_all};
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, PathRequest, ReadOp,
-    ReadResult, Stat, Status, Watcher, ZnodePath, present,
+    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, NameUse, PathRequest,
+    ReadOp, ReadResult, Stat, Status, Watcher, ZnodePath, present,
 };
 use lockkeeper_locks::for_recipes::{LONGEST_TRY, Place, TRIES_ONCE, grant};
 use lockkeeper_locks::{AcquireError, Guard};
@@ -33,7 +33,7 @@ const LONGEST_WINDOW: usize = 32;
 pub(super) struct Taken {
     pub(super) entry: Entry,
     pub(super) version: i32,
-    /// `None` if it is missing.
+    /// As it is in its node; `None` if it is missing.
     pub(super) body: Option<Bytes>,
     /// `None` if it was taken at most once.
     pub(super) held: Option<Held>,
@@ -46,17 +46,19 @@ pub(super) struct Held {
     pub(super) claim: Claim,
 }
 
+/// Looks whether an item can be read, by its id and its body.
+pub(super) type Reads = dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Send + Sync;
+
 /// How an item is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// It is claimed, and stays until it is done.
     Claim,
-    /// It is gone from then on.
-    Remove,
+    /// It is gone from then on. One that cannot be read stays.
+    Remove(Arc<Reads>),
 }
 
 /// What came of a try to take an entry.
-enum Tried {
+pub(super) enum Tried {
     Taken(Box<Taken>),
     /// Somebody else has it, or it has gone.
     NotFree,
@@ -79,8 +81,8 @@ impl Core {
         let core = Arc::clone(self);
         let taking = async move {
             match waits {
-                true => core.take_waiting(mode, most).await,
-                false => core.take_some(mode, most).await,
+                true => core.take_waiting(&mode, most).await,
+                false => core.take_some(&mode, most).await,
             }
         };
         let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
@@ -121,7 +123,7 @@ impl Core {
     /// Takes up to `most` items, at least one if there is one.
     async fn take_some(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: &Mode,
         most: usize,
     ) -> Result<Vec<Taken>, QueueError> {
         loop {
@@ -152,7 +154,7 @@ impl Core {
     /// Tries to take the next entry; `None` if there is none.
     async fn try_next(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: &Mode,
         worker: &Worker,
         place: Option<&Place>,
     ) -> Result<Option<Tried>, QueueError> {
@@ -189,6 +191,9 @@ impl Core {
 
     /// Lists segments, from the first one on, until there is something to try.
     async fn list(&self, segments: &mut Vec<u32>, worker: &Worker) -> Result<(), QueueError> {
+        if !self.layout().is_own() {
+            return self.list_peers().await;
+        }
         let (mut first, mut width) = (0, FIRST_WINDOW);
         let mut was_missing = false;
         loop {
@@ -284,12 +289,15 @@ impl Core {
     /// Tries to take an entry, and to leave the line with it.
     async fn attempt(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: &Mode,
         pick: Pick,
         worker: &Worker,
         place: Option<&Place>,
     ) -> Result<Tried, QueueError> {
-        if pick.entry.taken(pick.version) >= self.options.most_tries {
+        if !self.layout().is_own() {
+            return self.attempt_peers(mode, pick.entry, place).await;
+        }
+        if pick.entry.taken(pick.version) >= self.most_tries() {
             self.bury_worn_out(&pick.entry, pick.version).await?;
             return Ok(Tried::NotFree);
         }
@@ -306,7 +314,7 @@ impl Core {
     /// The same, with what is noted of the holder.
     async fn attempt_as(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: &Mode,
         pick: Pick,
         worker: &Worker,
         place: Option<&Place>,
@@ -326,7 +334,7 @@ impl Core {
                 mark.clone(),
                 CreateMode::Ephemeral,
             ),
-            Mode::Remove => steps.delete(&node, Some(version)).delete(&body, None),
+            Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
         let steps = match place.and_then(Place::node) {
             Some(place) => steps.delete(place, None),
@@ -340,11 +348,12 @@ impl Core {
                 tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&body) }
             }
             // What is removed cannot be read any more.
-            Mode::Remove => {
+            Mode::Remove(reads) => {
                 let Some(body) = self.body(&body).await? else {
                     lock(&self.picks).skip(&entry.id);
                     return Ok(Tried::NotFree);
                 };
+                reads(&entry.id, &body)?;
                 (self.write(steps).await, Ok(Some(body)))
             }
         };
@@ -364,7 +373,7 @@ impl Core {
                     Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
                     _ => {
-                        if mode == Mode::Claim {
+                        if matches!(mode, Mode::Claim) {
                             let expected = ExpectedNode::WithData(mark);
                             let node = claim_node;
                             self.client.clean_up(Cleanup::IfExpected { node, expected });
@@ -385,8 +394,8 @@ impl Core {
             return Ok(Tried::NotFree);
         }
         let stat = Stat::of_new(written.zxid, written.session);
-        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await
-        {
+        let created = Created { path: claim_node, stat };
+        let guard = match grant(&self.client, self.path(), created, NameUse::Once).await {
             Ok(guard) => guard,
             Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
             Err(error) => return Err(QueueError::take(self.path(), error)),
@@ -436,7 +445,7 @@ impl Core {
     /// Takes an item, and waits in line until there is one.
     async fn take_waiting(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: &Mode,
         most: usize,
     ) -> Result<Vec<Taken>, QueueError> {
         loop {
@@ -451,7 +460,7 @@ impl Core {
     }
 
     /// Waits in line for something to take; `None` if the place was lost.
-    async fn wait_in_line(self: &Arc<Self>, mode: Mode) -> Result<Option<Taken>, QueueError> {
+    async fn wait_in_line(self: &Arc<Self>, mode: &Mode) -> Result<Option<Taken>, QueueError> {
         let worker = self.worker().await?;
         let mut place = match self.line.enter().await {
             Ok(place) => place,
@@ -485,6 +494,7 @@ impl Core {
                 biased;
                 () = watches.changed() => {}
                 () = connected_again(status) => {}
+                () = self.due() => {}
                 error = self.out_of_reach() => return Err(error),
             }
         }
@@ -536,7 +546,8 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// What the first in line waits by: the node that is written to when there may be something new, and the
-/// consumers, of whom one that has gone may leave items.
+/// consumers, of whom one that has gone may leave items. In other libraries' queues: the directory of the items, and that
+/// of the claims if there is one.
 #[derive(Default)]
 struct Watches {
     entries: Option<Watcher>,
@@ -547,14 +558,24 @@ impl Watches {
     /// Sets those that are not set. `false` if their nodes are gone.
     async fn set(&mut self, core: &Core) -> Result<bool, QueueError> {
         loop {
-            let (entries, workers) = (&core.places.entries, &core.places.workers);
+            let (client, places) = (&core.client, &core.places);
             // Both in one go.
-            let entries = self.entries.is_none().then(|| core.client.data_watched(entries));
-            let workers = self.workers.is_none().then(|| core.client.children_watched(workers));
+            let entries = self.entries.is_none().then(|| match places.layout.is_own() {
+                true => Either::Left(client.data_watched(&places.entries).map_ok(|(_, it)| it)),
+                false => {
+                    Either::Right(client.children_watched(&places.entries).map_ok(|(_, it)| it))
+                }
+            });
+            let workers = match places.layout.is_own() {
+                true => Some(&places.workers),
+                false => places.peer_claims(),
+            };
+            let workers = workers.filter(|_| self.workers.is_none());
+            let workers = workers.map(|node| client.children_watched(node));
             let mut failed = None;
             if let Some(entries) = entries {
                 match entries.await {
-                    Ok((_, watcher)) => self.entries = Some(watcher),
+                    Ok(watcher) => self.entries = Some(watcher),
                     Err(error) => failed = Some(error),
                 }
             }
@@ -578,11 +599,14 @@ impl Watches {
 
     /// Returns with the first event, or when the session has ended.
     async fn changed(&mut self) {
-        let Self { entries: Some(entries), workers: Some(workers) } = self else { return };
-        let is_of_entries = tokio::select! {
-            biased;
-            _ = entries.changed() => true,
-            _ = workers.changed() => false,
+        let Self { entries: Some(entries), workers } = self else { return };
+        let is_of_entries = match workers {
+            Some(workers) => tokio::select! {
+                biased;
+                _ = entries.changed() => true,
+                _ = workers.changed() => false,
+            },
+            None => entries.changed().await.map_or(true, |_| true),
         };
         match is_of_entries {
             true => self.entries = None,

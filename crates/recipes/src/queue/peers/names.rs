@@ -1,0 +1,460 @@
+//! How other libraries name the items of their queues, and what is in the nodes: pure.
+
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use lockkeeper_client::ZnodePath;
+
+use crate::queue::layout::{DIGITS, Entry};
+
+/// The beginning of each name.
+const CURATOR: &str = "queue-";
+const SIMPLE: &str = "qn-";
+const KAZOO: &str = "entry-";
+
+/// What is around the id and the due time in Curator's names.
+const SEPARATOR: char = '|';
+
+/// The beginning of Curator's item files, before their items, and after them.
+const ITEM_FILE: i32 = 0x0001_0001;
+const ITEM: u8 = 1;
+const END: u8 = 2;
+
+/// kazoo's priority of an item that is given none, and the last one.
+const KAZOO_PRIORITY: i32 = 100;
+const LAST_KAZOO_PRIORITY: i32 = 999;
+
+/// The znodes of a queue: its own, or those of a queue in another library, whose programs then share it. All
+/// programs of a queue must use the same layout.
+///
+/// What is promised of a [`Queue`](crate::Queue) holds for what our programs do in each of them: no item is lost by a
+/// lost reply, nor put twice, and only the holder of a claim ends it. An item that cannot be read is told
+/// ([`QueueError::Undecodable`](crate::QueueError::Undecodable)) and stays; so do nodes that are no items. What the other programs do is
+/// told in `docs/interop.md`.
+///
+/// The layouts of others have these limits:
+///
+/// - They keep no count of tries, no dead letters and no list of consumers.
+///   [`QueueBuilder::max_tries`](crate::QueueBuilder::max_tries), [`Item::bury`](crate::Item::bury), the methods for dead letters and
+///   [`Queue::delete`](crate::Queue::delete) fail with [`QueueError::NotInLayout`](crate::QueueError::NotInLayout).
+///   [`Item::attempt`](crate::Item::attempt) is 1 each time, and what has no place in
+///   [`QueueReport`](crate::QueueReport) is 0.
+/// - Those without claims can be taken from with [`AtMostOnce`](crate::AtMostOnce) only.
+/// - All items are in one directory, which each listing reads: they are for hundreds of items, not for thousands. A
+///   consumer goes by a listing for 16 items, and so may pass over an item of a higher priority that has come
+///   meanwhile, unless it is to take [strictly in order](crate::QueueBuilder::strictly_in_order).
+/// - The first of the consumers that wait is told of each item and claim that comes or goes, of whichever program.
+///   Our others wait beside the queue, in `<path>-__lockkeeper__`.
+/// - The id of an item is the name of its node. A [put](crate::Queue::put) gives an empty one if its reply was lost: that
+///   the item is there is known, and its name is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueueLayout {
+    /// Our own, with all abilities.
+    #[default]
+    Lockkeeper,
+    /// Curator's `DistributedQueue`: `<path>/queue-<number>`, an item file. With
+    /// [claims](crate::QueueBuilder::lock_path) if the Java programs have a `lockPath`.
+    CuratorQueue,
+    /// Curator's `DistributedPriorityQueue`: lower [priorities](Slot::Priority) first; without one, 0. Claims as with
+    /// `CuratorQueue`. What Curator's own programs put back comes before all others, as it loses its priority; a retry of
+    /// ours keeps it.
+    CuratorPriority,
+    /// Curator's `DistributedDelayQueue`: an item is free when it is [due](Slot::DueUnixMs), by the wall clock of each
+    /// consumer, as in Curator; without a time, at once. Claims as with `CuratorQueue`.
+    CuratorDelay,
+    /// Curator's `DistributedIdQueue`: items have an [id](Slot::Id) in their names, by which Curator's programs can
+    /// remove them; without one, a random one. Claims as with `CuratorQueue`.
+    CuratorId,
+    /// Curator's `SimpleDistributedQueue`, which is the recipe of ZooKeeper's documentation: `<path>/qn-<number>`, the
+    /// value as it is. Without claims.
+    CuratorSimple,
+    /// kazoo's `Queue`: `<path>/entry-<priority>-<number>`, the value as it is. Lower
+    /// [priorities](Slot::Priority) first, from 0 to 999; without one, 100. Without claims.
+    KazooQueue,
+    /// kazoo's `LockingQueue`: as `KazooQueue`, in `<path>/entries`; claims in `<path>/taken`.
+    KazooLocking,
+}
+
+/// Where an item is put, in a layout that has such a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Slot {
+    /// Lower ones come first.
+    Priority(i32),
+    /// Not before this time, in milliseconds since 1970.
+    DueUnixMs(u64),
+    /// With this id in its name.
+    Id(String),
+}
+
+impl Slot {
+    /// What it is, as a person would say it.
+    pub(in crate::queue) fn noun(&self) -> &'static str {
+        match self {
+            Self::Priority(_) => "priorities",
+            Self::DueUnixMs(_) => "due times",
+            Self::Id(_) => "ids of the caller",
+        }
+    }
+}
+
+impl fmt::Display for QueueLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lockkeeper => "our own layout",
+            Self::CuratorQueue => "Curator's DistributedQueue",
+            Self::CuratorPriority => "Curator's DistributedPriorityQueue",
+            Self::CuratorDelay => "Curator's DistributedDelayQueue",
+            Self::CuratorId => "Curator's DistributedIdQueue",
+            Self::CuratorSimple => "Curator's SimpleDistributedQueue",
+            Self::KazooQueue => "kazoo's Queue",
+            Self::KazooLocking => "kazoo's LockingQueue",
+        })
+    }
+}
+
+/// What a new item of ours is called when the caller does not say.
+pub(in crate::queue) struct Defaults<'a> {
+    /// The present time, in milliseconds since 1970.
+    pub(in crate::queue) now_unix_ms: u64,
+    pub(in crate::queue) id: &'a str,
+}
+
+/// Why an item cannot be put into a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::queue) enum BadSlot {
+    /// The layout has no such thing.
+    NotInLayout,
+    /// This one cannot be.
+    Value(String),
+}
+
+/// An item that is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::queue) struct Named {
+    pub(in crate::queue) entry: Entry,
+    /// From when on it is free, in milliseconds since 1970.
+    pub(in crate::queue) due_unix_ms: u64,
+}
+
+impl QueueLayout {
+    pub(in crate::queue) fn is_own(self) -> bool {
+        self == Self::Lockkeeper
+    }
+
+    /// Whether the values are in Curator's item files.
+    fn has_files(self) -> bool {
+        let with = [Self::CuratorQueue, Self::CuratorPriority, Self::CuratorDelay, Self::CuratorId];
+        with.contains(&self)
+    }
+
+    /// Whether the claims are where the builder says.
+    pub(in crate::queue) fn takes_lock_path(self) -> bool {
+        self.has_files()
+    }
+
+    /// The directory of the items.
+    pub(in crate::queue) fn entries(self, path: &ZnodePath) -> ZnodePath {
+        match self {
+            Self::KazooLocking => path.child("entries").expect("letters"),
+            _ => path.clone(),
+        }
+    }
+
+    /// The directory of the claims, if there are any.
+    pub(in crate::queue) fn claims(
+        self,
+        path: &ZnodePath,
+        lock_path: Option<ZnodePath>,
+    ) -> Option<ZnodePath> {
+        match self {
+            Self::KazooLocking => path.child("taken").ok(),
+            _ => lock_path,
+        }
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::CuratorSimple => SIMPLE,
+            Self::KazooQueue | Self::KazooLocking => KAZOO,
+            _ => CURATOR,
+        }
+    }
+
+    /// The name of a new item, before its number.
+    pub(in crate::queue) fn new_name(
+        self,
+        slot: Option<&Slot>,
+        default: &Defaults<'_>,
+    ) -> Result<String, BadSlot> {
+        let prefix = self.prefix();
+        let priority = |default: i32| match slot {
+            None => Ok(default),
+            Some(Slot::Priority(priority)) => Ok(*priority),
+            Some(_) => Err(BadSlot::NotInLayout),
+        };
+        Ok(match self {
+            Self::CuratorPriority => {
+                let priority = priority(0)?;
+                // So that text is sorted as the numbers are.
+                format!("{prefix}{}{priority:08X}", u8::from(priority >= 0))
+            }
+            Self::KazooQueue | Self::KazooLocking => {
+                let priority = priority(KAZOO_PRIORITY)?;
+                if !(0..=LAST_KAZOO_PRIORITY).contains(&priority) {
+                    let why =
+                        format!("priority {priority} is not between 0 and {LAST_KAZOO_PRIORITY}");
+                    return Err(BadSlot::Value(why));
+                }
+                format!("{prefix}{priority:03}-")
+            }
+            Self::CuratorDelay => {
+                let due = match slot {
+                    None => default.now_unix_ms,
+                    Some(Slot::DueUnixMs(due)) => *due,
+                    Some(_) => return Err(BadSlot::NotInLayout),
+                };
+                // Curator's programs read no others.
+                if due == 0 || i64::try_from(due).is_err() {
+                    return Err(BadSlot::Value(format!("{due} ms is no time that Curator has")));
+                }
+                format!("{prefix}{SEPARATOR}{due:08X}{SEPARATOR}")
+            }
+            Self::CuratorId => {
+                let id = match slot {
+                    None => default.id,
+                    Some(Slot::Id(id)) => id,
+                    Some(_) => return Err(BadSlot::NotInLayout),
+                };
+                // Curator would write another one, under which its own programs do not find it.
+                if id.is_empty() || id.contains(['/', SEPARATOR]) {
+                    return Err(BadSlot::Value(format!("the id {id:?} is empty, or has a / or |")));
+                }
+                format!("{prefix}{SEPARATOR}{id}{SEPARATOR}")
+            }
+            _ if slot.is_some() => return Err(BadSlot::NotInLayout),
+            _ => prefix.to_owned(),
+        })
+    }
+
+    /// The items among these names, in the order in which they are taken. All others are left alone.
+    pub(in crate::queue) fn items_of(self, names: &[String]) -> Vec<Named> {
+        let mut items: Vec<_> = names.iter().filter_map(|name| self.read(name)).collect();
+        items.sort_by(|a, b| self.order(a).cmp(&self.order(b)));
+        items
+    }
+
+    fn read(self, name: &str) -> Option<Named> {
+        name.strip_prefix(self.prefix())?;
+        let (_, digits) = without_number(name)?;
+        let number = digits.parse().ok()?;
+        let due_unix_ms = if self == Self::CuratorDelay { due_of(name) } else { 0 };
+        // The name is used again by nobody: it has a number.
+        let entry = Entry { segment: 0, number, id: name.to_owned(), tries: 0 };
+        Some(Named { entry, due_unix_ms })
+    }
+
+    /// By which items are sorted.
+    fn order(self, item: &Named) -> (u64, &str, &str) {
+        let name = item.entry.id.as_str();
+        match self {
+            Self::CuratorDelay => {
+                (item.due_unix_ms, without_number(name).map_or(name, |(_, number)| number), "")
+            }
+            Self::CuratorId => match parts(name) {
+                Some((before, _, after)) => (0, before, after),
+                None => (0, name, ""),
+            },
+            _ => (0, name, ""),
+        }
+    }
+
+    /// What is in the node of an item with this value.
+    pub(in crate::queue) fn to_data(self, value: &Bytes) -> Bytes {
+        if !self.has_files() {
+            return value.clone();
+        }
+        let mut file = BytesMut::with_capacity(value.len() + 10);
+        file.put_i32(ITEM_FILE);
+        file.put_u8(ITEM);
+        file.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
+        file.put_slice(value);
+        file.put_u8(END);
+        file.freeze()
+    }
+
+    /// The values in a node: one, unless it is a file in which one of Curator's programs has put several together.
+    pub(in crate::queue) fn values(self, data: &Bytes) -> Result<Vec<Bytes>, String> {
+        if !self.has_files() {
+            return Ok(vec![data.clone()]);
+        }
+        let cut = |_| "Curator's item file is cut short".to_owned();
+        let mut rest = data.clone();
+        let version = rest.try_get_i32().map_err(cut)?;
+        if version != ITEM_FILE {
+            return Err(format!("{version:#010x} is not how Curator's item files begin"));
+        }
+
+        let mut values = Vec::new();
+        loop {
+            match rest.try_get_u8().map_err(cut)? {
+                END => return Ok(values),
+                ITEM => {}
+                other => return Err(format!("{other} is no part of Curator's item files")),
+            }
+            let length = rest.try_get_i32().map_err(cut)?;
+            match usize::try_from(length) {
+                Ok(length) if length <= rest.len() => values.push(rest.split_to(length)),
+                _ => return Err(format!("an item of Curator's file has {length} bytes")),
+            }
+        }
+    }
+}
+
+/// The name of an item that is put back: where it was put before, without its number.
+pub(in crate::queue) fn same_slot(name: &str) -> &str {
+    without_number(name).map_or(name, |(before, _)| before)
+}
+
+fn without_number(name: &str) -> Option<(&str, &str)> {
+    let (before, digits) = name.split_at_checked(name.len().checked_sub(DIGITS)?)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then_some((before, digits))
+}
+
+/// What is before, between and after the first two separators.
+fn parts(name: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = name.split_once(SEPARATOR)?;
+    let (between, after) = rest.split_once(SEPARATOR)?;
+    Some((before, between, after))
+}
+
+/// When the item of this name is due. As in Curator, one without a time is so at once.
+fn due_of(name: &str) -> u64 {
+    let due = name.rsplit(SEPARATOR).nth(1).filter(|_| parts(name).is_some());
+    due.and_then(|due| i64::from_str_radix(due, 16).ok())
+        .and_then(|due| u64::try_from(due).ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULTS: Defaults<'_> = Defaults { now_unix_ms: 0x0123_4567, id: "7f" };
+
+    fn name(layout: QueueLayout, slot: Option<Slot>) -> Result<String, BadSlot> {
+        layout.new_name(slot.as_ref(), &DEFAULTS)
+    }
+
+    fn order(layout: QueueLayout, names: &[&str]) -> Vec<String> {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        layout.items_of(&names).into_iter().map(|item| item.entry.id).collect()
+    }
+
+    #[test]
+    fn names_are_those_of_the_other_libraries() {
+        use QueueLayout::{
+            CuratorDelay, CuratorId, CuratorPriority, CuratorQueue, CuratorSimple, KazooLocking,
+            KazooQueue,
+        };
+        let priority = |number| Some(Slot::Priority(number));
+        for (layout, slot, named) in [
+            (CuratorQueue, None, "queue-"),
+            (CuratorSimple, None, "qn-"),
+            (CuratorPriority, None, "queue-100000000"),
+            (CuratorPriority, priority(255), "queue-1000000FF"),
+            (CuratorPriority, priority(-1), "queue-0FFFFFFFF"),
+            (CuratorPriority, priority(i32::MIN), "queue-080000000"),
+            (CuratorDelay, None, "queue-|01234567|"),
+            (CuratorDelay, Some(Slot::DueUnixMs(0x19_8A5B_6C7D)), "queue-|198A5B6C7D|"),
+            (CuratorId, None, "queue-|7f|"),
+            (CuratorId, Some(Slot::Id("a.b-1".into())), "queue-|a.b-1|"),
+            (KazooQueue, None, "entry-100-"),
+            (KazooLocking, priority(7), "entry-007-"),
+        ] {
+            assert_eq!(name(layout, slot), Ok(named.to_owned()));
+        }
+
+        let missing = Err(BadSlot::NotInLayout);
+        assert_eq!(name(CuratorQueue, priority(1)), missing);
+        assert_eq!(name(CuratorDelay, priority(1)), missing);
+        assert_eq!(name(KazooQueue, Some(Slot::Id("a".into()))), missing);
+        for (layout, slot) in [
+            (KazooQueue, Slot::Priority(1_000)),
+            (KazooLocking, Slot::Priority(-1)),
+            (CuratorDelay, Slot::DueUnixMs(0)),
+            (CuratorDelay, Slot::DueUnixMs(u64::MAX)),
+            (CuratorId, Slot::Id("a/b".into())),
+            (CuratorId, Slot::Id("a|b".into())),
+            (CuratorId, Slot::Id(String::new())),
+        ] {
+            assert!(matches!(name(layout, Some(slot)), Err(BadSlot::Value(_))));
+        }
+    }
+
+    #[test]
+    fn items_come_in_the_order_of_the_other_libraries() {
+        let by_number = ["queue-0000000002", "queue-0000000010"];
+        assert_eq!(order(QueueLayout::CuratorQueue, &[by_number[1], by_number[0]]), by_number);
+
+        // What Curator puts back has lost its priority, and so comes before those without a sign.
+        let by_priority = [
+            "queue-0000000012",
+            "queue-0FFFFFFFF0000000003",
+            "queue-1000000000000000002",
+            "queue-1000000050000000001",
+        ];
+        let listed = [by_priority[3], by_priority[0], by_priority[2], by_priority[1]];
+        assert_eq!(order(QueueLayout::CuratorPriority, &listed), by_priority);
+
+        let by_due =
+            ["queue-0000000009", "queue-|00000001|0000000008", "queue-|00000001|0000000010"];
+        let due = |name: &str| QueueLayout::CuratorDelay.read(name).map(|item| item.due_unix_ms);
+        assert_eq!(order(QueueLayout::CuratorDelay, &[by_due[2], by_due[1], by_due[0]]), by_due);
+        assert_eq!((due(by_due[0]), due(by_due[1])), (Some(0), Some(1)));
+        assert_eq!(due("queue-|xyz|0000000001"), Some(0));
+        assert_eq!(due("queue-|198A5B6C7D|0000000001"), Some(0x19_8A5B_6C7D));
+
+        let by_id = ["queue-|z|0000000001", "queue-|a|0000000002"];
+        assert_eq!(order(QueueLayout::CuratorId, &[by_id[1], by_id[0]]), by_id);
+
+        let by_kazoo = ["entry-007-0000000009", "entry-100-0000000001"];
+        assert_eq!(order(QueueLayout::KazooQueue, &[by_kazoo[1], by_kazoo[0]]), by_kazoo);
+    }
+
+    #[test]
+    fn foreign_names_are_no_items() {
+        for foreign in ["lock-0000000001", "queue-1", "queue-", "queue-00000000é1", "x", ""] {
+            assert_eq!(order(QueueLayout::CuratorQueue, &[foreign]), [""; 0], "{foreign}");
+        }
+        assert_eq!(order(QueueLayout::KazooQueue, &["queue-0000000001"]), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_put_back_keeps_its_slot() {
+        assert_eq!(same_slot("queue-1000000FF0000000003"), "queue-1000000FF");
+        assert_eq!(same_slot("entry-007-0000000009"), "entry-007-");
+    }
+
+    #[test]
+    fn item_files_are_curators() {
+        let layout = QueueLayout::CuratorQueue;
+        let file = layout.to_data(&Bytes::from_static(b"hi"));
+        assert_eq!(&file[..], b"\0\x01\0\x01\x01\0\0\0\x02hi\x02");
+        assert_eq!(layout.values(&file), Ok(vec![Bytes::from_static(b"hi")]));
+        assert_eq!(QueueLayout::KazooQueue.to_data(&file), file);
+
+        let several = Bytes::from_static(b"\0\x01\0\x01\x01\0\0\0\x01a\x01\0\0\0\0\x02");
+        assert_eq!(layout.values(&several).unwrap(), [&b"a"[..], b""]);
+        assert_eq!(layout.values(&Bytes::from_static(b"\0\x01\0\x01\x02")), Ok(Vec::new()));
+        for end in 0..file.len() {
+            assert!(layout.values(&file.slice(..end)).is_err(), "{end}");
+        }
+        for bad in
+            [&b"\0\x01\0\x02\x02"[..], b"\0\x01\0\x01\x03", b"\0\x01\0\x01\x01\xff\xff\xff\xff\x02"]
+        {
+            assert!(layout.values(&Bytes::from_static(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

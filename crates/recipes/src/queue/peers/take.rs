@@ -1,0 +1,199 @@
+//! How an item of another library's queue is claimed, or taken out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    Cleanup, CreateMode, Created, ErrorCode, ExpectedNode, NameUse, Stat, Transaction,
+};
+use lockkeeper_locks::AcquireError;
+use lockkeeper_locks::for_recipes::{Place, grant};
+
+use crate::exact::shared_write::lock;
+use crate::queue::claim::Claim;
+use crate::queue::commit::Write;
+use crate::queue::core::Core;
+use crate::queue::error::{CommitError, QueueError};
+use crate::queue::layout::{Entry, new_id};
+use crate::queue::peers::names::same_slot;
+use crate::queue::take::{Held, Mode, Reads, Taken, Tried};
+
+impl Core {
+    /// Tries to take an item, and to leave the line with it.
+    pub(in crate::queue) async fn attempt_peers(
+        self: &Arc<Self>,
+        mode: &Mode,
+        entry: Entry,
+        place: Option<&Place>,
+    ) -> Result<Tried, QueueError> {
+        match mode {
+            Mode::Claim => self.claim_peers(entry, place).await,
+            Mode::Remove(reads) => self.remove_peers(entry, place, reads.as_ref()).await,
+        }
+    }
+
+    /// Claims it, as a program of the other library does.
+    async fn claim_peers(
+        self: &Arc<Self>,
+        entry: Entry,
+        place: Option<&Place>,
+    ) -> Result<Tried, QueueError> {
+        let (node, claim_node) = (entry.node(&self.places), entry.claim(&self.places, 0));
+        // It tells this claim from all others of its name. kazoo has 32 digits there, and Curator does not look.
+        let mark = Bytes::from(new_id(&self.client));
+        let steps = self.client.transaction().check(&node, None);
+        let steps = steps.create(&claim_node, mark.clone(), CreateMode::Ephemeral);
+        let steps = leaving(steps, place);
+        let claim = Some(Claim::marked(self, claim_node.clone(), mark.clone()));
+        // Both at once: what is in an item does not change.
+        let (written, data) =
+            tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&node) };
+
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => {
+                if error.refused().is_none() && !error.is_session_expired() {
+                    let expected = ExpectedNode::WithData(mark);
+                    self.client.clean_up(Cleanup::IfExpected { node: claim_node, expected });
+                }
+                return self.not_taken(error, 0, 2).await;
+            }
+        };
+        let Some(claim) = written.claim else { return Ok(Tried::NotFree) };
+        let stat = Stat::of_new(written.zxid, written.session);
+        let name = NameUse::Again(written.zxid);
+        let created = Created { path: claim_node, stat };
+        let guard = match grant(&self.client, self.path(), created, name).await {
+            Ok(guard) => guard,
+            Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
+            Err(error) => return Err(QueueError::take(self.path(), error)),
+        };
+
+        let Some(data) = data? else { return Ok(Tried::NotFree) };
+        let held = Held { guard, claim };
+        if let Ok(values) = self.layout().values(&data)
+            && values.len() != 1
+        {
+            let steps = self.client.transaction().delete(held.claim.node(), None);
+            let steps = self.split_steps(steps, &entry, &values);
+            return self.split(steps, &entry, Some(&held)).await;
+        }
+        let (body, held) = (Some(data), Some(held));
+        Ok(Tried::Taken(Box::new(Taken { entry, version: 0, body, held })))
+    }
+
+    /// Takes it out, unless somebody has claimed it, or it cannot be read.
+    async fn remove_peers(
+        self: &Arc<Self>,
+        entry: Entry,
+        place: Option<&Place>,
+        reads: &Reads,
+    ) -> Result<Tried, QueueError> {
+        let node = entry.node(&self.places);
+        let Some(data) = self.body(&node).await? else { return Ok(Tried::NotFree) };
+        let steps = self.client.transaction();
+        let steps = match self.places.peer_claims() {
+            // It fails if there is one.
+            Some(_) => {
+                let claim = entry.claim(&self.places, 0);
+                steps.create(&claim, Bytes::new(), CreateMode::Ephemeral).delete(&claim, None)
+            }
+            None => steps,
+        };
+        if let Ok(values) = self.layout().values(&data)
+            && values.len() != 1
+        {
+            let steps = self.split_steps(steps, &entry, &values);
+            return self.split(steps, &entry, None).await;
+        }
+        reads(&entry.id, &data)?;
+
+        let own = steps.len();
+        let steps = steps.delete(&node, None);
+        match self.write(leaving(steps, place)).await {
+            Ok(_) => {
+                let taken = Taken { entry, version: 0, body: Some(data), held: None };
+                Ok(Tried::Taken(Box::new(taken)))
+            }
+            Err(error) => self.not_taken(error, own, own + 1).await,
+        }
+    }
+
+    /// A write that takes an item has failed, in which these steps are about the entry and about the line.
+    async fn not_taken(
+        &self,
+        error: CommitError,
+        entry: usize,
+        line: usize,
+    ) -> Result<Tried, QueueError> {
+        match error.refused() {
+            Some((index, ErrorCode::NoNode)) if index == line => return Ok(Tried::NotInLine),
+            // Somebody else has it.
+            Some((_, ErrorCode::NodeExists)) => lock(&self.picks).scatter(),
+            Some((index, ErrorCode::NoNode)) if index == entry => lock(&self.picks).scatter(),
+            // The directory of the claims.
+            Some((_, ErrorCode::NoNode)) => self.open().await?,
+            _ if error.is_session_expired() => {}
+            _ => return Err(error.for_user(self.path(), usize::MAX)),
+        }
+        Ok(Tried::NotFree)
+    }
+
+    /// Steps that put each of these values into a node of its own, in the place of the entry that has them all. One of
+    /// Curator's programs may put several together, which could be ended only together.
+    fn split_steps(&self, steps: Transaction, entry: &Entry, values: &[Bytes]) -> Transaction {
+        let steps = steps.delete(&entry.node(&self.places), None);
+        let slot = self.places.entries.child(same_slot(&entry.id)).expect("a part of a name");
+        values.iter().fold(steps, |steps, value| {
+            steps.create(&slot, self.layout().to_data(value), CreateMode::PersistentSequential)
+        })
+    }
+
+    /// Steps that put an item back whose entry other steps delete: where it was put before, behind its equals.
+    pub(in crate::queue) fn back_steps(
+        &self,
+        steps: Transaction,
+        entry: &Entry,
+        data: &Bytes,
+    ) -> Transaction {
+        let slot = self.places.entries.child(same_slot(&entry.id)).expect("a part of a name");
+        steps.create(&slot, data.clone(), CreateMode::PersistentSequential)
+    }
+
+    async fn split(
+        &self,
+        steps: Transaction,
+        entry: &Entry,
+        held: Option<&Held>,
+    ) -> Result<Tried, QueueError> {
+        let written = match held {
+            Some(held) => self.write_in_session(steps, held.guard.session()).await,
+            None => self.write(steps).await,
+        };
+        match written {
+            Ok(_) => {
+                if let Some(held) = held {
+                    held.claim.over();
+                }
+                lock(&self.picks).forget();
+                Ok(Tried::NotFree)
+            }
+            Err(error) if error.refused().is_some() || error.is_session_expired() => {
+                lock(&self.picks).forget();
+                Ok(Tried::NotFree)
+            }
+            Err(error) => {
+                // It may be too long for one request. Others are taken then.
+                lock(&self.picks).skip(&entry.id);
+                Err(error.for_user(self.path(), usize::MAX))
+            }
+        }
+    }
+}
+
+fn leaving(steps: Transaction, place: Option<&Place>) -> Transaction {
+    match place.and_then(Place::node) {
+        Some(place) => steps.delete(place, None),
+        None => steps,
+    }
+}
