@@ -89,7 +89,6 @@ async fn clear(client: &Client) -> Result<()> {
 }
 
 /// Milliseconds since 1970.
-#[expect(clippy::disallowed_types, reason = "Curator's queues go by it")]
 fn wall_clock_ms() -> Result<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     Ok(u64::try_from(now.as_millis())?)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
 
+pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
 pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
@@ -31,7 +32,7 @@ impl Line {
         Self { client: client.clone(), terms, data }
     }
 
-    /// Goes to the end of it.
+    /// Goes to the end of it. Costs one round trip.
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire).
@@ -57,7 +58,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Waits until it is the first.
+    /// Waits until it is the first. Costs one round trip and an event if it is not.
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that has entered.
@@ -82,8 +83,8 @@ impl Place {
     }
 }
 
-/// The guard of an ephemeral node that was made for something at `path`, under a name that other nodes can have or not.
-/// The caller deletes the node.
+/// The guard of an ephemeral node that was made for something at `path`, under a name that other nodes can have, or not.
+/// The caller deletes the node. Costs a round trip only if the newest proof is old.
 ///
 /// # Errors
 /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.

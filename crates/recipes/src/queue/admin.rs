@@ -1,6 +1,8 @@
 //! Looking at a queue; its dead letters; its deletion.
 
-use std::time::Duration;
+#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+
+use std::time::{Duration, SystemTime};
 
 use lockkeeper_client::{
     ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath, present,
@@ -39,9 +41,7 @@ pub struct QueueReport {
 
 impl QueueReport {
     /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
-    #[expect(clippy::disallowed_types, reason = "wall time, for people to read")]
     pub fn age_of_oldest(&self) -> Duration {
-        use std::time::SystemTime;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match self.oldest_unix_ms {
             Some(oldest) => now.saturating_sub(Duration::from_millis(oldest)),
@@ -67,7 +67,8 @@ pub struct DeadLetter {
 }
 
 impl<T, D> Queue<T, D> {
-    /// How the queue stands. Costs 3 round trips (reads), however long it is: some hundred bytes for 256 items.
+    /// How the queue stands. Costs 5 round trips (reads) and some hundred bytes for each 256 items. It is read in parts, so
+    /// while the queue is used they may not fit together.
     ///
     /// # Errors
     /// If the queue was deleted or never made, is something else, or a request is refused.

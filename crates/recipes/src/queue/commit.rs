@@ -128,13 +128,12 @@ fn answer_all(calls: Vec<Call>, applied: &Applied, session: SessionId) {
 /// A write that is made without others; `session`: in this one or not at all.
 pub(super) async fn write_alone(
     writer: &mut ExactWriter,
-    mut write: Write,
+    steps: &Transaction,
     session: Option<SessionId>,
 ) -> Answer {
-    let applied = writer.commit_in(session, |marked| marked.and(&write.steps)).await;
+    let applied = writer.commit_in(session, |marked| marked.and(steps)).await;
     let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
-    let claim = write.claim.take().inspect(Claim::made);
-    Ok(Written { results, zxid, session: writer.marked_session(), claim })
+    Ok(Written { results, zxid, session: writer.marked_session(), claim: None })
 }
 
 /// The data of what has none.

@@ -84,9 +84,10 @@ impl Core {
 
     /// Makes a write, together with others that come meanwhile.
     pub(super) async fn commit(&self, write: Write) -> Answer {
-        // What another task sends is not bound to the lock that work runs under.
-        if self.client.is_bound() {
-            return write_alone(&mut self.alone.take(), write, None).await;
+        // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
+        // back with the call that it is made for.
+        if self.client.is_bound() && write.claim.is_none() {
+            return write_alone(&mut self.alone.take(), &write.steps, None).await;
         }
         let (client, markers) = (self.client.clone(), self.markers.clone());
         let new_writer = move || ExactWriter::new(&client, &markers);
@@ -101,8 +102,7 @@ impl Core {
 
     /// A write that is for this session only.
     pub(super) async fn write_in_session(&self, steps: Transaction, session: SessionId) -> Answer {
-        let write = Write { steps, claim: None };
-        write_alone(&mut self.alone.take(), write, Some(session)).await
+        write_alone(&mut self.alone.take(), &steps, Some(session)).await
     }
 
     /// How often an item is taken at most.

@@ -16,19 +16,19 @@ use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, new_id};
 use crate::queue::peers::names::same_slot;
-use crate::queue::take::{Held, Mode, Taken, Tried};
+use crate::queue::take::{Held, Mode, Reads, Taken, Tried};
 
 impl Core {
     /// Tries to take an item, and to leave the line with it.
     pub(crate) async fn attempt_peers(
         self: &Arc<Self>,
-        mode: Mode<'_>,
+        mode: &Mode,
         entry: Entry,
         place: Option<&Place>,
     ) -> Result<Tried, QueueError> {
         match mode {
             Mode::Claim => self.claim_peers(entry, place).await,
-            Mode::Remove(reads) => self.remove_peers(entry, place, reads).await,
+            Mode::Remove(reads) => self.remove_peers(entry, place, reads.as_ref()).await,
         }
     }
 
@@ -87,7 +87,7 @@ impl Core {
         self: &Arc<Self>,
         entry: Entry,
         place: Option<&Place>,
-        reads: &(dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Sync),
+        reads: &Reads,
     ) -> Result<Tried, QueueError> {
         let node = entry.node(&self.places);
         let Some(data) = self.body(&node).await? else { return Ok(Tried::NotFree) };
