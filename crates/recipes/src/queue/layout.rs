@@ -9,7 +9,7 @@ use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
 
-use crate::queue::peers::names::QueueLayout;
+use crate::queue::peer_layouts::QueueLayout;
 
 /// The number of this layout, in the data of the queue's node.
 const FORMAT: u32 = 1;
@@ -26,7 +26,7 @@ pub(super) const DIGITS: usize = 10;
 /// Where everything of a queue is.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    /// The queue itself; its data is a [`Mark`].
+    /// The queue itself; its data is a [`QueueMark`].
     pub(super) path: ZnodePath,
     /// Segments, of which each has entries. It is written to whenever there may be something new to take.
     pub(super) entries: ZnodePath,
@@ -185,7 +185,7 @@ pub(super) fn read_claim(name: &str) -> Option<(u32, u32)> {
 
 /// The data of the queue's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct QueueMark {
     /// The number of the layout.
     #[serde(rename = "lockkeeper-queue")]
     format: u32,
@@ -194,7 +194,7 @@ pub(super) struct Mark {
     pub(super) is_going: bool,
 }
 
-impl Mark {
+impl QueueMark {
     /// That of a queue in this layout.
     pub(super) fn new(is_going: bool) -> Self {
         Self { format: FORMAT, is_going }
@@ -306,10 +306,10 @@ mod tests {
 
     #[test]
     fn another_layout_is_told_from_data_of_others() {
-        assert_eq!(Mark::read(&Mark::new(false).to_data()), Ok(Mark::new(false)));
-        let newer = Mark::read(br#"{"lockkeeper-queue":2}"#).unwrap_err();
+        assert_eq!(QueueMark::read(&QueueMark::new(false).to_data()), Ok(QueueMark::new(false)));
+        let newer = QueueMark::read(br#"{"lockkeeper-queue":2}"#).unwrap_err();
         assert!(newer.contains("layout 2"), "{newer}");
-        assert!(Mark::read(b"hello").unwrap_err().contains("hello"));
-        assert!(Mark::read(b"").is_err());
+        assert!(QueueMark::read(b"hello").unwrap_err().contains("hello"));
+        assert!(QueueMark::read(b"").is_err());
     }
 }

@@ -1,0 +1,204 @@
+//! Queues that are shared with programs on other libraries: putting, listing, looking.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{
+    CreateMode, ErrorCode, OpResult, PathRequest, ReadOp, ReadResult, present,
+};
+
+use crate::exact::shared_write::lock;
+use crate::queue::admin::{QueueReport, children, data_of, stat_of};
+use crate::queue::core::Core;
+use crate::queue::error::QueueError;
+use crate::queue::layout::{QueueMark, new_id};
+use crate::queue::peer_layouts::{QueueLayout, Slot};
+use crate::queue::peer_names::{BadSlot, Defaults};
+
+/// How many items of a listing are tried before the next one: others may have put something that comes first.
+const LISTED: usize = 16;
+
+/// After how long the wall clock is looked at again, which may have been set.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
+
+impl Core {
+    pub(crate) fn layout(&self) -> QueueLayout {
+        self.places.layout
+    }
+
+    /// Fails unless the layout is our own.
+    pub(crate) fn only_own(&self, what: &'static str) -> Result<(), QueueError> {
+        match self.layout().is_own() {
+            true => Ok(()),
+            false => Err(self.not_in_layout(what)),
+        }
+    }
+
+    pub(crate) fn not_in_layout(&self, what: &'static str) -> QueueError {
+        let (path, layout) = (self.path().clone(), self.layout());
+        QueueError::NotInLayout { path, layout, what, instead: "" }
+    }
+
+    /// Makes the directories that are missing. All of these libraries make theirs once, and fail when they are gone;
+    /// some are containers, which servers may take away while they are empty.
+    pub(crate) async fn open_peers(&self) -> Result<(), QueueError> {
+        loop {
+            match present(self.client.data(self.path()).await) {
+                Ok(Some((data, _))) if QueueMark::read(&data).is_ok() => {
+                    let found = "a queue in our own layout".to_owned();
+                    return Err(QueueError::Foreign { path: self.path().clone(), found });
+                }
+                Ok(_) => break,
+                Err(error) => self.again(error).await?,
+            }
+        }
+        for directory in
+            [Some(&self.places.entries), self.places.peer_claims()].into_iter().flatten()
+        {
+            loop {
+                let made = match self.client.exists(directory).await {
+                    Ok(Some(_)) => break,
+                    Ok(None) => self.client.ensure(directory, CreateMode::Persistent).await,
+                    Err(error) => Err(error),
+                };
+                match made {
+                    Ok(()) => break,
+                    Err(error) => self.again(error).await?,
+                }
+            }
+        }
+        self.opened();
+        Ok(())
+    }
+
+    /// Puts these where the slot says, all in one transaction, and gives the names of their nodes.
+    pub(crate) async fn put_in_slot(
+        &self,
+        values: &[Bytes],
+        slot: Option<&Slot>,
+    ) -> Result<Vec<String>, QueueError> {
+        let mut names = Vec::with_capacity(values.len());
+        for _ in values {
+            let id = new_id(&self.client);
+            let defaults = Defaults { now_unix_ms: now_unix_ms(), id: &id };
+            names.push(
+                self.layout().new_name(slot, &defaults).map_err(|bad| self.bad_slot(slot, bad))?,
+            );
+        }
+
+        loop {
+            self.ensure_open().await?;
+            let steps =
+                names.iter().zip(values).fold(self.client.transaction(), |steps, (name, value)| {
+                    let node = self.places.entries.child(name).expect("it was looked at");
+                    let data = self.layout().to_data(value);
+                    steps.create(&node, data, CreateMode::PersistentSequential)
+                });
+            match self.write(steps).await {
+                Ok(written) => {
+                    let results = written.results.unwrap_or_default();
+                    let named = |index| results.get(index).and_then(name_of).unwrap_or_default();
+                    return Ok((0..values.len()).map(named).collect());
+                }
+                Err(error) if matches!(error.refused(), Some((_, ErrorCode::NoNode))) => {
+                    self.open().await?;
+                }
+                Err(error) if error.is_session_expired() => {}
+                Err(error) => return Err(error.for_user(self.path(), usize::MAX)),
+            }
+        }
+    }
+
+    fn bad_slot(&self, slot: Option<&Slot>, bad: BadSlot) -> QueueError {
+        match bad {
+            BadSlot::NotInLayout => self.not_in_layout(slot.map_or("slots", Slot::noun)),
+            BadSlot::Value(reason) => QueueError::Slot { path: self.path().clone(), reason },
+        }
+    }
+
+    /// Lists the items, and remembers those to try.
+    pub(crate) async fn list_peers(&self) -> Result<(), QueueError> {
+        let list = |node: &_| ReadOp::GetChildren(PathRequest { path: ToString::to_string(node) });
+        let claims = self.places.peer_claims();
+        let ops: Vec<_> =
+            [Some(&self.places.entries), claims].into_iter().flatten().map(list).collect();
+        loop {
+            let answers = match self.client.multi_read(ops.clone()).await {
+                Ok(answers) => answers,
+                Err(error) => {
+                    self.again(error).await?;
+                    continue;
+                }
+            };
+            let mut names = answers.into_iter().map(|answer| match answer {
+                ReadResult::Children(names) => Some(names),
+                _ => None,
+            });
+            let (Some(Some(entries)), claimed) = (names.next(), names.next()) else {
+                self.open().await?;
+                continue;
+            };
+            let Some(claimed) = claimed.unwrap_or_else(|| Some(Vec::new())) else {
+                self.open().await?;
+                continue;
+            };
+            let items = self.layout().items_of(&entries);
+            lock(&self.picks).take_in_named(items, &claimed, now_unix_ms(), LISTED);
+            return Ok(());
+        }
+    }
+
+    /// Returns when an item is due that was not so at the last listing.
+    pub(crate) async fn due(&self) {
+        let next = lock(&self.picks).next_due_unix_ms();
+        match next {
+            Some(due) => {
+                let left = Duration::from_millis(due.saturating_sub(now_unix_ms()));
+                tokio::time::sleep(left.min(LONGEST_NAP)).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// How the queue stands, as far as its layout says.
+    pub(crate) async fn inspect_peers(&self) -> Result<QueueReport, QueueError> {
+        let names = self.names_in(&self.places.entries).await?.ok_or_else(|| self.deleted())?;
+        let items = self.layout().items_of(&names);
+        let claimed = match self.places.peer_claims() {
+            Some(claims) => self.names_in(claims).await?.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let claimed = items.iter().filter(|item| claimed.contains(&item.entry.id)).count();
+
+        let oldest = items.iter().min_by_key(|item| item.entry.number);
+        let nodes = oldest.map(|item| item.entry.node(&self.places));
+        let nodes: Vec<_> = nodes.iter().chain([&self.places.line]).map(data_of).collect();
+        let stats: Vec<_> = self.read_all(nodes).await?.iter().map(stat_of).collect();
+        let since = oldest.and(stats.first().copied().flatten()).map(|stat| stat.ctime);
+        Ok(QueueReport {
+            waiting: items.len() - claimed,
+            claimed,
+            idle: stats.last().copied().flatten().map_or(0, children),
+            oldest_unix_ms: since.and_then(|since| u64::try_from(since).ok()),
+            ..QueueReport::default()
+        })
+    }
+}
+
+/// The name of a node that was created.
+fn name_of(result: &OpResult) -> Option<String> {
+    match result {
+        OpResult::Create { path } | OpResult::Create2 { path, .. } => {
+            path.rsplit_once('/').map(|(_, name)| name.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The wall clock of this machine, by which Curator's programs tell what is due.
+#[expect(clippy::disallowed_types, reason = "other libraries go by the wall clock")]
+fn now_unix_ms() -> u64 {
+    use std::time::SystemTime;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
