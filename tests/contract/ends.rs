@@ -12,8 +12,9 @@ use anyhow::{Context, Result};
 use lockkeeper::revoke::revoke_within;
 use lockkeeper::{
     Client, Election, ExclusiveNode, Group, Instance, Leadership, Locks, LossReason, MultiLock,
-    Mutex, Names, Notify, Owner, Presence, Publication, ReentrantMutex, Registration, RwLock,
-    Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, ZnodePath, blocking,
+    Mutex, Names, Notify, Owner, Presence, Publication, Queue, ReentrantMutex, Registration,
+    RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, ZnodePath,
+    blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::runtime::Runtime;
@@ -156,6 +157,12 @@ async fn waiting_for_locks(
     let claims = names.clone();
     waits.add("Names", async move { claims.claim("a").await });
     waits.add("Names, within", async move { names.claim_timeout("a", LONG).await });
+    for name in ["Queue", "Queue, second in line"] {
+        let queue: Queue<u32> = Queue::new(client, "/ends/queue")?;
+        waits.add(name, async move { queue.take_timeout(LONG).await });
+    }
+    let queue: Queue<u32> = Queue::new(client, "/ends/queue")?;
+    waits.add("Queue, work", async move { queue.work(2, async |_| ()).await });
     Ok(())
 }
 

@@ -6,8 +6,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lockkeeper::{Added, Counter, Election, IdBlocks, Presence, Publication, Shared, WhenTaken};
-use lockkeeper_testkit::backend::Participant;
+use lockkeeper::{
+    Added, Counter, Election, IdBlocks, Presence, Publication, Queue, Shared, WhenTaken, ZnodePath,
+};
+use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode;
 
@@ -44,6 +46,25 @@ async fn an_add_under_way_stalls_no_other(alice: Participant) -> Result<()> {
         assert_eq!(added, Added { before: before + 1, after: before + 11 }, "{known}");
         assert_eq!(held.await?, Added { before, after: before + 1 });
     }
+    Ok(())
+}
+
+/// Neither its handle nor those behind it in line, on whatever machine.
+async fn a_take_that_waits_stalls_no_other((observed, client): Observed) -> Result<()> {
+    let (ours, theirs) =
+        (Queue::<u32>::new(&observed.client, "/jobs")?, Queue::<u32>::new(&client, "/jobs")?);
+    ours.put(&0).await?;
+    goes_on(ours.take()).await?.done().await?;
+    let mut held = pin!(ours.take());
+    begun(held.as_mut()).await;
+    children_reach(&client, &ZnodePath::new("/jobs/line")?, 1).await?;
+    theirs.put_all(&[1, 2, 3]).await?;
+    // The first in line has one of them, and the line is free.
+    children_reach(&client, &ZnodePath::new("/jobs/line")?, 0).await?;
+    let (one, two) = (goes_on(theirs.take()).await?, goes_on(ours.take()).await?);
+    let mut values = [*one.value(), *two.value(), *held.await?.value()];
+    values.sort_unstable();
+    assert_eq!(values, [1, 2, 3]);
     Ok(())
 }
 

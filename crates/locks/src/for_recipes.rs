@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
 
+pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
 use crate::contender::terms::Terms;
@@ -30,7 +31,7 @@ impl Line {
         Self { client: client.clone(), terms, data }
     }
 
-    /// Goes to the end of it.
+    /// Goes to the end of it. Costs one round trip.
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire).
@@ -41,7 +42,8 @@ impl Line {
     /// # Cancel safety
     /// The place is left in the background.
     pub async fn enter(&self) -> Result<Place, AcquireError> {
-        let entered = Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
+        let entered =
+            Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
         Ok(Place { contender, queue })
     }
@@ -55,7 +57,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Waits until it is the first.
+    /// Waits until it is the first. Costs one round trip and an event if it is not.
     ///
     /// # Errors
     /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that has entered.
@@ -81,7 +83,7 @@ impl Place {
 }
 
 /// The guard of an ephemeral node that was made for something at `path`, under a name that is never used
-/// again. The caller deletes the node.
+/// again. The caller deletes the node. Costs a round trip only if the newest proof is old.
 ///
 /// # Errors
 /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.

@@ -38,7 +38,8 @@ pub use group::{
     MemberChange, MemberChanges, Members, Membership, ViewId,
 };
 pub use queue::{
-    AtLeastOnce, AtMostOnce, DeadLetter, Item, Queue, QueueBuilder, QueueError, QueueReport, Verdict,
+    AtLeastOnce, AtMostOnce, DeadLetter, Item, Queue, QueueBuilder, QueueError, QueueReport,
+    Verdict,
 };
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,

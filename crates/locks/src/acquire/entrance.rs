@@ -214,10 +214,10 @@ impl Entrance {
 
 /// A time limit below which an acquire tries once: a queue that is waited in for less may as well not be entered,
 /// and the limit could end before a server has said that the lock is free.
-pub(crate) const TRIES_ONCE: Duration = Duration::from_millis(10);
+pub const TRIES_ONCE: Duration = Duration::from_millis(10);
 
 /// How long such a try may take, as its limit says nothing about that.
-const LONGEST_TRY: Duration = Duration::from_secs(1);
+pub const LONGEST_TRY: Duration = Duration::from_secs(1);
 
 /// Bounds the whole time that an acquire takes, and uses all of it; with hardly any, tries once.
 pub(crate) async fn within<T, F>(

@@ -1,18 +1,19 @@
 //! Looking at a queue; its dead letters; its deletion.
 
+#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+
 use std::time::{Duration, SystemTime};
 
 use lockkeeper_client::{
-    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath,
-    present,
+    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath, present,
 };
 use lockkeeper_locks::OwnerInfo;
 
+use crate::queue::Queue;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Mark, Obituary, is_id, read_segment};
-use crate::queue::Queue;
 
 /// How many nodes are asked for, or deleted, at once.
 const AT_ONCE: usize = 200;
@@ -40,7 +41,6 @@ pub struct QueueReport {
 
 impl QueueReport {
     /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
-    #[expect(clippy::disallowed_types, reason = "wall time, for people to read")]
     pub fn age_of_oldest(&self) -> Duration {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match self.oldest_unix_ms {
@@ -67,7 +67,8 @@ pub struct DeadLetter {
 }
 
 impl<T, D> Queue<T, D> {
-    /// How the queue stands. Costs 3 round trips (reads), however long it is: some hundred bytes for 256 items.
+    /// How the queue stands. Costs 5 round trips (reads) and some hundred bytes for each 256 items. It is read in parts, so
+    /// while the queue is used they may not fit together.
     ///
     /// # Errors
     /// If the queue was deleted or never made, is something else, or a request is refused.
@@ -284,7 +285,10 @@ impl Core {
                 ReadResult::Data { data, stat } => {
                     let Obituary { reason, attempts, holder } = Obituary::read(&data);
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
-                    Some((stat.czxid, DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms }))
+                    Some((
+                        stat.czxid,
+                        DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms },
+                    ))
                 }
                 _ => None,
             }));
@@ -301,7 +305,8 @@ impl Core {
                 Ok(Some((data, _))) => {
                     was_there = true;
                     let path = self.path().clone();
-                    let mark = Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
+                    let mark =
+                        Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
                     if mark.is_going || self.close_for_good().await? {
                         self.delete_all().await?;
                     }
@@ -370,7 +375,8 @@ impl Core {
     /// Deletes nodes, in this order, and passes over those that are gone.
     async fn delete_nodes(&self, nodes: &[ZnodePath]) -> Result<(), QueueError> {
         for nodes in nodes.chunks(AT_ONCE) {
-            let asked: Vec<_> = nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
+            let asked: Vec<_> =
+                nodes.iter().map(|node| (node, self.client.delete(node, None))).collect();
             for (node, mut asked) in asked {
                 loop {
                     match present(asked.await) {

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use lockkeeper_client::{OpResult, SessionId, Transaction, TransactionError, Zxid};
 
-use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::exact::shared_write::{SharedCall, SharedWrite, WriteTurn};
+use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::queue::claim::Claim;
 use crate::queue::error::CommitError;
 
@@ -70,9 +70,8 @@ fn first_batch(waiting: &mut Vec<Call>) -> Vec<Call> {
 
 async fn write_together(writer: &mut ExactWriter, mut calls: Vec<Call>) {
     while !calls.is_empty() {
-        let written = writer.commit(|marked| {
-            calls.iter().fold(marked, |all, call| all.and(&call.question.steps))
-        });
+        let written = writer
+            .commit(|marked| calls.iter().fold(marked, |all, call| all.and(&call.question.steps)));
         match written.await {
             Ok(applied) => {
                 answer_all(calls, &applied, writer.marked_session());
@@ -127,11 +126,10 @@ fn answer_all(calls: Vec<Call>, applied: &Applied, session: SessionId) {
 }
 
 /// A write that is made without others.
-pub(super) async fn write_alone(writer: &mut ExactWriter, mut write: Write) -> Answer {
-    let applied = writer.commit(|marked| marked.and(&write.steps)).await;
+pub(super) async fn write_alone(writer: &mut ExactWriter, steps: &Transaction) -> Answer {
+    let applied = writer.commit(|marked| marked.and(steps)).await;
     let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
-    let claim = write.claim.take().inspect(Claim::made);
-    Ok(Written { results, zxid, session: writer.marked_session(), claim })
+    Ok(Written { results, zxid, session: writer.marked_session(), claim: None })
 }
 
 /// The data of what has none.

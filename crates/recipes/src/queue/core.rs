@@ -82,9 +82,10 @@ impl Core {
 
     /// Makes a write, together with others that come meanwhile.
     pub(super) async fn commit(&self, write: Write) -> Answer {
-        // What another task sends is not bound to the lock that work runs under.
-        if self.client.is_bound() {
-            return write_alone(&mut self.alone.take(), write).await;
+        // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
+        // back with the call that it is made for.
+        if self.client.is_bound() && write.claim.is_none() {
+            return write_alone(&mut self.alone.take(), &write.steps).await;
         }
         let (client, markers) = (self.client.clone(), self.markers.clone());
         let new_writer = move || ExactWriter::new(&client, &markers);

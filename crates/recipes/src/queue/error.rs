@@ -1,7 +1,7 @@
 //! What can go wrong with a queue.
 
 use lockkeeper_client::retry::TooLong;
-use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failure};
+use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath, impl_failure};
 use lockkeeper_locks::{AcquireError, LossReason};
 
 use crate::exact::WriteError;
@@ -167,6 +167,12 @@ impl_failure!(QueueError {
 });
 
 impl QueueError {
+    /// Whether it passes by waiting, and nothing was done.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Take { .. } | Self::Client { .. } | Self::Refused { .. })
+            && self.is_retryable()
+    }
+
     pub(super) fn read(path: &ZnodePath, source: Error) -> Self {
         Self::Client { path: path.clone(), source }
     }
@@ -212,11 +218,15 @@ impl CommitError {
             Self::Write(WriteError::TooLong(TooLong { bytes, tries })) => {
                 return QueueError::TooLong { path, bytes, tries };
             }
-            Self::Write(WriteError::Unknown(source)) => return QueueError::Unknown { path, source },
+            Self::Write(WriteError::Unknown(source)) => {
+                return QueueError::Unknown { path, source };
+            }
             Self::Write(WriteError::NotApplied(source)) => source,
         };
         match source {
-            TransactionError::Request(ref error) if let Some((bytes, limit)) = error.too_large() => {
+            TransactionError::Request(ref error)
+                if let Some((bytes, limit)) = error.too_large() =>
+            {
                 QueueError::TooLarge { path, bytes, limit }
             }
             TransactionError::Failed { index, op, path: at, code } => {

@@ -10,7 +10,7 @@ use lockkeeper_locks::{Guard, LossReason, State};
 use tokio::task::AbortHandle;
 
 use crate::queue::claim::Claim;
-use crate::queue::commit::Written;
+use crate::queue::commit::{Written, nothing};
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, Header, Obituary};
@@ -42,13 +42,7 @@ struct Claimed {
 }
 
 impl<T> Item<T> {
-    pub(super) fn new(
-        core: &Arc<Core>,
-        entry: Entry,
-        version: i32,
-        held: Held,
-        value: T,
-    ) -> Self {
+    pub(super) fn new(core: &Arc<Core>, entry: Entry, version: i32, held: Held, value: T) -> Self {
         let (Held { guard, claim }, core) = (held, Arc::clone(core));
         let claimed = Arc::new(Claimed { guard, claim, core, entry, version });
         let timer = claimed.core.options.max_run.map(|time| end_after(&claimed, time));
@@ -128,18 +122,27 @@ impl<T> Item<T> {
             return self.bury(format!("tried {} times: {reason}", self.attempt())).await;
         }
 
-        let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) };
+        let mut header =
+            Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();
         loop {
             claimed.ensure_held()?;
             let segment = core.last_segment().await?;
             let steps = core.at_end_of(segment, claimed.end_steps());
-            let steps =
-                core.new_entry(segment, steps, &entry.id, self.attempt(), header.to_data());
+            let steps = core.new_entry(segment, steps, &entry.id, self.attempt(), header.clone());
             let steps = core.ring(steps).set_data(&core.places.claims, "", None);
             match core.write(steps).await {
                 Ok(written) => {
                     core.note_entries(segment, written.results.as_deref()).await;
                     return claimed.ended(Ok(written), OWN_STEPS);
+                }
+                // A server without room takes what is no longer than what it is rid of.
+                Err(error)
+                    if error
+                        .refused()
+                        .is_some_and(|(_, code)| code == ErrorCode::QuotaExceeded)
+                        && !header.is_empty() =>
+                {
+                    header = nothing();
                 }
                 Err(error) if matches!(error.refused(), Some((2.., _))) => {
                     core.not_at_end(segment, 2, error, OWN_STEPS).await?;

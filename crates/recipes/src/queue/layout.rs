@@ -1,5 +1,6 @@
 //! The znodes of a queue, and what their names mean: pure.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
@@ -111,10 +112,17 @@ impl Entry {
         self.tries.saturating_add(u32::try_from(version).unwrap_or(u32::MAX))
     }
 
-    /// The claim of whoever takes it at this version. No other has its name.
+    /// The claim of whoever takes it at this version. No other ever has its name.
     pub(super) fn claim(&self, places: &Places, version: i32) -> ZnodePath {
-        let attempt = self.taken(version).saturating_add(1);
-        places.claims.child(&format!("{}.{attempt}", self.id)).expect("an id and digits")
+        let Self { segment, number, .. } = self;
+        let version = version.wrapping_add(1);
+        let name = format!("{segment:010}-{number:010}.{version}");
+        places.claims.child(&name).expect("digits")
+    }
+
+    /// Whether it is claimed, by one of these names of claims.
+    pub(super) fn is_claimed(&self, claims: &HashSet<(u32, u32)>) -> bool {
+        claims.contains(&(self.segment, self.number))
     }
 }
 
@@ -125,9 +133,11 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The id of the item that is claimed by a node of this name.
-pub(super) fn claimed(name: &str) -> &str {
-    name.split_once('.').map_or(name, |(id, _)| id)
+/// The segment and the number of the entry that is claimed by a node of this name.
+pub(super) fn read_claim(name: &str) -> Option<(u32, u32)> {
+    let (entry, _) = name.split_once('.')?;
+    let (segment, number) = entry.split_once('-')?;
+    Some((segment.parse().ok()?, number.parse().ok()?))
 }
 
 /// The data of the queue's node.
@@ -242,11 +252,13 @@ mod tests {
         let places = Places::new(ZnodePath::new("/jobs").unwrap());
         let entry = Entry::read(0, &format!("{ID}.2-0000000007")).unwrap();
         let claim = entry.claim(&places, 1);
-        assert_eq!(claim.as_str(), format!("/jobs/claims/{ID}.4"));
-        assert_eq!(claimed(claim.name()), ID);
-        // It came back to the end of the line after its fourth take.
-        let later = Entry::read(9, &format!("{ID}.4-0000000000")).unwrap();
-        assert_eq!(later.claim(&places, 0).name(), format!("{ID}.5"));
+        assert_eq!(claim.as_str(), "/jobs/claims/0000000000-0000000007.2");
+        assert_eq!(read_claim(claim.name()), Some((0, 7)));
+        assert_eq!((entry.taken(1), read_claim("notes")), (3, None));
+        assert_ne!(entry.claim(&places, 2), claim);
+        // It came back to the end of the queue.
+        let later = Entry::read(9, &format!("{ID}.4-0000000007")).unwrap();
+        assert_ne!(later.claim(&places, 1), claim);
     }
 
     #[test]

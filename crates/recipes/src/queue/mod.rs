@@ -82,10 +82,10 @@ pub struct AtMostOnce;
 ///
 /// - Effects outside of znodes may happen twice, if a consumer is lost after it had them: have them refuse the
 ///   lower [token](lockkeeper_locks::Guard::token), or the same [id](Item::id) twice.
-/// - A consumer that is first in line and is not polled, as in a task that stands still, is handed nothing, and
-///   those behind it wait. Its session's end frees them.
+/// - An item that was taken for a call which nobody polls waits for it, or for the end of its session.
 /// - A retry comes after what was put before it. An item that was given back keeps its place.
-/// - Items are not safe from who deletes or writes their znodes.
+/// - Items are not safe from those who delete or write their znodes.
+/// - Servers before 3.6 cannot be asked for several listings at once, and refuse every take.
 ///
 /// # Session loss
 ///
@@ -99,7 +99,7 @@ pub struct AtMostOnce;
 /// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: who took it last. Each take raises the
 ///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once.
 /// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise.
-/// - `claims/<id>.<attempt>`, ephemeral: it is being worked on.
+/// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on.
 /// - `dead/<id>`: it is a dead letter.
 ///
 /// And `workers/<name>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
@@ -222,10 +222,7 @@ impl<D> QueueBuilder<D> {
     ///
     /// # Errors
     /// If a queue cannot be at the path.
-    pub fn build_with<T>(
-        self,
-        codec: impl Codec<T> + 'static,
-    ) -> Result<Queue<T, D>, QueueError> {
+    pub fn build_with<T>(self, codec: impl Codec<T> + 'static) -> Result<Queue<T, D>, QueueError> {
         let path = checked(&self.client, &self.path)?;
         let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
         let core = Core::new(self.client, path, markers, self.options);
@@ -274,8 +271,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// [`Queue::take`], but not for longer than `timeout`, which covers everything; `None` if there was nothing.
-    /// Costs what [`Queue::take`] does.
+    /// [`Queue::take`], but not for longer than `timeout`, which covers everything, outages too; `None` if there was
+    /// nothing. With less than 10 ms it tries once. Costs what [`Queue::take`] does.
     ///
     /// # Errors
     /// As [`Queue::take`].
@@ -286,7 +283,7 @@ impl<T> Queue<T> {
     /// # Cancel safety
     /// As [`Queue::take`].
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<Item<T>>, QueueError> {
-        within(timeout, self.take()).await
+        self.core.within(timeout, || self.take(), self.try_take()).await
     }
 
     /// Takes the next item if there is one. Costs 2 round trips, or 1 if the last listing has one.
@@ -305,10 +302,7 @@ impl<T> Queue<T> {
 
     /// Takes up to `most` items, all in one round trip if the last listing has them.
     async fn some_items(&self, most: usize, waits: bool) -> Result<Vec<Item<T>>, QueueError> {
-        let taken = match waits {
-            true => self.core.take_waiting(Mode::Claim, most).await?,
-            false => self.core.take_some(Mode::Claim, most).await?,
-        };
+        let taken = self.core.take(Mode::Claim, most, waits).await?;
         let (mut items, mut failed) = (Vec::with_capacity(taken.len()), None);
         for Taken { entry, version, body, held } in taken {
             let Some(held) = held else { continue };
@@ -339,15 +333,15 @@ impl<T> Queue<T, AtMostOnce> {
     /// When dropped, a value may be lost.
     pub async fn take(&self) -> Result<T, QueueError> {
         loop {
-            let taken = self.core.take_waiting(Mode::Remove, 1).await?;
+            let taken = self.core.take(Mode::Remove, 1, true).await?;
             if let Some(Taken { entry, body, .. }) = taken.into_iter().next() {
                 return self.decode(&entry.id, body);
             }
         }
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything; `None` if there was nothing. Costs
-    /// what the take without a limit does.
+    /// The same, but not for longer than `timeout`, which covers everything, outages too; `None` if there was
+    /// nothing. With less than 10 ms it tries once. Costs what the take without a limit does.
     ///
     /// # Errors
     /// As the take without a limit.
@@ -358,7 +352,7 @@ impl<T> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost; and when the time is over while one is being taken.
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<T>, QueueError> {
-        within(timeout, self.take()).await
+        self.core.within(timeout, || self.take(), self.try_take()).await
     }
 
     /// Takes the next value out of the queue if there is one. Costs up to 3 round trips.
@@ -372,7 +366,7 @@ impl<T> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost.
     pub async fn try_take(&self) -> Result<Option<T>, QueueError> {
-        let taken = self.core.take_some(Mode::Remove, 1).await?;
+        let taken = self.core.take(Mode::Remove, 1, false).await?;
         match taken.into_iter().next() {
             Some(Taken { entry, body, .. }) => self.decode(&entry.id, body).map(Some),
             None => Ok(None),
@@ -439,15 +433,5 @@ impl<T, D> Queue<T, D> {
             tracing::warn!(queue = %self.path(), id, reason, "an item cannot be read");
             QueueError::Undecodable { path: self.path().clone(), id: id.to_owned(), reason }
         })
-    }
-}
-
-async fn within<T>(
-    timeout: Duration,
-    take: impl Future<Output = Result<T, QueueError>>,
-) -> Result<Option<T>, QueueError> {
-    match tokio::time::timeout(timeout, take).await {
-        Ok(taken) => taken.map(Some),
-        Err(_) => Ok(None),
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::queue::layout::{Entry, claimed};
+use crate::queue::layout::{Entry, read_claim};
 
 /// What one request has read, all in one state of the servers.
 pub(super) struct Listed<'a> {
@@ -66,7 +66,7 @@ impl Picks {
     ///
     /// `own`: the name of this consumer. `strictly`: whether the oldest comes first, whoever else tries it.
     pub(super) fn take_in(&mut self, listed: &Listed<'_>, own: &str, strictly: bool) -> bool {
-        let claims: HashSet<_> = listed.claims.iter().map(|name| claimed(name)).collect();
+        let claims: HashSet<_> = listed.claims.iter().filter_map(|name| read_claim(name)).collect();
         let mut entries: Vec<_> = listed
             .segments
             .iter()
@@ -81,7 +81,7 @@ impl Picks {
             self.unreadable.retain(|id| ids.contains(id.as_str()));
         }
 
-        entries.retain(|it| !claims.contains(it.id.as_str()) && !self.unreadable.contains(&it.id));
+        entries.retain(|it| !it.is_claimed(&claims) && !self.unreadable.contains(&it.id));
         let picks = entries.into_iter().map(|entry| {
             let version = listed.versions.get(&entry.id).copied().unwrap_or(0);
             Pick { entry, version }
@@ -148,7 +148,7 @@ mod tests {
         let entries = names([1, 4]);
         assert_eq!(tried(&entries, &[], &["a", "b", "c"], "a"), [1, 4]);
         assert_eq!(tried(&entries, &[], &["a", "b", "c"], "c"), [1, 4]);
-        let claims = [format!("{}.1", id(1))];
+        let claims = ["0000000000-0000000001.1".to_owned()];
         assert_eq!(tried(&entries, &claims, &["a", "b", "c"], "c"), [4]);
     }
 

@@ -16,11 +16,8 @@ impl Core {
             let segment = self.last_segment().await?;
             let steps = self.at_end_of(segment, self.client.transaction());
             let steps = ids.iter().zip(bodies).fold(steps, |steps, (id, body)| {
-                let steps = steps.create(
-                    &self.places.body(id),
-                    body.clone(),
-                    CreateMode::Persistent,
-                );
+                let steps =
+                    steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
                 self.new_entry(segment, steps, id, 0, nothing())
             });
             let steps = self.ring(steps);

@@ -2,20 +2,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
     Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, PathRequest, ReadOp,
-    ReadResult, Stat, Watcher, ZnodePath, present,
+    ReadResult, Stat, Status, Watcher, ZnodePath, present,
 };
-use lockkeeper_locks::for_recipes::{Place, grant};
+use lockkeeper_locks::for_recipes::{LONGEST_TRY, Place, TRIES_ONCE, grant};
 use lockkeeper_locks::{AcquireError, Guard};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::exact::shared_write::lock;
 use crate::queue::claim::Claim;
-use crate::queue::commit::Write;
+use crate::queue::commit::{Write, nothing};
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Header, Obituary, read_segment};
@@ -59,11 +62,64 @@ enum Tried {
     NotFree,
     /// The place in line has gone.
     NotInLine,
+    /// The server has no room for a note of who takes it.
+    NoRoom,
 }
 
 impl Core {
+    /// Takes up to `most` items, at least one if there is one, or [waits](Core::take_waiting) for one. In a task of
+    /// its own: a caller that is not polled must not stand in the way of those who wait behind it, nor of the
+    /// other calls of its handle.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        mode: Mode,
+        most: usize,
+        waits: bool,
+    ) -> Result<Vec<Taken>, QueueError> {
+        let core = Arc::clone(self);
+        let taking = async move {
+            match waits {
+                true => core.take_waiting(mode, most).await,
+                false => core.take_some(mode, most).await,
+            }
+        };
+        let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
+        match (&mut task.0).await {
+            Ok(taken) => taken,
+            Err(error) if error.is_panic() => {
+                Err(QueueError::Panicked { path: self.path().clone() })
+            }
+            // It has ended with the client's runtime.
+            Err(_) => Err(self.out_of_reach_by(Contact::Closed)),
+        }
+    }
+
+    /// Bounds the whole time of a take, and uses all of it; with hardly any, tries once.
+    pub(super) async fn within<T, F>(
+        &self,
+        timeout: Duration,
+        take: impl Fn() -> F,
+        try_take: impl Future<Output = Result<Option<T>, QueueError>>,
+    ) -> Result<Option<T>, QueueError>
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
+        if timeout < TRIES_ONCE {
+            return tokio::time::timeout(LONGEST_TRY, try_take).await.unwrap_or(Ok(None));
+        }
+        let over_outages = async {
+            loop {
+                match take().await {
+                    Err(error) if error.passes() => self.outlast(error).await?,
+                    settled => return settled.map(Some),
+                }
+            }
+        };
+        tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(None))
+    }
+
     /// Takes up to `most` items, at least one if there is one.
-    pub(super) async fn take_some(
+    async fn take_some(
         self: &Arc<Self>,
         mode: Mode,
         most: usize,
@@ -72,7 +128,7 @@ impl Core {
             let worker = self.worker().await?;
             let first = match self.try_next(mode, &worker, None).await? {
                 Some(Tried::Taken(taken)) => *taken,
-                Some(Tried::NotFree | Tried::NotInLine) => continue,
+                Some(_) => continue,
                 None => return Ok(Vec::new()),
             };
             let mut taken = vec![first];
@@ -195,7 +251,8 @@ impl Core {
         };
         let mut segments: Vec<_> = entries.iter().filter_map(|it| read_segment(it)).collect();
         segments.sort_unstable();
-        let listed: Vec<_> = window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
+        let listed: Vec<_> =
+            window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
         let versions: HashMap<_, _> = raised
             .into_iter()
             .zip(answers)
@@ -207,7 +264,9 @@ impl Core {
 
         // Only the last one gets new entries.
         let last = segments.last().copied();
-        for (segment, _) in listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last) {
+        for (segment, _) in
+            listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last)
+        {
             if segments.contains(segment) {
                 // Whoever lists next tries again if it fails.
                 drop(self.client.delete(&places.segment(*segment), None));
@@ -215,7 +274,8 @@ impl Core {
         }
 
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
-        let seen = Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
+        let seen =
+            Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
         let strictly = self.options.strictly;
         let found = lock(&self.picks).take_in(&seen, worker.node.name(), strictly);
         Ok(Some((found, segments)))
@@ -229,11 +289,30 @@ impl Core {
         worker: &Worker,
         place: Option<&Place>,
     ) -> Result<Tried, QueueError> {
-        let Pick { entry, version } = pick;
-        if entry.taken(version) >= self.options.most_tries {
-            self.bury_worn_out(&entry, version).await?;
+        if pick.entry.taken(pick.version) >= self.options.most_tries {
+            self.bury_worn_out(&pick.entry, pick.version).await?;
             return Ok(Tried::NotFree);
         }
+        match self.attempt_as(mode, pick.clone(), worker, place, self.header()).await? {
+            // A server without room refuses data that gets longer, and lets claims be made.
+            Tried::NoRoom => match self.attempt_as(mode, pick, worker, place, nothing()).await? {
+                Tried::NoRoom => Ok(Tried::NotFree),
+                tried => Ok(tried),
+            },
+            tried => Ok(tried),
+        }
+    }
+
+    /// The same, with what is noted of the holder.
+    async fn attempt_as(
+        self: &Arc<Self>,
+        mode: Mode,
+        pick: Pick,
+        worker: &Worker,
+        place: Option<&Place>,
+        header: Bytes,
+    ) -> Result<Tried, QueueError> {
+        let Pick { entry, version } = pick;
 
         let places = &self.places;
         let (node, body) = (entry.node(places), places.body(&entry.id));
@@ -242,7 +321,7 @@ impl Core {
         let mark = Bytes::copy_from_slice(worker.node.name().as_bytes());
         let steps = self.client.transaction().check(&worker.node, None);
         let steps = match mode {
-            Mode::Claim => steps.set_data(&node, self.header(), Some(version)).create(
+            Mode::Claim => steps.set_data(&node, header.clone(), Some(version)).create(
                 &claim_node,
                 mark.clone(),
                 CreateMode::Ephemeral,
@@ -278,6 +357,9 @@ impl Core {
                     Some((1, ErrorCode::BadVersion)) => lock(&self.picks).raise(entry),
                     Some((2, ErrorCode::NodeExists)) => lock(&self.picks).raise(entry),
                     Some((1, ErrorCode::NoNode)) => {}
+                    Some((1, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
+                        return Ok(Tried::NoRoom);
+                    }
                     Some((2, ErrorCode::NoNode)) => self.open().await?,
                     Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
@@ -303,7 +385,8 @@ impl Core {
             return Ok(Tried::NotFree);
         }
         let stat = Stat::of_new(written.zxid, written.session);
-        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await {
+        let guard = match grant(&self.client, self.path(), Created { path: claim_node, stat }).await
+        {
             Ok(guard) => guard,
             Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
             Err(error) => return Err(QueueError::take(self.path(), error)),
@@ -339,13 +422,19 @@ impl Core {
         let steps = self.bury_steps(steps, &entry.id, &obituary);
         match self.write(steps).await {
             Ok(_) => Ok(()),
-            Err(error) if error.refused().is_some() || error.is_session_expired() => Ok(()),
-            Err(error) => Err(error.for_user(self.path(), usize::MAX)),
+            // Somebody has it after all, or has buried it.
+            Err(error) if matches!(error.refused(), Some((0, _))) => Ok(()),
+            Err(error) if error.is_session_expired() => Ok(()),
+            Err(error) => {
+                // As on a server without room. Others come before it.
+                lock(&self.picks).skip(&entry.id);
+                Err(error.for_user(self.path(), usize::MAX))
+            }
         }
     }
 
     /// Takes an item, and waits in line until there is one.
-    pub(super) async fn take_waiting(
+    async fn take_waiting(
         self: &Arc<Self>,
         mode: Mode,
         most: usize,
@@ -377,6 +466,7 @@ impl Core {
             if self.client.session_id() != worker.session {
                 return Ok(None);
             }
+            let status = self.client.status();
             // Before the listing, so that nothing comes between the two.
             if !watches.set(self).await? {
                 return Ok(None);
@@ -386,14 +476,15 @@ impl Core {
                     place.left();
                     return Ok(Some(*taken));
                 }
-                Some(Tried::NotFree) => continue,
                 Some(Tried::NotInLine) => return Ok(None),
+                Some(Tried::NotFree | Tried::NoRoom) => continue,
                 None => {}
             }
             tokio::select! {
                 // One order, so that a simulation can be repeated.
                 biased;
                 () = watches.changed() => {}
+                () = connected_again(status) => {}
                 error = self.out_of_reach() => return Err(error),
             }
         }
@@ -412,10 +503,14 @@ impl Core {
         let mut status = self.client.status();
         let is_lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
         let lost = status.wait_for(|status| is_lost(status.contact)).await;
+        self.out_of_reach_by(lost.map_or(Contact::Closed, |status| status.contact))
+    }
+
+    fn out_of_reach_by(&self, contact: Contact) -> QueueError {
         let path = self.path().clone();
-        let source = match lost.is_ok_and(|status| status.contact == Contact::Unreachable) {
-            true => AcquireError::Unreachable { path },
-            false => AcquireError::ClientClosed { path },
+        let source = match contact {
+            Contact::Unreachable => AcquireError::Unreachable { path },
+            _ => AcquireError::ClientClosed { path },
         };
         QueueError::take(self.path(), source)
     }
@@ -428,6 +523,15 @@ impl Core {
         reachable(&self.client).await;
         pause().await;
         Ok(())
+    }
+}
+
+/// A task that ends when this is dropped.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -485,6 +589,15 @@ impl Watches {
             false => self.workers = None,
         }
     }
+}
+
+/// Returns after a connection was lost and there is another one: servers that went back to an earlier state tell
+/// of nothing that was there before.
+async fn connected_again(mut status: watch::Receiver<Status>) {
+    let is_connected = |status: &Status| status.contact == Contact::Connected;
+    // Neither fails while there is a client.
+    let _ = status.wait_for(|status| !is_connected(status)).await;
+    let _ = status.wait_for(is_connected).await;
 }
 
 fn path_of(node: &ZnodePath) -> PathRequest {

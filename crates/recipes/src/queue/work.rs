@@ -1,15 +1,17 @@
 //! [`Queue::work`]: a handler for each item.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::pin;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_client::retry::pause;
 
+use crate::queue::Queue;
 use crate::queue::error::QueueError;
 use crate::queue::item::Item;
-use crate::queue::Queue;
 
 /// What becomes of an item that a handler has worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +62,14 @@ impl<T> Queue<T> {
     /// # Cancel safety
     /// Dropping the future drops the handlers and gives their items back. To finish what has begun,
     /// use [`Queue::work_until`].
-    pub async fn work<V: Into<Verdict>>(
+    pub async fn work<F>(
         &self,
         concurrency: usize,
-        handler: impl AsyncFn(&Item<T>) -> V,
-    ) -> Result<std::convert::Infallible, QueueError> {
+        handler: impl Fn(Arc<Item<T>>) -> F,
+    ) -> Result<Infallible, QueueError>
+    where
+        F: Future<Output: Into<Verdict>>,
+    {
         match self.work_until(concurrency, std::future::pending(), handler).await {
             Ok(()) => std::future::pending().await,
             Err(error) => Err(error),
@@ -82,12 +87,15 @@ impl<T> Queue<T> {
     ///
     /// # Cancel safety
     /// As [`Queue::work`].
-    pub async fn work_until<V: Into<Verdict>>(
+    pub async fn work_until<F>(
         &self,
         concurrency: usize,
         stop: impl Future<Output = ()>,
-        handler: impl AsyncFn(&Item<T>) -> V,
-    ) -> Result<(), QueueError> {
+        handler: impl Fn(Arc<Item<T>>) -> F,
+    ) -> Result<(), QueueError>
+    where
+        F: Future<Output: Into<Verdict>>,
+    {
         let concurrency = concurrency.max(1);
         let mut stop = pin!(stop);
         let mut running = FuturesUnordered::new();
@@ -134,8 +142,12 @@ impl<T> Queue<T> {
     }
 
     /// Has the handler work on an item, and ends it.
-    async fn handle<V: Into<Verdict>>(&self, item: Item<T>, handler: &impl AsyncFn(&Item<T>) -> V) {
-        let verdict = match item.run(handler(&item)).await {
+    async fn handle<F>(&self, item: Item<T>, handler: &impl Fn(Arc<Item<T>>) -> F)
+    where
+        F: Future<Output: Into<Verdict>>,
+    {
+        let item = Arc::new(item);
+        let verdict = match item.run(handler(Arc::clone(&item))).await {
             Ok(verdict) => verdict.into(),
             Err(reason) => {
                 tracing::warn!(queue = %self.path(), id = item.id(), %reason, "an item is lost");

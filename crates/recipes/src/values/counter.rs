@@ -8,11 +8,11 @@ use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath, present,
 };
 
+use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 use crate::exact::{Applied, ExactWriter, WriteError};
 use crate::values::counter_layout::CounterLayout;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, PlaceOptions, place_options};
-use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

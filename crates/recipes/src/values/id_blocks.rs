@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper_client::Outcome;
 
+use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
-use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 
 /// Numbers that nobody else has, taken from a [`Counter`] in blocks, without a write for each. Cheap to
 /// clone; clones share the block.

@@ -11,9 +11,9 @@ use lockkeeper_client::{
 };
 
 use crate::exact::WriteError;
+use crate::exact::shared_write::lock;
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
-use crate::exact::shared_write::lock;
 use crate::values::shown::shown;
 
 /// Wakes up whoever waits, in any program. Cheap to clone.

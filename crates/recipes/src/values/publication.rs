@@ -9,6 +9,7 @@ use lockkeeper_client::{
     Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath, present,
 };
 
+use crate::exact::shared_write::lock;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::changes::Editions;
 use crate::values::codec::{Codec, Json};
@@ -18,7 +19,6 @@ use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
-use crate::exact::shared_write::lock;
 
 /// How many editions are kept, unless a builder says otherwise.
 const KEPT: u16 = 5;
