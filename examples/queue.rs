@@ -7,6 +7,7 @@
 //! `cargo run --example queue`
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{Client, Item, Queue, Verdict};
@@ -49,7 +50,7 @@ async fn consume(servers: String, mut closing: watch::Receiver<bool>) -> Result<
 
 /// The work. It may be done twice, if its consumer is lost at the wrong moment: `queue_sqlite` shows how the
 /// second time is told from the first.
-async fn resize(job: &Item<Resize>) -> Result<Verdict, Failure> {
+async fn resize(job: Arc<Item<Resize>>) -> Result<Verdict, Failure> {
     let Resize { image, width } = job.value();
     if !image.ends_with(".jpg") {
         return Ok(Verdict::Bury(format!("{image} is no image")));

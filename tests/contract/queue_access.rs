@@ -99,7 +99,7 @@ async fn a_producer_cannot_take_and_a_consumer_cannot_put(backend: Backend) -> R
 
     // Nor by hand.
     let may_not = |code: Option<ErrorCode>| code == Some(ErrorCode::NoAuth);
-    let claim = node(&format!("/claims/{id}.1"));
+    let claim = node("/claims/mine");
     for (client, node) in [(&ann.client, &claim), (&bob.client, &node(&format!("/bodies/{id}x")))] {
         let Err(error) = client.create(node, "", CreateMode::Ephemeral).await else {
             bail!("{node} was made");

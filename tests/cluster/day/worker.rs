@@ -80,7 +80,7 @@ impl DayWorker {
 
         tokio::select! {
             never = election.lead(|_| self.schedule(&queue, &cursor)) => match never?? {},
-            worked = queue.work_until(AT_ONCE, ended, async |item| self.work(&effects, item).await) => worked?,
+            worked = queue.work_until(AT_ONCE, ended, |item| self.work(&effects, item)) => worked?,
         }
         drop((queue, election, cursor));
         client.close().await;
@@ -117,7 +117,11 @@ impl DayWorker {
         }
     }
 
-    async fn work(&self, effects: &Arc<Mutex<Effects>>, item: &Item<u32>) -> Result<(), String> {
+    async fn work(
+        &self,
+        effects: &Arc<Mutex<Effects>>,
+        item: Arc<Item<u32>>,
+    ) -> Result<(), String> {
         let job = *item.value();
         if is_poison(job) {
             return Err(format!("job {job} always fails"));
