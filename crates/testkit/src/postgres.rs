@@ -3,6 +3,7 @@
 //! It refuses to run as root, so root starts it as the user that Debian's package made.
 
 use std::fs::{self, Permissions};
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +13,6 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::process::Process;
-use crate::zookeeper::free_ports;
 
 /// Where Debian's packages put it, each version in a folder of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -44,7 +44,8 @@ impl PostgresServer {
         let data = folder.path().join("data");
         initialize(&programs, &user, &data)?;
 
-        let [port] = free_ports()?;
+        // One that was free a moment ago.
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut command = user.command(&programs.join("postgres"));
         command
             .arg("-D")
