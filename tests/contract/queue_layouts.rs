@@ -258,6 +258,28 @@ async fn who_has_lost_an_item_does_not_end_it_for_another((one, two): Pair) -> R
     Ok(())
 }
 
+/// The same of an end that was on its way when the session ended, and is made again in the next one.
+async fn an_end_goes_with_its_session((one, two): Pair) -> Result<()> {
+    for layout in with_claims() {
+        let (first, second) = (claiming(&one.client, layout)?, claiming(&two.client, layout)?);
+        first.put(&value("x")).await?;
+        let item = next(&first).await?;
+        one.proxy.refuse();
+        let mut ending = Box::pin(item.done());
+        let at_once = tokio::time::timeout(Duration::ZERO, &mut ending).await;
+        assert!(at_once.is_err(), "{layout}: {at_once:?}");
+        one.proxy.expire_session().await?;
+        let held = next(&second).await?;
+        one.proxy.restore();
+        let done = tokio::time::timeout(LONG, ending).await?;
+        assert!(matches!(done, Err(QueueError::Lost { .. })), "{layout}: {done:?}");
+        held.done().await.with_context(|| layout.to_string())?;
+        drop((first, second, held, item));
+        clear(&two.client).await?;
+    }
+    Ok(())
+}
+
 async fn what_was_held_for_too_long_goes_to_another((one, two): Clients) -> Result<()> {
     let layout = QueueLayout::KazooLocking;
     let hasty = builder(&one, layout).max_run(Duration::from_millis(50)).build_with(Raw)?;

@@ -27,6 +27,7 @@ mod groups;
 mod inside;
 mod ours;
 mod presences;
+mod queues;
 mod revocation;
 mod sums;
 mod theirs;
