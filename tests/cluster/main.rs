@@ -6,12 +6,14 @@
 //! | `outage` | how long an outage a holder survives, and that one of two rivals writes at a time |
 //! | `keeping` | no healthy holder loses its lock |
 //! | `ensemble` | promises are kept while a script of faults goes on, under programs in three languages |
+//! | `day` | each job of a queue has its effect once |
 //! | `hammer` | no update is lost when holders are killed, or when three languages take turns |
 //!
 //! `cargo test` runs the short form of each line of [`SCENARIOS`], in a process of its own and beside
 //! others: nearly all of it is waiting. `cargo xtask partition`, for example, runs a long form. This program
 //! is also most of the programs that the scenarios start.
 
+mod day;
 mod ensemble;
 mod hammer;
 mod keeping;
@@ -60,6 +62,8 @@ scenarios! {
     "outage::one_writes_at_a_time_through_outages_of_every_length", 1, outage::rivals::short();
     "outage::servers_killed_one_at_a_time_end_nothing", 1, outage::kills::short();
     "outage::an_outage_shorter_than_promised_ends_nothing", 4, outage::probe::short();
+    "day::each_job_has_its_effect_once_on_an_ensemble", 2, day::short(servers::Place::Ensemble);
+    "day::each_job_has_its_effect_once_on_an_engine", 2, day::short(servers::Place::Engine);
     "hammer::fifty_processes_on_the_machine_local_engine", 3, hammer::fifty_processes_on_the_machine_local_engine();
     "hammer::fifty_processes_on_an_ensemble", 3, hammer::fifty_processes_on_an_ensemble();
     "hammer::the_command_takes_turns_with_curator_and_kazoo", 1, hammer::three_languages();
@@ -72,6 +76,9 @@ enum Role {
     Outage(outage::OutageOptions),
     Keeping(keeping::KeepingOptions),
     Ensemble(ensemble::EnsembleOptions),
+    Day(day::DayOptions),
+    DayWorker(day::worker::DayWorker),
+    DayLook(day::worker::DayLook),
     Short { name: String },
     Hold(programs::Hold),
     Work,
@@ -102,6 +109,9 @@ impl Role {
             Self::Outage(options) => options.run().await,
             Self::Keeping(options) => options.run().await,
             Self::Ensemble(options) => options.run().await,
+            Self::Day(options) => options.run().await,
+            Self::DayWorker(worker) => worker.run().await,
+            Self::DayLook(look) => look.run().await,
             Self::Short { name } => short(&name).await,
             Self::Hold(hold) => hold.run().await,
             Self::Rival(rival) => rival.run().await,

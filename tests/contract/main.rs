@@ -36,6 +36,7 @@ mod one_service;
 mod presence;
 mod publication;
 mod queue;
+mod queue_access;
 mod queue_layouts;
 mod reentrant_mutex;
 mod registration;

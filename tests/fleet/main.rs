@@ -1,6 +1,7 @@
 //! The program of `docs/services.md`, whose parts are killed one after the other.
 //!
-//! Nobody who calls the service may notice, and one instance at a time runs the jobs.
+//! Nobody who calls the service may notice, and one instance at a time runs the jobs. Besides, the other example
+//! that takes arguments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +10,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use lockkeeper_testkit::peers::{self, Peer};
+use lockkeeper_testkit::postgres::PostgresServer;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::{command, scratch};
 use tempfile::TempDir;
@@ -214,5 +217,22 @@ fn the_page_shows_the_program() -> Result<()> {
         "docs/services.md is not up to date"
     );
     ensure!(program.lines().count() < 100, "it is longer than it should be");
+    Ok(())
+}
+
+/// An example that needs a server of its own.
+#[tokio::test]
+async fn effects_in_postgresql_are_had_once() -> Result<()> {
+    if !peers::ready("fleet: effects in PostgreSQL", &[Peer::PostgreSql]) {
+        return Ok(());
+    }
+    let server = PostgresServer::start().await?;
+    let mut command = Command::new(command::example("queue_postgres")?);
+    command.arg(format!("host=127.0.0.1 port={} user=postgres dbname=postgres", server.port));
+    let folder = scratch::folder()?;
+    let mut example = Process::spawn("queue_postgres", &command, folder.path())?;
+    let status = example.end(LIMIT).await?;
+    ensure!(status.success(), "{status}\n{}", example.tail());
+    ensure!(example.stdout().ends_with("42 was charged\n"), "{}", example.stdout());
     Ok(())
 }

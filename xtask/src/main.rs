@@ -64,6 +64,9 @@ enum Task {
     /// Run real servers and programs in three languages while everything goes wrong, and check what
     /// they were told.
     Ensemble(Passed),
+    /// Work on the jobs of a queue for a day of troubles, on the engine and on an ensemble, and see that each has
+    /// its effect once.
+    Day(Passed),
     /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
     /// see that none is lost.
     Keeping(Passed),
@@ -153,6 +156,7 @@ fn main() -> ExitCode {
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Histories { minutes } => proof::histories(minutes),
+        Task::Day(passed) => proof::cluster("day", &passed.options),
         Task::Ensemble(passed) => proof::cluster("ensemble", &passed.options),
         Task::Keeping(passed) => proof::cluster("keeping", &passed.options),
         Task::Layers => layers::run(),

@@ -30,6 +30,7 @@ const NEEDS: &[Need] = &[
     ("ZooKeeper's C client", "libzookeeper-mt-dev", "/usr/include/zookeeper/zookeeper.h"),
     ("gcc", "gcc", "gcc"),
     ("libc's headers", "libc6-dev", "/usr/include/stdlib.h"),
+    ("PostgreSQL", "postgresql", "/usr/lib/postgresql"),
     ("setpriv", "util-linux", "setpriv"),
     ("ip and ss", "iproute2", "ss"),
     ("openssl", "openssl", "openssl"),
@@ -39,11 +40,8 @@ const NEEDS: &[Need] = &[
 ];
 
 /// What only the benchmarks use.
-const BENCH_NEEDS: &[Need] = &[
-    ("Redis", "redis-server", "redis-server"),
-    ("etcd", "etcd-server", "etcd"),
-    ("PostgreSQL", "postgresql", "/usr/lib/postgresql"),
-];
+const BENCH_NEEDS: &[Need] =
+    &[("Redis", "redis-server", "redis-server"), ("etcd", "etcd-server", "etcd")];
 
 /// What to do about a peer that is not on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,114 +1,16 @@
-//! A PostgreSQL of our own, in a folder of its own.
-//!
-//! It refuses to run as root, so root starts it as the user that Debian's package made.
+//! A PostgreSQL of our own, as the suites start it. The locks never touch its disk.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use anyhow::Result;
+use lockkeeper_testkit::postgres::{PostgresServer, programs};
 
-use anyhow::{Context, Result, bail};
+use super::server::{Server, version as version_of};
 
-use super::server::{Server, free_port, serving, version as version_of};
-use crate::locks::postgres::PostgresSession;
-
-/// Where Debian's packages put it, each version in a folder of its own.
-const VERSIONS: &str = "/usr/lib/postgresql";
-
-/// Makes a data directory, and starts a server on it.
 pub(super) async fn start() -> Result<Server> {
-    let programs = programs()?;
-    // Not with the other data: that may be where only this user may go. The locks never touch the
-    // disk.
-    let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir()?;
-    let user = User::for_server(folder.path())?;
-    let data = folder.path().join("data");
-    initialize(&programs, &user, &data)?;
-
-    let port = free_port()?;
-    let mut command = user.command(&programs.join("postgres"));
-    command
-        .arg("-D")
-        .arg(&data)
-        .args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("port={port}")])
-        .args(["-c", "unix_socket_directories=", "-c", "max_connections=200"]);
-    let server = serving("postgres", &command, folder.path(), port).await?;
-    accepts(server.address()).await?;
-    Ok(server.in_folder(folder))
-}
-
-/// It listens before it serves.
-async fn accepts(address: &str) -> Result<()> {
-    let start = Instant::now();
-    while let Err(error) = PostgresSession::connect(address).await {
-        if start.elapsed() > Duration::from_secs(30) {
-            return Err(error);
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
+    let PostgresServer { process, port, folder } = PostgresServer::start().await?;
+    Ok(Server { process, address: format!("127.0.0.1:{port}"), _folder: Some(folder) })
 }
 
 pub(super) fn version() -> String {
     let program = programs().unwrap_or_default().join("postgres");
     version_of("PostgreSQL", program, &["--version"])
-}
-
-/// The newest version's folder of programs.
-fn programs() -> Result<PathBuf> {
-    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(VERSIONS)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let version = entry.file_name().to_str()?.parse().ok()?;
-            Some((version, entry.path().join("bin")))
-        })
-        .filter(|(_, programs)| programs.join("postgres").is_file())
-        .collect();
-    found.sort();
-    let newest = found.pop().map(|(_, programs)| programs);
-    newest.context("PostgreSQL is missing: `cargo xtask setup --bench` installs it")
-}
-
-fn initialize(programs: &Path, user: &User, data: &Path) -> Result<()> {
-    let mut command = user.command(&programs.join("initdb"));
-    command.args(["--username=postgres", "--auth=trust", "--no-sync", "--locale=C", "-D"]);
-    let output = command.arg(data).stdin(Stdio::null()).output().context("cannot start initdb")?;
-    if !output.status.success() {
-        bail!("initdb failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
-}
-
-/// Who runs the server: whoever runs this program, or the user and group of the package.
-struct User(Option<(u32, u32)>);
-
-impl User {
-    /// Gives the folder to whom the server will run as.
-    fn for_server(folder: &Path) -> Result<Self> {
-        if fs::metadata(folder)?.uid() != 0 {
-            return Ok(Self(None));
-        }
-        let users = fs::read_to_string("/etc/passwd")?;
-        let line = users.lines().find_map(|line| line.strip_prefix("postgres:"));
-        let line = line.context("it does not run as root, and there is no user postgres")?;
-        let mut numbers = line.split(':').skip(1).map(str::parse::<u32>);
-        let (Some(Ok(user)), Some(Ok(group))) = (numbers.next(), numbers.next()) else {
-            bail!("the user postgres has no numbers");
-        };
-        std::os::unix::fs::chown(folder, Some(user), Some(group))?;
-        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-        Ok(Self(Some((user, group))))
-    }
-
-    fn command(&self, program: &Path) -> Command {
-        let Some((user, group)) = self.0 else { return Command::new(program) };
-        let mut command = Command::new("setpriv");
-        command.args([format!("--reuid={user}"), format!("--regid={group}")]);
-        // Its own folder is the only one that it surely may be in.
-        command.args(["--clear-groups", "--"]).arg(program).current_dir("/");
-        command
-    }
 }

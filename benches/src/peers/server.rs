@@ -33,11 +33,6 @@ impl Server {
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }
-
-    /// The same, which takes a folder with it.
-    pub(super) fn in_folder(self, folder: TempDir) -> Self {
-        Self { _folder: Some(folder), ..self }
-    }
 }
 
 /// A command that runs this program as a child.

@@ -42,22 +42,22 @@ impl Line {
     ///
     /// # Cancel safety
     /// The place is left in the background.
-    pub async fn enter(&self) -> Result<Place, AcquireError> {
+    pub async fn enter(&self) -> Result<LinePlace, AcquireError> {
         let entered =
             Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
-        Ok(Place { contender, queue })
+        Ok(LinePlace { contender, queue })
     }
 }
 
 /// A place in a [`Line`]. Dropping it leaves the line.
 #[derive(Debug)]
-pub struct Place {
+pub struct LinePlace {
     contender: Contender,
     queue: WaitQueue,
 }
 
-impl Place {
+impl LinePlace {
     /// Waits until it is the first. Costs one round trip and an event if it is not.
     ///
     /// # Errors

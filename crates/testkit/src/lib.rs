@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`peers`] | which real peers this machine has; skipping, loudly, what needs a missing one |
 //! | [`zookeeper`] | real Apache ZooKeeper servers: one alone, an ensemble, one for the whole process |
+//! | [`postgres`] | a PostgreSQL server |
 //! | [`network`] | hosts of their own, for servers and clients, and cuts between them |
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
 //! | [`command`] | where the `lockkeeper` command is |
@@ -40,6 +41,8 @@ pub mod locks;
 pub mod network;
 #[cfg(feature = "servers")]
 pub mod peers;
+#[cfg(feature = "servers")]
+pub mod postgres;
 #[cfg(feature = "servers")]
 pub mod process;
 #[cfg(feature = "servers")]

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::{network, process};
+use crate::{network, postgres, process};
 
 /// When set to `1`, a missing peer is a failure and not a reason to skip.
 pub const REQUIRE: &str = "LOCKKEEPER_REQUIRE_PEERS";
@@ -71,6 +71,8 @@ pub enum Peer {
     WallClock,
     /// strace, and the right to trace.
     Strace,
+    /// PostgreSQL's server.
+    PostgreSql,
 }
 
 impl Peer {
@@ -85,6 +87,9 @@ impl Peer {
             Peer::Network => network::missing().into_iter().collect(),
             Peer::WallClock => missing_file(SYSTEM_PYTHON),
             Peer::Strace => Vec::new(),
+            Peer::PostgreSql => {
+                postgres::programs().err().map(|error| error.to_string()).into_iter().collect()
+            }
         };
         missing.extend(self.programs().iter().filter_map(|program| missing_program(program)));
         (!missing.is_empty()).then(|| format!("{self} needs {}", missing.join(", ")))
@@ -98,6 +103,7 @@ impl Peer {
             Peer::CClient | Peer::WallClock => &["gcc", "setpriv"],
             Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
             Peer::Strace => &["setpriv", "strace"],
+            Peer::PostgreSql => &["setpriv"],
         }
     }
 }
@@ -112,6 +118,7 @@ impl fmt::Display for Peer {
             Peer::Network => "a network of namespaces",
             Peer::WallClock => "wall clocks that jump",
             Peer::Strace => "calls of the system that fail",
+            Peer::PostgreSql => "PostgreSQL",
         })
     }
 }

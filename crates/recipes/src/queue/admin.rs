@@ -9,11 +9,11 @@ use lockkeeper_client::{
 };
 use lockkeeper_locks::OwnerInfo;
 
-use crate::queue::Queue;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Entry, Mark, Obituary, is_id, read_segment};
+use crate::queue::handle::Queue;
+use crate::queue::layout::{Entry, Obituary, QueueMark, is_id, read_segment};
 
 /// How many nodes are asked for, or deleted, at once.
 const AT_ONCE: usize = 200;
@@ -272,7 +272,7 @@ impl Core {
             match present(self.client.data(self.path()).await) {
                 Ok(Some((data, _))) => {
                     let path = self.path().clone();
-                    return match Mark::read(&data) {
+                    return match QueueMark::read(&data) {
                         Ok(_) => Ok(()),
                         Err(found) => Err(QueueError::Foreign { path, found }),
                     };
@@ -316,8 +316,8 @@ impl Core {
                 Ok(Some((data, _))) => {
                     was_there = true;
                     let path = self.path().clone();
-                    let mark =
-                        Mark::read(&data).map_err(|found| QueueError::Foreign { path, found })?;
+                    let mark = QueueMark::read(&data)
+                        .map_err(|found| QueueError::Foreign { path, found })?;
                     if mark.is_going || self.close_for_good().await? {
                         self.delete_all().await?;
                     }
@@ -337,7 +337,7 @@ impl Core {
         // It fails if there is anything below: whoever takes has a node there.
         let steps = self.client.transaction().delete(&places.workers, None);
         let steps = steps.set_data(&places.segment(*last), nothing(), Some(0));
-        let steps = steps.set_data(&places.path, Mark::new(true).to_data(), None);
+        let steps = steps.set_data(&places.path, QueueMark::new(true).to_data(), None);
         match steps.commit().await {
             Ok(_) => Ok(true),
             Err(TransactionError::Failed { index: 0, code: ErrorCode::NotEmpty, .. }) => {

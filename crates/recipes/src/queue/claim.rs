@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use lockkeeper_client::{Cleanup, ErrorCode, ExpectedNode, ZnodePath};
 
-use crate::queue::commit::{Write, nothing};
-use crate::queue::core::Core;
+use crate::queue::commit::{Answer, Committed, Committer, Duty, Write, nothing};
 
 /// A claim that may have been made. If it was, dropping it gives the item back.
 pub(super) struct Claim {
-    core: Arc<Core>,
+    committer: Arc<Committer<Claim>>,
+    /// What is written to when it is given back, so that somebody looks.
+    ring: ZnodePath,
     node: ZnodePath,
     /// What tells it from others, if its name is used again.
     mark: Option<Bytes>,
@@ -20,25 +21,30 @@ pub(super) struct Claim {
     is_made: AtomicBool,
 }
 
-impl Claim {
-    /// One that is about to be made.
-    pub(super) fn new(core: &Arc<Core>, node: ZnodePath) -> Self {
-        Self { core: Arc::clone(core), node, mark: None, is_made: AtomicBool::new(false) }
-    }
+pub(super) type ClaimWrite = Write<Claim>;
+pub(super) type ClaimCommitted = Committed<Claim>;
+pub(super) type ClaimAnswer = Answer<Claim>;
 
-    /// One whose name is used again, with data that is not.
-    pub(super) fn marked(core: &Arc<Core>, node: ZnodePath, mark: Bytes) -> Self {
-        let mut claim = Self::new(core, node);
-        claim.mark = Some(mark);
-        claim
+impl Duty for Claim {
+    fn made(&self) {
+        self.is_made.store(true, Ordering::Release);
+    }
+}
+
+impl Claim {
+    /// One that is about to be made. `mark`: its data, if its name is used again and that is not.
+    pub(super) fn new(
+        committer: &Arc<Committer<Self>>,
+        ring: &ZnodePath,
+        node: ZnodePath,
+        mark: Option<Bytes>,
+    ) -> Self {
+        let (committer, ring) = (Arc::clone(committer), ring.clone());
+        Self { committer, ring, node, mark, is_made: AtomicBool::new(false) }
     }
 
     pub(super) fn node(&self) -> &ZnodePath {
         &self.node
-    }
-
-    pub(super) fn made(&self) {
-        self.is_made.store(true, Ordering::Release);
     }
 
     /// Its node is gone, or about to go. Says whether that was not known.
@@ -55,21 +61,20 @@ impl Claim {
         if !self.over() {
             return;
         }
-        let (core, node) = (Arc::clone(&self.core), self.node.clone());
+        let (committer, node) = (Arc::clone(&self.committer), self.node.clone());
         if let Some(mark) = self.mark.clone() {
             let expected = ExpectedNode::WithData(mark);
-            core.client.clean_up(Cleanup::IfExpected { node, expected });
+            committer.client.clean_up(Cleanup::IfExpected { node, expected });
             return;
         }
-        self.core.client.tokio_runtime().spawn(async move {
-            let entries = &core.places.entries;
-            let steps = core.client.transaction().delete(&node, None);
-            let steps = steps.set_data(entries, nothing(), None);
-            match core.commit(Write { steps, claim: None }).await {
+        let steps = committer.client.transaction().delete(&node, None);
+        let steps = steps.set_data(&self.ring, nothing(), None);
+        self.committer.client.tokio_runtime().spawn(async move {
+            match committer.commit(Write { steps, claim: None }).await {
                 Ok(_) => {}
                 Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => {}
                 // It goes with its session at the latest, and others look then.
-                Err(_) => core.client.clean_up(Cleanup::Node(node)),
+                Err(_) => committer.client.clean_up(Cleanup::Node(node)),
             }
         });
     }

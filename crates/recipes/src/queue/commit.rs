@@ -4,11 +4,12 @@
 //! fails the write that it belongs to; the others are made without it.
 
 use bytes::Bytes;
-use lockkeeper_client::{OpResult, SessionId, Transaction, TransactionError, Zxid};
+use lockkeeper_client::{
+    Client, OpResult, SessionId, Transaction, TransactionError, ZnodePath, Zxid,
+};
 
 use crate::exact::shared_write::{SharedCall, SharedWrite, WriteTurn};
-use crate::exact::{Applied, ExactWriter, WriteError};
-use crate::queue::claim::Claim;
+use crate::exact::{Applied, ExactWriter, WriteError, Writers};
 use crate::queue::error::CommitError;
 
 /// How many steps are made in one transaction, if they belong to several writes.
@@ -17,33 +18,80 @@ const MOST_STEPS: usize = 400;
 /// How much data is, in bytes. Servers take 1 MiB by default, and so would all but the longest.
 const MOST_DATA: usize = 128 << 10;
 
+/// What a write makes, and whoever asked for it must see to.
+pub(super) trait Duty: Send + Sync + 'static {
+    /// It is made.
+    fn made(&self);
+}
+
 /// What a handle wants to be written.
 #[derive(Debug)]
-pub(super) struct Write {
+pub(super) struct Write<C> {
     pub(super) steps: Transaction,
     /// The claim that it makes. If nobody waits for it any more when it is made, it is given back.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<C>,
 }
 
 /// A write that was applied.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct Committed<C> {
     /// What each step was answered; `None` if the outcome marker alone tells that it was applied.
     pub(super) results: Option<Vec<OpResult>>,
     pub(super) zxid: Zxid,
     /// The session that made it.
     pub(super) session: SessionId,
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<C>,
 }
 
-pub(super) type Answer = Result<Written, CommitError>;
-pub(super) type Writes = SharedWrite<Write, Answer, Box<ExactWriter>>;
-type Call = SharedCall<Write, Answer>;
+pub(super) type Answer<C> = Result<Committed<C>, CommitError>;
+type Call<C> = SharedCall<Write<C>, Answer<C>>;
+
+/// Makes the writes of one handle.
+#[derive(Debug)]
+pub(super) struct Committer<C> {
+    pub(super) client: Client,
+    markers: ZnodePath,
+    writes: SharedWrite<Write<C>, Answer<C>, Box<ExactWriter>>,
+    /// For work that runs under a lock.
+    alone: Writers,
+}
+
+impl<C: Duty> Committer<C> {
+    pub(super) fn new(client: &Client, markers: ZnodePath) -> Self {
+        let alone = Writers::new(client, markers.clone());
+        Self { client: client.clone(), markers, writes: SharedWrite::new(), alone }
+    }
+
+    /// Makes a write, together with others that come meanwhile.
+    pub(super) async fn commit(&self, write: Write<C>) -> Answer<C> {
+        // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
+        // back with the call that it is made for.
+        if self.client.is_bound() && write.claim.is_none() {
+            return self.commit_alone(&write.steps, None).await;
+        }
+        let (client, markers) = (self.client.clone(), self.markers.clone());
+        let new_writer = move || ExactWriter::new(&client, &markers);
+        let answer = self.writes.ask(&self.client, write, |turn| write_batches(new_writer, turn));
+        answer.await.unwrap_or(Err(CommitError::Panicked))
+    }
+
+    /// Makes a write without others; `session`: in this one or not at all.
+    pub(super) async fn commit_alone(
+        &self,
+        steps: &Transaction,
+        session: Option<SessionId>,
+    ) -> Answer<C> {
+        let mut writer = self.alone.take();
+        let applied = writer.commit_in(session, |marked| marked.and(steps)).await;
+        let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
+        Ok(Committed { results, zxid, session: writer.marked_session(), claim: None })
+    }
+}
 
 /// Makes the writes that wait, with those that come meanwhile, and answers them.
-pub(super) async fn write_batches(
+async fn write_batches<C: Duty>(
     new_writer: impl Fn() -> ExactWriter,
-    mut turn: WriteTurn<Write, Answer, Box<ExactWriter>>,
+    mut turn: WriteTurn<Write<C>, Answer<C>, Box<ExactWriter>>,
 ) {
     while let Some(mut waiting) = turn.next() {
         let mut writer = turn.state.take().unwrap_or_else(|| Box::new(new_writer()));
@@ -56,7 +104,7 @@ pub(super) async fn write_batches(
 }
 
 /// Takes away as many from the front as fit into one transaction, at least one.
-fn first_batch(waiting: &mut Vec<Call>) -> Vec<Call> {
+fn first_batch<C>(waiting: &mut Vec<Call<C>>) -> Vec<Call<C>> {
     let (mut steps, mut data) = (0, 0);
     let fit = waiting.iter().take_while(|call| {
         steps += call.question.steps.len();
@@ -68,7 +116,7 @@ fn first_batch(waiting: &mut Vec<Call>) -> Vec<Call> {
     std::mem::replace(waiting, rest)
 }
 
-async fn write_together(writer: &mut ExactWriter, mut calls: Vec<Call>) {
+async fn write_together<C: Duty>(writer: &mut ExactWriter, mut calls: Vec<Call<C>>) {
     while !calls.is_empty() {
         let written = writer
             .commit(|marked| calls.iter().fold(marked, |all, call| all.and(&call.question.steps)));
@@ -102,7 +150,7 @@ async fn write_together(writer: &mut ExactWriter, mut calls: Vec<Call>) {
 }
 
 /// The write that this step belongs to, and the step's number in it.
-fn owner_of(calls: &[Call], mut index: usize) -> Option<(usize, usize)> {
+fn owner_of<C>(calls: &[Call<C>], mut index: usize) -> Option<(usize, usize)> {
     for (place, call) in calls.iter().enumerate() {
         match index.checked_sub(call.question.steps.len()) {
             None => return Some((place, index)),
@@ -112,28 +160,17 @@ fn owner_of(calls: &[Call], mut index: usize) -> Option<(usize, usize)> {
     None
 }
 
-fn answer_all(calls: Vec<Call>, applied: &Applied, session: SessionId) {
+fn answer_all<C: Duty>(calls: Vec<Call<C>>, applied: &Applied, session: SessionId) {
     let mut first = 0;
     for mut call in calls {
         let end = first + call.question.steps.len();
         let results = applied.results.as_ref().and_then(|all| all.get(first..end));
         first = end;
 
-        let claim = call.question.claim.take().inspect(Claim::made);
+        let claim = call.question.claim.take().inspect(Duty::made);
         let results = results.map(<[OpResult]>::to_vec);
-        call.answer(Ok(Written { results, zxid: applied.zxid, session, claim }));
+        call.answer(Ok(Committed { results, zxid: applied.zxid, session, claim }));
     }
-}
-
-/// A write that is made without others; `session`: in this one or not at all.
-pub(super) async fn write_alone(
-    writer: &mut ExactWriter,
-    steps: &Transaction,
-    session: Option<SessionId>,
-) -> Answer {
-    let applied = writer.commit_in(session, |marked| marked.and(steps)).await;
-    let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
-    Ok(Written { results, zxid, session: writer.marked_session(), claim: None })
 }
 
 /// The data of what has none.

@@ -14,10 +14,10 @@ use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::{Line, owner_data};
 
 use crate::exact::shared_write::lock;
-use crate::exact::{ExactWriter, Writers};
-use crate::queue::commit::{Answer, Write, Writes, nothing, write_alone, write_batches};
-use crate::queue::error::{CommitError, QueueError};
-use crate::queue::layout::{Header, Mark, Places, SEGMENT, read_segment};
+use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
+use crate::queue::commit::{Committer, nothing};
+use crate::queue::error::QueueError;
+use crate::queue::layout::{Header, Places, QueueMark, SEGMENT, read_segment};
 use crate::queue::picks::Picks;
 
 /// How often an item is taken at most, unless a builder says otherwise.
@@ -40,10 +40,7 @@ pub(super) struct Core {
     /// This program, as it is named where an item is looked at.
     pub(super) owner: OwnerInfo,
     pub(super) line: Line,
-    markers: ZnodePath,
-    writes: Writes,
-    /// For work that runs under a lock.
-    alone: Writers,
+    committer: Arc<Committer<Claim>>,
     /// Whether the queue was seen.
     is_known: AtomicBool,
     /// The segment that gets new entries, as far as it is known.
@@ -64,12 +61,10 @@ impl Core {
         Arc::new(Self {
             owner: OwnerInfo::current(options.label.clone()),
             line: Line::new(&client, places.line.clone()),
-            alone: Writers::new(&client, markers.clone()),
+            committer: Arc::new(Committer::new(&client, markers)),
             client,
             places,
             options,
-            markers,
-            writes: Writes::new(),
             is_known: AtomicBool::new(false),
             last_segment: std::sync::Mutex::default(),
             worker: tokio::sync::Mutex::default(),
@@ -82,27 +77,28 @@ impl Core {
         &self.places.path
     }
 
+    /// A claim that is about to be made. `mark`: its data, if its name is used again and that is not.
+    pub(super) fn new_claim(&self, node: ZnodePath, mark: Option<Bytes>) -> Claim {
+        Claim::new(&self.committer, &self.places.entries, node, mark)
+    }
+
     /// Makes a write, together with others that come meanwhile.
-    pub(super) async fn commit(&self, write: Write) -> Answer {
-        // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
-        // back with the call that it is made for.
-        if self.client.is_bound() && write.claim.is_none() {
-            return write_alone(&mut self.alone.take(), &write.steps, None).await;
-        }
-        let (client, markers) = (self.client.clone(), self.markers.clone());
-        let new_writer = move || ExactWriter::new(&client, &markers);
-        let answer = self.writes.ask(&self.client, write, |turn| write_batches(new_writer, turn));
-        answer.await.unwrap_or(Err(CommitError::Panicked))
+    pub(super) async fn commit(&self, write: ClaimWrite) -> ClaimAnswer {
+        self.committer.commit(write).await
     }
 
     /// A write without a claim.
-    pub(super) async fn write(&self, steps: Transaction) -> Answer {
-        self.commit(Write { steps, claim: None }).await
+    pub(super) async fn write(&self, steps: Transaction) -> ClaimAnswer {
+        self.commit(ClaimWrite { steps, claim: None }).await
     }
 
     /// A write that is for this session only.
-    pub(super) async fn write_in_session(&self, steps: Transaction, session: SessionId) -> Answer {
-        write_alone(&mut self.alone.take(), &steps, Some(session)).await
+    pub(super) async fn write_in_session(
+        &self,
+        steps: Transaction,
+        session: SessionId,
+    ) -> ClaimAnswer {
+        self.committer.commit_alone(&steps, Some(session)).await
     }
 
     /// How often an item is taken at most.
@@ -137,7 +133,7 @@ impl Core {
             match present(self.client.data(path).await) {
                 Ok(Some((data, _))) => {
                     let foreign = |found| QueueError::Foreign { path: path.clone(), found };
-                    if Mark::read(&data).map_err(foreign)?.is_going {
+                    if QueueMark::read(&data).map_err(foreign)?.is_going {
                         return Err(self.deleted());
                     }
                     self.opened();
@@ -168,7 +164,7 @@ impl Core {
         let first = self.places.segment(0);
         let made = [entries, &first, bodies, claims, workers, dead];
         let steps = self.client.transaction();
-        let steps = steps.create(path, Mark::new(false).to_data(), CreateMode::Persistent);
+        let steps = steps.create(path, QueueMark::new(false).to_data(), CreateMode::Persistent);
         let steps = made
             .into_iter()
             .fold(steps, |steps, node| steps.create(node, nothing(), CreateMode::Persistent));

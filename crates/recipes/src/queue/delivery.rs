@@ -11,21 +11,21 @@ pub struct AtLeastOnce;
 pub struct AtMostOnce;
 
 /// What becomes of an item that is taken: [`AtLeastOnce`] or [`AtMostOnce`].
-pub trait Delivery: Claims {}
+pub trait Delivery: Sealed {}
 
 impl Delivery for AtLeastOnce {}
 impl Delivery for AtMostOnce {}
 
-/// Nobody else can implement it.
-pub trait Claims {
+/// Nobody else implements it.
+pub trait Sealed {
     /// Whether an item is claimed before it is gone.
     const CLAIMS: bool;
 }
 
-impl Claims for AtLeastOnce {
+impl Sealed for AtLeastOnce {
     const CLAIMS: bool = true;
 }
 
-impl Claims for AtMostOnce {
+impl Sealed for AtMostOnce {
     const CLAIMS: bool = false;
 }

@@ -5,7 +5,7 @@ use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath, im
 use lockkeeper_locks::{AcquireError, LossReason};
 
 use crate::exact::WriteError;
-use crate::queue::layout::QueueLayout;
+use crate::queue::peer_layouts::QueueLayout;
 use crate::values::error::ValuePathError;
 
 /// Why something was not put into a queue, or not taken out of it, or a queue cannot be used.

@@ -10,8 +10,8 @@ use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
 use lockkeeper_locks::{Guard, LossReason, State};
 use tokio::task::AbortHandle;
 
-use crate::queue::claim::Claim;
-use crate::queue::commit::{Written, nothing};
+use crate::queue::claim::{Claim, ClaimCommitted};
+use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, Header, Obituary};
@@ -218,7 +218,7 @@ impl Claimed {
     }
 
     /// Makes a write that ends it.
-    async fn write(&self, steps: Transaction) -> Result<Written, CommitError> {
+    async fn write(&self, steps: Transaction) -> Result<ClaimCommitted, CommitError> {
         match self.core.layout().is_own() {
             true => self.core.write(steps).await,
             // The claim's name tells nothing: in another session it may be that of somebody else's.
@@ -250,7 +250,11 @@ impl Claimed {
     }
 
     /// What came of an end.
-    fn ended(&self, written: Result<Written, CommitError>, own: usize) -> Result<(), QueueError> {
+    fn ended(
+        &self,
+        written: Result<ClaimCommitted, CommitError>,
+        own: usize,
+    ) -> Result<(), QueueError> {
         let error = match written {
             Ok(_) => {
                 self.claim.over();

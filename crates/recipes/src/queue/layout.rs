@@ -9,6 +9,8 @@ use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
 
+use crate::queue::peer_layouts::QueueLayout;
+
 /// The number of this layout, in the data of the queue's node.
 const FORMAT: u32 = 1;
 
@@ -21,83 +23,10 @@ pub(super) const SEGMENT: u32 = 256;
 /// The digits that servers append to the name of a sequential node.
 pub(super) const DIGITS: usize = 10;
 
-/// The znodes of a queue: its own, or those of a queue in another library, whose programs then share it. All
-/// programs of a queue must use the same layout.
-///
-/// What is promised of a [`Queue`](crate::Queue) holds for what our programs do in each of them: no item is lost by a
-/// lost reply, nor put twice, and only the holder of a claim ends it. An item that cannot be read is told
-/// ([`QueueError::Undecodable`](crate::QueueError::Undecodable)) and stays; so do nodes that are no items. What the other programs do is
-/// told in `docs/interop.md`.
-///
-/// The layouts of others have these limits:
-///
-/// - They keep no count of tries, no dead letters and no list of consumers.
-///   [`QueueBuilder::max_tries`](crate::QueueBuilder::max_tries), [`Item::bury`](crate::Item::bury), the methods for dead letters and
-///   [`Queue::delete`](crate::Queue::delete) fail with [`QueueError::NotInLayout`](crate::QueueError::NotInLayout).
-///   [`Item::attempt`](crate::Item::attempt) is 1 each time, and what has no place in
-///   [`QueueReport`](crate::QueueReport) is 0.
-/// - Those without claims can be taken from with [`AtMostOnce`](crate::AtMostOnce) only.
-/// - All items are in one directory, which each listing reads: they are for hundreds of items, not for thousands. A
-///   consumer goes by a listing for 16 items, and so may pass over an item of a higher priority that has come
-///   meanwhile, unless it is to take [strictly in order](crate::QueueBuilder::strictly_in_order).
-/// - The first of the consumers that wait is told of each item and claim that comes or goes, of whichever program.
-///   Our others wait beside the queue, in `<path>-__lockkeeper__`.
-/// - The id of an item is the name of its node. A [put](crate::Queue::put) gives an empty one if its reply was lost: that
-///   the item is there is known, and its name is not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum QueueLayout {
-    /// Our own, with all abilities.
-    #[default]
-    Lockkeeper,
-    /// Curator's `DistributedQueue`: `<path>/queue-<number>`, an item file. With
-    /// [claims](crate::QueueBuilder::lock_path) if the Java programs have a `lockPath`.
-    CuratorQueue,
-    /// Curator's `DistributedPriorityQueue`: lower [priorities](Slot::Priority) first; without one, 0. Claims as with
-    /// `CuratorQueue`. What Curator's own programs put back comes before all others, as it loses its priority; a retry of
-    /// ours keeps it.
-    CuratorPriority,
-    /// Curator's `DistributedDelayQueue`: an item is free when it is [due](Slot::DueUnixMs), by the wall clock of each
-    /// consumer, as in Curator; without a time, at once. Claims as with `CuratorQueue`.
-    CuratorDelay,
-    /// Curator's `DistributedIdQueue`: items have an [id](Slot::Id) in their names, by which Curator's programs can
-    /// remove them; without one, a random one. Claims as with `CuratorQueue`.
-    CuratorId,
-    /// Curator's `SimpleDistributedQueue`, which is the recipe of ZooKeeper's documentation: `<path>/qn-<number>`, the
-    /// value as it is. Without claims.
-    CuratorSimple,
-    /// kazoo's `Queue`: `<path>/entry-<priority>-<number>`, the value as it is. Lower
-    /// [priorities](Slot::Priority) first, from 0 to 999; without one, 100. Without claims.
-    KazooQueue,
-    /// kazoo's `LockingQueue`: as `KazooQueue`, in `<path>/entries`; claims in `<path>/taken`.
-    KazooLocking,
-}
-
-impl QueueLayout {
-    pub(super) fn is_own(self) -> bool {
-        self == Self::Lockkeeper
-    }
-}
-
-impl fmt::Display for QueueLayout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lockkeeper => "our own layout",
-            Self::CuratorQueue => "Curator's DistributedQueue",
-            Self::CuratorPriority => "Curator's DistributedPriorityQueue",
-            Self::CuratorDelay => "Curator's DistributedDelayQueue",
-            Self::CuratorId => "Curator's DistributedIdQueue",
-            Self::CuratorSimple => "Curator's SimpleDistributedQueue",
-            Self::KazooQueue => "kazoo's Queue",
-            Self::KazooLocking => "kazoo's LockingQueue",
-        })
-    }
-}
-
 /// Where everything of a queue is.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    /// The queue itself; its data is a [`Mark`].
+    /// The queue itself; its data is a [`QueueMark`].
     pub(super) path: ZnodePath,
     /// Segments, of which each has entries. It is written to whenever there may be something new to take.
     pub(super) entries: ZnodePath,
@@ -192,7 +121,7 @@ pub(super) fn is_id(id: &str) -> bool {
 
 /// An entry: an item's place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(super) struct Entry {
     pub(super) segment: u32,
     pub(super) number: u32,
     pub(super) id: String,
@@ -247,15 +176,6 @@ impl fmt::Display for Entry {
     }
 }
 
-/// An item of another library's queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// The id is the name of the node.
-    pub(super) entry: Entry,
-    /// From when on it is free, in milliseconds since 1970.
-    pub(super) due_unix_ms: u64,
-}
-
 /// The segment and the number of the entry that is claimed by a node of this name.
 pub(super) fn read_claim(name: &str) -> Option<(u32, u32)> {
     let (entry, _) = name.split_once('.')?;
@@ -265,7 +185,7 @@ pub(super) fn read_claim(name: &str) -> Option<(u32, u32)> {
 
 /// The data of the queue's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct QueueMark {
     /// The number of the layout.
     #[serde(rename = "lockkeeper-queue")]
     format: u32,
@@ -274,7 +194,7 @@ pub(super) struct Mark {
     pub(super) is_going: bool,
 }
 
-impl Mark {
+impl QueueMark {
     /// That of a queue in this layout.
     pub(super) fn new(is_going: bool) -> Self {
         Self { format: FORMAT, is_going }
@@ -386,10 +306,10 @@ mod tests {
 
     #[test]
     fn another_layout_is_told_from_data_of_others() {
-        assert_eq!(Mark::read(&Mark::new(false).to_data()), Ok(Mark::new(false)));
-        let newer = Mark::read(br#"{"lockkeeper-queue":2}"#).unwrap_err();
+        assert_eq!(QueueMark::read(&QueueMark::new(false).to_data()), Ok(QueueMark::new(false)));
+        let newer = QueueMark::read(br#"{"lockkeeper-queue":2}"#).unwrap_err();
         assert!(newer.contains("layout 2"), "{newer}");
-        assert!(Mark::read(b"hello").unwrap_err().contains("hello"));
-        assert!(Mark::read(b"").is_err());
+        assert!(QueueMark::read(b"hello").unwrap_err().contains("hello"));
+        assert!(QueueMark::read(b"").is_err());
     }
 }

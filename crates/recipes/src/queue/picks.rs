@@ -7,10 +7,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::queue::layout::{Entry, Named, read_claim};
+use crate::queue::layout::{Entry, read_claim};
+use crate::queue::peer_names::Named;
 
 /// What one request has read, all in one state of the servers.
-pub(super) struct Listed<'a> {
+pub(super) struct Window<'a> {
     /// Segments, and the names in them.
     pub(super) segments: Vec<(u32, &'a [String])>,
     pub(super) claims: &'a [String],
@@ -21,7 +22,7 @@ pub(super) struct Listed<'a> {
 
 /// An entry that seems to be free, at this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pick {
+pub(super) struct FreeEntry {
     pub(super) entry: Entry,
     pub(super) version: i32,
 }
@@ -29,7 +30,7 @@ pub(super) struct Pick {
 /// What a consumer remembers of the last listing.
 #[derive(Debug, Default)]
 pub(super) struct Picks {
-    picks: VecDeque<Pick>,
+    picks: VecDeque<FreeEntry>,
     /// Entries that were taken before, by somebody: their versions are read with the next listing. By id.
     raised: HashMap<String, Entry>,
     /// Items that this consumer cannot read, which it leaves to others.
@@ -40,7 +41,7 @@ pub(super) struct Picks {
 
 impl Picks {
     /// The next one to try.
-    pub(super) fn next(&mut self) -> Option<Pick> {
+    pub(super) fn next(&mut self) -> Option<FreeEntry> {
         self.picks.pop_front()
     }
 
@@ -91,14 +92,15 @@ impl Picks {
         });
         let (due, later): (Vec<_>, Vec<_>) = free.partition(|it| it.due_unix_ms <= now_unix_ms);
         self.next_due_unix_ms = later.iter().map(|item| item.due_unix_ms).min();
-        let picks = due.into_iter().take(most).map(|item| Pick { entry: item.entry, version: 0 });
+        let picks =
+            due.into_iter().take(most).map(|item| FreeEntry { entry: item.entry, version: 0 });
         self.picks = picks.collect();
     }
 
     /// Takes in a listing. Says whether there is something to try.
     ///
     /// `own`: the name of this consumer. `strictly`: whether the oldest comes first, whoever else tries it.
-    pub(super) fn take_in(&mut self, listed: &Listed<'_>, own: &str, strictly: bool) -> bool {
+    pub(super) fn take_in(&mut self, listed: &Window<'_>, own: &str, strictly: bool) -> bool {
         let claims: HashSet<_> = listed.claims.iter().filter_map(|name| read_claim(name)).collect();
         let mut entries: Vec<_> = listed
             .segments
@@ -117,7 +119,7 @@ impl Picks {
         entries.retain(|it| !it.is_claimed(&claims) && !self.unreadable.contains(&it.id));
         let picks = entries.into_iter().map(|entry| {
             let version = listed.versions.get(&entry.id).copied().unwrap_or(0);
-            Pick { entry, version }
+            FreeEntry { entry, version }
         });
 
         let (rank, workers) = place_among(listed.workers, own);
@@ -159,7 +161,7 @@ mod tests {
         let segments = vec![(0, entries)];
         let versions = HashMap::new();
         let mut picks = Picks::default();
-        picks.take_in(&Listed { segments, claims, workers: &workers, versions }, own, false);
+        picks.take_in(&Window { segments, claims, workers: &workers, versions }, own, false);
         std::iter::from_fn(|| picks.next()).map(|pick| pick.entry.number).collect()
     }
 
@@ -191,7 +193,7 @@ mod tests {
         let entry = Entry::read(0, &entries[0]).unwrap();
         let mut picks = Picks::default();
         picks.raise(entry.clone());
-        let listed = |versions| Listed {
+        let listed = |versions| Window {
             segments: vec![(0, entries.as_slice())],
             claims: &[],
             workers: &[],
@@ -212,7 +214,7 @@ mod tests {
         let workers = ["a".to_owned(), "b".to_owned()];
         let mut picks = Picks::default();
         let versions = HashMap::new();
-        picks.take_in(&Listed { segments, claims: &[], workers: &workers, versions }, "b", true);
+        picks.take_in(&Window { segments, claims: &[], workers: &workers, versions }, "b", true);
         let order = std::iter::from_fn(|| picks.next()).map(|pick| pick.entry.number);
         assert_eq!(order.collect::<Vec<_>>(), [5, 9, 2]);
     }

@@ -7,7 +7,7 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Obituary, new_id};
-use crate::queue::peers::names::Slot;
+use crate::queue::peer_layouts::Slot;
 
 impl Core {
     /// Puts these into the queue, all in one transaction, and gives their ids; `slot`: there, and not where items

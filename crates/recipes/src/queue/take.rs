@@ -11,18 +11,18 @@ use lockkeeper_client::{
     Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, NameUse, PathRequest,
     ReadOp, ReadResult, Stat, Status, Watcher, ZnodePath, present,
 };
-use lockkeeper_locks::for_recipes::{LONGEST_TRY, Place, TRIES_ONCE, grant};
+use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant};
 use lockkeeper_locks::{AcquireError, Guard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::exact::shared_write::lock;
-use crate::queue::claim::Claim;
-use crate::queue::commit::{Write, nothing};
+use crate::queue::claim::{Claim, ClaimWrite};
+use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Header, Obituary, read_segment};
-use crate::queue::picks::{Listed, Pick};
+use crate::queue::picks::{FreeEntry, Window};
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -30,7 +30,7 @@ const LONGEST_WINDOW: usize = 32;
 
 /// An item that was taken.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenItem {
     pub(super) entry: Entry,
     pub(super) version: i32,
     /// As it is in its node; `None` if it is missing.
@@ -59,7 +59,7 @@ pub(super) enum Mode {
 
 /// What came of a try to take an entry.
 pub(super) enum Tried {
-    Taken(Box<Taken>),
+    Taken(Box<TakenItem>),
     /// Somebody else has it, or it has gone.
     NotFree,
     /// The place in line has gone.
@@ -77,7 +77,7 @@ impl Core {
         mode: Mode,
         most: usize,
         waits: bool,
-    ) -> Result<Vec<Taken>, QueueError> {
+    ) -> Result<Vec<TakenItem>, QueueError> {
         let core = Arc::clone(self);
         let taking = async move {
             match waits {
@@ -125,7 +125,7 @@ impl Core {
         self: &Arc<Self>,
         mode: &Mode,
         most: usize,
-    ) -> Result<Vec<Taken>, QueueError> {
+    ) -> Result<Vec<TakenItem>, QueueError> {
         loop {
             let worker = self.worker().await?;
             let first = match self.try_next(mode, &worker, None).await? {
@@ -156,7 +156,7 @@ impl Core {
         self: &Arc<Self>,
         mode: &Mode,
         worker: &Worker,
-        place: Option<&Place>,
+        place: Option<&LinePlace>,
     ) -> Result<Option<Tried>, QueueError> {
         let (pick, _alone) = if self.options.strictly {
             // Nobody else of this handle tries a later one meanwhile.
@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// An entry to try, of the last listing or a new one.
-    async fn pick(&self, worker: &Worker) -> Result<Option<Pick>, QueueError> {
+    async fn pick(&self, worker: &Worker) -> Result<Option<FreeEntry>, QueueError> {
         let known = lock(&self.picks).next();
         if known.is_some() {
             return Ok(known);
@@ -280,7 +280,7 @@ impl Core {
 
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
         let seen =
-            Listed { segments: segments_listed, claims: &claims, workers: &workers, versions };
+            Window { segments: segments_listed, claims: &claims, workers: &workers, versions };
         let strictly = self.options.strictly;
         let found = lock(&self.picks).take_in(&seen, worker.node.name(), strictly);
         Ok(Some((found, segments)))
@@ -290,9 +290,9 @@ impl Core {
     async fn attempt(
         self: &Arc<Self>,
         mode: &Mode,
-        pick: Pick,
+        pick: FreeEntry,
         worker: &Worker,
-        place: Option<&Place>,
+        place: Option<&LinePlace>,
     ) -> Result<Tried, QueueError> {
         if !self.layout().is_own() {
             return self.attempt_peers(mode, pick.entry, place).await;
@@ -315,12 +315,12 @@ impl Core {
     async fn attempt_as(
         self: &Arc<Self>,
         mode: &Mode,
-        pick: Pick,
+        pick: FreeEntry,
         worker: &Worker,
-        place: Option<&Place>,
+        place: Option<&LinePlace>,
         header: Bytes,
     ) -> Result<Tried, QueueError> {
-        let Pick { entry, version } = pick;
+        let FreeEntry { entry, version } = pick;
 
         let places = &self.places;
         let (node, body) = (entry.node(places), places.body(&entry.id));
@@ -336,16 +336,16 @@ impl Core {
             ),
             Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
-        let steps = match place.and_then(Place::node) {
+        let steps = match place.and_then(LinePlace::node) {
             Some(place) => steps.delete(place, None),
             None => steps,
         };
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let claim = Some(Claim::new(self, claim_node.clone()));
+                let claim = Some(self.new_claim(claim_node.clone(), None));
                 // Both at once: a body does not change.
-                tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&body) }
+                tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.body(&body) }
             }
             // What is removed cannot be read any more.
             Mode::Remove(reads) => {
@@ -386,7 +386,7 @@ impl Core {
         };
 
         let Some(claim) = written.claim else {
-            let taken = Taken { entry, version, body: body?, held: None };
+            let taken = TakenItem { entry, version, body: body?, held: None };
             return Ok(Tried::Taken(Box::new(taken)));
         };
         // Without its node, nobody would see that this consumer has gone.
@@ -401,7 +401,7 @@ impl Core {
             Err(error) => return Err(QueueError::take(self.path(), error)),
         };
         let held = Some(Held { guard, claim });
-        Ok(Tried::Taken(Box::new(Taken { entry, version, body: body?, held })))
+        Ok(Tried::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
     }
 
     /// What an item contains; `None` if it is gone.
@@ -447,7 +447,7 @@ impl Core {
         self: &Arc<Self>,
         mode: &Mode,
         most: usize,
-    ) -> Result<Vec<Taken>, QueueError> {
+    ) -> Result<Vec<TakenItem>, QueueError> {
         loop {
             let taken = self.take_some(mode, most).await?;
             if !taken.is_empty() {
@@ -460,7 +460,7 @@ impl Core {
     }
 
     /// Waits in line for something to take; `None` if the place was lost.
-    async fn wait_in_line(self: &Arc<Self>, mode: &Mode) -> Result<Option<Taken>, QueueError> {
+    async fn wait_in_line(self: &Arc<Self>, mode: &Mode) -> Result<Option<TakenItem>, QueueError> {
         let worker = self.worker().await?;
         let mut place = match self.line.enter().await {
             Ok(place) => place,
@@ -501,7 +501,7 @@ impl Core {
     }
 
     /// The place in line was lost, or could not be had.
-    async fn not_in_line(&self, error: AcquireError) -> Result<Option<Taken>, QueueError> {
+    async fn not_in_line(&self, error: AcquireError) -> Result<Option<TakenItem>, QueueError> {
         match error {
             AcquireError::SessionExpired { .. } | AcquireError::NodeDeleted { .. } => Ok(None),
             error => Err(QueueError::take(self.path(), error)),

@@ -9,8 +9,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lockkeeper_client::retry::pause;
 
-use crate::queue::Queue;
 use crate::queue::error::QueueError;
+use crate::queue::handle::Queue;
 use crate::queue::item::Item;
 
 /// What becomes of an item that a handler has worked on.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lockkeeper_client::Instant;
 
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
-use crate::discovery::pick::health::{Ejection, InstanceHealth, Period, Record, Verdict};
+use crate::discovery::pick::health::{CallVerdict, Ejection, InstanceHealth, Period, Record};
 use crate::discovery::pick::load::{Load, LoadedInstance, Moment, has_less_to_do};
 use crate::discovery::pick::pool::{Pool, PoolMember};
 use crate::discovery::pick::rendezvous::digest;
@@ -26,7 +26,7 @@ const BLIND_OF_256: u8 = 16;
 
 /// What is known of one instance.
 #[derive(Debug)]
-struct Slot<T> {
+struct InstanceSlot<T> {
     /// None if the slot is free.
     instance: Option<Arc<T>>,
     /// How many instances had this slot before.
@@ -69,7 +69,7 @@ pub struct InstanceLoad<T> {
 pub(crate) struct Balancer<T> {
     ejection: Ejection,
     zone: Option<String>,
-    slots: Vec<Slot<T>>,
+    slots: Vec<InstanceSlot<T>>,
     free: Vec<usize>,
     /// The slots in use, in the order of the ids.
     order: Vec<usize>,
@@ -211,7 +211,7 @@ impl<T: Candidate> Balancer<T> {
 
         let next = self.random.usize(..left.len());
         let members = left.iter().map(|index| {
-            let Slot { weight, digest, .. } = self.slots[*index];
+            let InstanceSlot { weight, digest, .. } = self.slots[*index];
             PoolMember { slot: *index, weight, digest }
         });
         let mut pool = Pool::default();
@@ -232,7 +232,7 @@ impl<T: Candidate> Balancer<T> {
     /// The slots of those with a weight that are none of these, in the order of the ids.
     fn untried(&self, tried: &[Arc<T>]) -> Vec<usize> {
         let is_left = |index: &&usize| {
-            let Slot { instance, weight, .. } = &self.slots[**index];
+            let InstanceSlot { instance, weight, .. } = &self.slots[**index];
             let is_tried = |own: &Arc<T>| tried.iter().any(|tried| tried.id() == own.id());
             *weight > 0 && instance.as_ref().is_some_and(|own| !is_tried(own))
         };
@@ -254,7 +254,7 @@ impl<T: Candidate> Balancer<T> {
     }
 
     /// A call has ended.
-    pub(crate) fn end(&mut self, ticket: Ticket, verdict: Verdict, now: Instant) {
+    pub(crate) fn end(&mut self, ticket: Ticket, verdict: CallVerdict, now: Instant) {
         let has_room = self.out < self.ejection.cap(self.weighted);
         let slot = &mut self.slots[ticket.slot];
         if slot.tenant != ticket.tenant {
@@ -264,9 +264,9 @@ impl<T: Candidate> Balancer<T> {
         slot.load.end();
         let (took, moment) = (now.since(ticket.began), Moment { time: now, picks: self.picks });
         match verdict {
-            Verdict::Good => slot.load.answered(took, moment),
-            Verdict::GivenUp => slot.load.given_up(took, moment),
-            Verdict::Failed => slot.load.failed(moment),
+            CallVerdict::Good => slot.load.answered(took, moment),
+            CallVerdict::GivenUp => slot.load.given_up(took, moment),
+            CallVerdict::Failed => slot.load.failed(moment),
         }
         if slot.record.ended(verdict, ticket.period, &self.ejection, has_room, now) {
             self.regroup();
@@ -302,7 +302,7 @@ impl<T: Candidate> Balancer<T> {
     ) -> PoolMember {
         let Some(second) = second else { return first };
         let contestant = |member: PoolMember| {
-            let Slot { load, record, .. } = &self.slots[member.slot];
+            let InstanceSlot { load, record, .. } = &self.slots[member.slot];
             LoadedInstance { load: *load, weight: member.weight, failures: record.failures() }
         };
 
@@ -328,7 +328,7 @@ impl<T: Candidate> Balancer<T> {
         };
 
         let (load, record) = kept.unwrap_or_else(|| (Load::default(), Record::new()));
-        let slot = Slot {
+        let slot = InstanceSlot {
             tenant,
             digest: digest(instance.id().as_bytes()),
             weight: instance.weight(),
@@ -407,16 +407,17 @@ impl<T: Candidate> Balancer<T> {
         self.next_look = order.iter().filter_map(|i| slots[*i].record.next_look()).min();
 
         // Where nobody is left, an instance that may answer is better than none.
-        let takes_calls = |slot: &Slot<T>| slot.weight > 0 && slot.record.takes_calls();
+        let takes_calls = |slot: &InstanceSlot<T>| slot.weight > 0 && slot.record.takes_calls();
         let is_last_resort = !order.iter().any(|index| takes_calls(&slots[*index]));
-        let may = |slot: &Slot<T>| takes_calls(slot) || (is_last_resort && slot.weight > 0);
+        let may = |slot: &InstanceSlot<T>| takes_calls(slot) || (is_last_resort && slot.weight > 0);
         // A far one that is due counts against the cap until its trial, and would have none otherwise.
         let has_near = order.iter().any(|i| slots[*i].is_near && may(&slots[*i]));
-        let may_near =
-            |slot: &Slot<T>| has_near && may(slot) && (slot.is_near || slot.record.is_due());
+        let may_near = |slot: &InstanceSlot<T>| {
+            has_near && may(slot) && (slot.is_near || slot.record.is_due())
+        };
 
         let member = |index: &usize| {
-            let Slot { weight, digest, .. } = slots[*index];
+            let InstanceSlot { weight, digest, .. } = slots[*index];
             PoolMember { slot: *index, weight, digest }
         };
         let before = order[..all_from].iter().filter(|index| may(&slots[**index])).count();

@@ -91,7 +91,7 @@ pub enum InstanceHealth {
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CallVerdict {
     Good,
     Failed,
     /// Nobody waited for its end.
@@ -213,7 +213,7 @@ impl Record {
     /// A call of this period has ended. Tells whether that changes who may be picked.
     pub(crate) fn ended(
         &mut self,
-        verdict: Verdict,
+        verdict: CallVerdict,
         period: Period,
         ejection: &Ejection,
         has_room: bool,
@@ -224,18 +224,18 @@ impl Record {
         }
 
         match (verdict, self.state) {
-            (Verdict::Good, State::Healthy) => {
+            (CallVerdict::Good, State::Healthy) => {
                 self.failures = 0;
                 if now.since(self.healthy_since) >= self.last_pause {
                     self.ejections = 0;
                 }
                 false
             }
-            (Verdict::Good, _) => {
+            (CallVerdict::Good, _) => {
                 self.become_healthy(now);
                 true
             }
-            (Verdict::Failed, State::Healthy) => {
+            (CallVerdict::Failed, State::Healthy) => {
                 self.failures = self.failures.saturating_add(1);
                 let is_due = has_room && self.failures >= ejection.failures;
                 if is_due {
@@ -243,16 +243,16 @@ impl Record {
                 }
                 is_due
             }
-            (Verdict::Failed, State::Due | State::OnTrial { .. }) => {
+            (CallVerdict::Failed, State::Due | State::OnTrial { .. }) => {
                 self.eject(ejection, now);
                 true
             }
-            (Verdict::GivenUp, State::OnTrial { .. }) => {
+            (CallVerdict::GivenUp, State::OnTrial { .. }) => {
                 self.state = State::Due;
                 true
             }
             // It was called because there was no other, and its pause goes on.
-            (Verdict::Failed, State::Ejected { .. }) | (Verdict::GivenUp, _) => false,
+            (CallVerdict::Failed, State::Ejected { .. }) | (CallVerdict::GivenUp, _) => false,
         }
     }
 

@@ -8,7 +8,7 @@ use lockkeeper_client::{Clock, Instant};
 
 use crate::discovery::pick::balancer::{Balancer, InstanceLoad, Ticket};
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
-use crate::discovery::pick::health::{Ejection, Verdict};
+use crate::discovery::pick::health::{CallVerdict, Ejection};
 
 type Now = Box<dyn Fn() -> Instant + Send + Sync>;
 
@@ -136,7 +136,7 @@ impl<T: Candidate> Picker<T> {
     pub fn pick(&self, how: Pick<'_>) -> Result<Call<T>, PickError> {
         let now = (self.shared.now)();
         let (instance, ticket) = self.shared.balancer().pick(how, now)?;
-        Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: Verdict::Good })
+        Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: CallVerdict::Good })
     }
 
     /// The same with none of these instances, for another try after a call has failed. A key goes to the instance
@@ -148,7 +148,7 @@ impl<T: Candidate> Picker<T> {
     pub fn pick_except(&self, tried: &[Arc<T>], how: Pick<'_>) -> Result<Call<T>, PickError> {
         let now = (self.shared.now)();
         let (instance, ticket) = self.shared.balancer().pick_except(tried, how, now)?;
-        Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: Verdict::Good })
+        Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: CallVerdict::Good })
     }
 
     /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request
@@ -176,7 +176,7 @@ impl<T: Candidate> Picker<T> {
         F: Future<Output = Result<V, E>>,
     {
         let mut picked = self.pick(how)?;
-        picked.verdict = Verdict::GivenUp;
+        picked.verdict = CallVerdict::GivenUp;
         let result = call(Arc::clone(&picked.instance)).await;
         Ok(picked.outcome(result))
     }
@@ -210,7 +210,7 @@ pub struct Call<T: Candidate> {
     shared: Arc<PickerInner<T>>,
     instance: Arc<T>,
     ticket: Ticket,
-    verdict: Verdict,
+    verdict: CallVerdict,
 }
 
 impl<T: Candidate> Call<T> {
@@ -222,7 +222,7 @@ impl<T: Candidate> Call<T> {
     /// Counts the call as failed: the instance did not do what it is there for. An answer that says that
     /// the request was wrong is no failure of the instance.
     pub fn failed(mut self) {
-        self.verdict = Verdict::Failed;
+        self.verdict = CallVerdict::Failed;
     }
 
     /// Counts the call by its result, which it returns: `Ok` as good, `Err` as failed.
@@ -232,8 +232,8 @@ impl<T: Candidate> Call<T> {
     /// That of the call.
     pub fn outcome<V, E>(mut self, result: Result<V, E>) -> Result<V, E> {
         self.verdict = match result {
-            Ok(_) => Verdict::Good,
-            Err(_) => Verdict::Failed,
+            Ok(_) => CallVerdict::Good,
+            Err(_) => CallVerdict::Failed,
         };
         result
     }

@@ -8,7 +8,7 @@ use lockkeeper_client::Instant;
 use proptest::prelude::*;
 
 use super::balancer::{Balancer, Ticket};
-use super::health::Verdict;
+use super::health::CallVerdict;
 use super::{Candidate, Ejection, InstanceHealth, Pick, PickError};
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Scene {
     /// A call that is answered at once.
     fn call(&mut self, how: Pick<'_>) -> String {
         let (id, ticket) = self.begin(how, 0);
-        self.balancer.end(ticket, Verdict::Good, at(0));
+        self.balancer.end(ticket, CallVerdict::Good, at(0));
         id
     }
 
@@ -101,7 +101,7 @@ impl Scene {
             let began = Instant::from_start(now);
             let (node, ticket) = self.balancer.pick(Pick::PowerOfTwo, began).expect("an instance");
             now += took(call, &node.id);
-            self.balancer.end(ticket, Verdict::Good, Instant::from_start(now));
+            self.balancer.end(ticket, CallVerdict::Good, Instant::from_start(now));
             now += pause;
             node.id.clone()
         };
@@ -118,7 +118,7 @@ impl Scene {
             let (picked, ticket) = self.begin(Pick::RoundRobin, now);
             let failed = picked == id;
             left -= u32::from(failed);
-            let verdict = if failed { Verdict::Failed } else { Verdict::Good };
+            let verdict = if failed { CallVerdict::Failed } else { CallVerdict::Good };
             self.balancer.end(ticket, verdict, at(now));
         }
         panic!("{id} is never picked");
@@ -304,12 +304,12 @@ fn power_of_two_is_not_attracted_by_failures() {
         let (id, ticket) = scene.begin(Pick::PowerOfTwo, now);
         if id == "web-004" {
             failed += 1;
-            scene.balancer.end(ticket, Verdict::Failed, at(now));
+            scene.balancer.end(ticket, CallVerdict::Failed, at(now));
         } else {
             open.push(ticket);
         }
         if open.len() > 20 {
-            scene.balancer.end(open.remove(0), Verdict::Good, at(now));
+            scene.balancer.end(open.remove(0), CallVerdict::Good, at(now));
         }
     }
     assert!(failed < 50, "{failed} of 1,000 calls went to the one that fails");
@@ -326,10 +326,10 @@ fn power_of_two_is_not_attracted_by_failures_after_answers() {
         let began = call * 20;
         let (id, ticket) = scene.begin(Pick::PowerOfTwo, began);
         let (verdict, took) = match call >= 500 && id == "web-001" {
-            true => (Verdict::Failed, 1),
-            false => (Verdict::Good, 10),
+            true => (CallVerdict::Failed, 1),
+            false => (CallVerdict::Good, 10),
         };
-        failed += u32::from(verdict == Verdict::Failed);
+        failed += u32::from(verdict == CallVerdict::Failed);
         scene.balancer.end(ticket, verdict, at(began + took));
     }
     assert!(failed < 200, "{failed} of 3,000 calls went to the one that fails");
@@ -349,8 +349,8 @@ fn power_of_two_forgives_a_first_failure() {
         calls += u32::from(id == "web-001");
         later += u32::from(id == "web-001" && call >= 1_000);
         let verdict = match id == "web-001" && calls == 1 {
-            true => Verdict::Failed,
-            false => Verdict::Good,
+            true => CallVerdict::Failed,
+            false => CallVerdict::Good,
         };
         scene.balancer.end(ticket, verdict, at(began + 10));
     }
@@ -400,7 +400,7 @@ fn a_zone_that_recovered_is_there_when_the_own_one_fails() {
         let mut call = |how, now, failing: &[&str]| {
             let (id, ticket) = scene.begin(how, now);
             let failed = failing.contains(&id.as_str());
-            let verdict = if failed { Verdict::Failed } else { Verdict::Good };
+            let verdict = if failed { CallVerdict::Failed } else { CallVerdict::Good };
             scene.balancer.end(ticket, verdict, at(now));
             assert!(scene.out() <= 2);
             id
@@ -478,7 +478,7 @@ fn keys_of_an_ejected_instance_come_back() {
         .map(|key: u32| scene.begin(Pick::key(&format!("user-{key}")), 2_000))
         .find(|(id, _)| id == "web-003")
         .unwrap();
-    scene.balancer.end(ticket, Verdict::Good, at(2_000));
+    scene.balancer.end(ticket, CallVerdict::Good, at(2_000));
     assert_eq!(owners(&mut scene, 1_000), before);
 }
 
@@ -506,7 +506,7 @@ fn failures_in_a_row_eject_and_a_trial_decides() {
     for pause in [2, 4, 8, 16, 32, 60, 60, 60] {
         let [(_, trial)] = picked(&mut scene, now).try_into().expect("one call decides");
         assert_eq!(scene.health("web-001"), InstanceHealth::OnTrial);
-        scene.balancer.end(trial, Verdict::Failed, at(now));
+        scene.balancer.end(trial, CallVerdict::Failed, at(now));
         let until = at(now + pause * 1_000);
         assert_eq!(scene.health("web-001"), InstanceHealth::Ejected { until });
         now += pause * 1_000;
@@ -514,7 +514,7 @@ fn failures_in_a_row_eject_and_a_trial_decides() {
 
     // Answered, it is back; and its pauses go on growing until it has held out for as long as the last.
     let [(_, trial)] = picked(&mut scene, now).try_into().expect("one call decides");
-    scene.balancer.end(trial, Verdict::Good, at(now));
+    scene.balancer.end(trial, CallVerdict::Good, at(now));
     assert_eq!(picked(&mut scene, now).len(), 3);
     scene.fail("web-001", 5, now);
     let until = at(now + 60_000);
@@ -522,10 +522,10 @@ fn failures_in_a_row_eject_and_a_trial_decides() {
 
     now += 60_000;
     let [(_, trial)] = picked(&mut scene, now).try_into().expect("one call decides");
-    scene.balancer.end(trial, Verdict::Good, at(now));
+    scene.balancer.end(trial, CallVerdict::Good, at(now));
     now += 60_000;
     let (_, call) = picked(&mut scene, now).swap_remove(0);
-    scene.balancer.end(call, Verdict::Good, at(now));
+    scene.balancer.end(call, CallVerdict::Good, at(now));
     scene.fail("web-001", 5, now);
     assert_eq!(scene.health("web-001"), InstanceHealth::Ejected { until: at(now + 1_000) });
 }
@@ -539,7 +539,7 @@ fn a_trial_given_up_is_repeated() {
         let picks: Vec<_> = (0..6).map(|_| scene.begin(Pick::RoundRobin, 1_000)).collect();
         let trials: Vec<_> = picks.into_iter().filter(|(id, _)| id == "web-001").collect();
         assert_eq!(trials.len(), 1);
-        scene.balancer.end(trials[0].1, Verdict::GivenUp, at(1_000));
+        scene.balancer.end(trials[0].1, CallVerdict::GivenUp, at(1_000));
         assert_eq!(scene.health("web-001"), InstanceHealth::OnTrial);
     }
 }
@@ -559,7 +559,7 @@ fn a_trial_that_does_not_end_is_followed_by_another() {
     assert_eq!(scene.health("web-001"), InstanceHealth::OnTrial);
 
     // Whichever ends first decides.
-    scene.balancer.end(trials[1].1, Verdict::Good, at(3_000));
+    scene.balancer.end(trials[1].1, CallVerdict::Good, at(3_000));
     assert_eq!(scene.health("web-001"), InstanceHealth::Healthy);
 }
 
@@ -571,14 +571,14 @@ fn old_calls_do_not_count_again() {
     let mut old = calls.into_iter().filter(|(id, _)| id == "web-001").map(|(_, ticket)| ticket);
     let first_pause = InstanceHealth::Ejected { until: at(1_000) };
 
-    scene.balancer.end(old.next().unwrap(), Verdict::Failed, at(0));
+    scene.balancer.end(old.next().unwrap(), CallVerdict::Failed, at(0));
     assert_eq!(scene.health("web-001"), first_pause);
-    scene.balancer.end(old.next().unwrap(), Verdict::Failed, at(10));
-    scene.balancer.end(old.next().unwrap(), Verdict::Good, at(20));
+    scene.balancer.end(old.next().unwrap(), CallVerdict::Failed, at(10));
+    scene.balancer.end(old.next().unwrap(), CallVerdict::Good, at(20));
     assert_eq!(scene.health("web-001"), first_pause);
 
     scene.begin(Pick::RoundRobin, 1_000);
-    scene.balancer.end(old.next().unwrap(), Verdict::Failed, at(1_000));
+    scene.balancer.end(old.next().unwrap(), CallVerdict::Failed, at(1_000));
     assert_eq!(scene.health("web-001"), InstanceHealth::OnTrial);
 }
 
@@ -590,7 +590,7 @@ fn the_cap_holds_when_all_fail() {
         let mut scene = Scene::with(ejection, None, nodes(&vec![1; count]));
         for _ in 0..100 {
             let (_, ticket) = scene.begin(Pick::RoundRobin, 0);
-            scene.balancer.end(ticket, Verdict::Failed, at(0));
+            scene.balancer.end(ticket, CallVerdict::Failed, at(0));
             assert!(scene.out() <= count / 2);
         }
         assert_eq!(scene.out(), count / 2);
@@ -607,13 +607,13 @@ fn an_ejected_instance_is_better_than_none() {
     assert_eq!(scene.out(), 2);
     for how in ALL_WAYS {
         let (_, ticket) = scene.begin(how, 0);
-        scene.balancer.end(ticket, Verdict::Failed, at(0));
+        scene.balancer.end(ticket, CallVerdict::Failed, at(0));
     }
     assert_eq!(scene.health("web-000"), InstanceHealth::Ejected { until: at(1_000) });
 
     // And when it answers, it is back.
     let (id, ticket) = scene.begin(Pick::RoundRobin, 1);
-    scene.balancer.end(ticket, Verdict::Good, at(1));
+    scene.balancer.end(ticket, CallVerdict::Good, at(1));
     assert_eq!(scene.health(&id), InstanceHealth::Healthy);
 }
 
@@ -644,7 +644,7 @@ fn what_is_known_stays_with_an_instance() {
     for _ in 0..4 {
         let _held_open = scene.begin(Pick::RoundRobin, 30);
     }
-    scene.balancer.end(ticket, Verdict::Failed, at(40));
+    scene.balancer.end(ticket, CallVerdict::Failed, at(40));
     assert!(scene.balancer.show().iter().all(|known| known.in_flight == 1));
     assert_eq!(scene.out(), 0);
 }
@@ -662,8 +662,8 @@ fn another_endpoint_starts_anew() {
     let (_, other) = scene.begin(Pick::RoundRobin, 2);
     let again = |number| Arc::new(Node { address: 8, ..node(number, 1) });
     scene.balancer.update(vec![again(0), again(1)], at(3));
-    scene.balancer.end(old, Verdict::Failed, at(4));
-    scene.balancer.end(other, Verdict::Failed, at(4));
+    scene.balancer.end(old, CallVerdict::Failed, at(4));
+    scene.balancer.end(other, CallVerdict::Failed, at(4));
     assert_eq!(scene.out(), 0);
 }
 
@@ -683,8 +683,8 @@ fn no_counter_overflows() {
         for how in ALL_WAYS {
             let (_, good) = scene.begin(how, u64::MAX / 2);
             let (_, failed) = scene.begin(how, u64::MAX / 2);
-            scene.balancer.end(good, Verdict::Good, at(u64::MAX));
-            scene.balancer.end(failed, Verdict::Failed, at(u64::MAX));
+            scene.balancer.end(good, CallVerdict::Good, at(u64::MAX));
+            scene.balancer.end(failed, CallVerdict::Failed, at(u64::MAX));
         }
         scene.balancer.at_its_limits();
     }
@@ -694,16 +694,16 @@ fn no_counter_overflows() {
 #[derive(Clone, Debug)]
 enum Step {
     Pick(u8),
-    End(usize, Verdict),
+    End(usize, CallVerdict),
     Wait(u16),
     Update(Vec<(usize, u32)>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let verdict = prop_oneof![
-        2 => Just(Verdict::Good),
-        4 => Just(Verdict::Failed),
-        1 => Just(Verdict::GivenUp),
+        2 => Just(CallVerdict::Good),
+        4 => Just(CallVerdict::Failed),
+        1 => Just(CallVerdict::GivenUp),
     ];
     let instances = proptest::collection::vec((0_usize..12, 0_u32..4), 0..12);
     prop_oneof![
@@ -802,7 +802,7 @@ fn what_was_tried_is_picked_last() {
         let mut tried: Vec<Arc<Node>> = Vec::new();
         for _ in 0..3 {
             let (instance, ticket) = balancer.pick_except(&tried, how, at(1)).unwrap();
-            balancer.end(ticket, Verdict::Failed, at(2));
+            balancer.end(ticket, CallVerdict::Failed, at(2));
             assert!(tried.iter().all(|tried| tried.id() != instance.id()), "{how:?}: {instance:?}");
             tried.push(instance);
         }
@@ -835,7 +835,7 @@ fn an_ejected_instance_is_tried_when_no_other_is_left() {
     let mut balancer = Balancer::new(Ejection::default().failures(1), None, 7);
     balancer.update(all.clone(), at(0));
     let (ejected, ticket) = balancer.pick(Pick::RoundRobin, at(0)).unwrap();
-    balancer.end(ticket, Verdict::Failed, at(1));
+    balancer.end(ticket, CallVerdict::Failed, at(1));
     let mut tried = Vec::new();
     for _ in 0..3 {
         tried.push(balancer.pick_except(&tried, Pick::PowerOfTwo, at(2)).unwrap().0);

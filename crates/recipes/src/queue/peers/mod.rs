@@ -5,11 +5,9 @@
 //! item goes only with the session that made the claim, and a node is deleted only if it has this claim's data.
 //!
 //! ```text
-//!   take        how an item is claimed or taken out
-//!   directory   making, filling, listing and inspecting a queue
-//!   names       Slot; names, order, item files: pure
+//!   shared   putting, listing and looking
+//!   take     how an item is claimed or taken out
 //! ```
 
-mod directory;
-pub(super) mod names;
+mod shared;
 mod take;

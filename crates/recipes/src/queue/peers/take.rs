@@ -7,16 +7,15 @@ use lockkeeper_client::{
     Cleanup, CreateMode, Created, ErrorCode, ExpectedNode, NameUse, Stat, Transaction,
 };
 use lockkeeper_locks::AcquireError;
-use lockkeeper_locks::for_recipes::{Place, grant};
+use lockkeeper_locks::for_recipes::{LinePlace, grant};
 
 use crate::exact::shared_write::lock;
-use crate::queue::claim::Claim;
-use crate::queue::commit::Write;
+use crate::queue::claim::ClaimWrite;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, new_id};
-use crate::queue::peers::names::same_slot;
-use crate::queue::take::{Held, Mode, Reads, Taken, Tried};
+use crate::queue::peer_names::same_slot;
+use crate::queue::take::{Held, Mode, Reads, TakenItem, Tried};
 
 impl Core {
     /// Tries to take an item, and to leave the line with it.
@@ -24,7 +23,7 @@ impl Core {
         self: &Arc<Self>,
         mode: &Mode,
         entry: Entry,
-        place: Option<&Place>,
+        place: Option<&LinePlace>,
     ) -> Result<Tried, QueueError> {
         match mode {
             Mode::Claim => self.claim_peers(entry, place).await,
@@ -36,7 +35,7 @@ impl Core {
     async fn claim_peers(
         self: &Arc<Self>,
         entry: Entry,
-        place: Option<&Place>,
+        place: Option<&LinePlace>,
     ) -> Result<Tried, QueueError> {
         let (node, claim_node) = (entry.node(&self.places), entry.claim(&self.places, 0));
         // It tells this claim from all others of its name. kazoo has 32 digits there, and Curator does not look.
@@ -44,10 +43,10 @@ impl Core {
         let steps = self.client.transaction().check(&node, None);
         let steps = steps.create(&claim_node, mark.clone(), CreateMode::Ephemeral);
         let steps = leaving(steps, place);
-        let claim = Some(Claim::marked(self, claim_node.clone(), mark.clone()));
+        let claim = Some(self.new_claim(claim_node.clone(), Some(mark.clone())));
         // Both at once: what is in an item does not change.
         let (written, data) =
-            tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&node) };
+            tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.body(&node) };
 
         let written = match written {
             Ok(written) => written,
@@ -79,14 +78,14 @@ impl Core {
             return self.split(steps, &entry, Some(&held)).await;
         }
         let (body, held) = (Some(data), Some(held));
-        Ok(Tried::Taken(Box::new(Taken { entry, version: 0, body, held })))
+        Ok(Tried::Taken(Box::new(TakenItem { entry, version: 0, body, held })))
     }
 
     /// Takes it out, unless somebody has claimed it, or it cannot be read.
     async fn remove_peers(
         self: &Arc<Self>,
         entry: Entry,
-        place: Option<&Place>,
+        place: Option<&LinePlace>,
         reads: &Reads,
     ) -> Result<Tried, QueueError> {
         let node = entry.node(&self.places);
@@ -112,7 +111,7 @@ impl Core {
         let steps = steps.delete(&node, None);
         match self.write(leaving(steps, place)).await {
             Ok(_) => {
-                let taken = Taken { entry, version: 0, body: Some(data), held: None };
+                let taken = TakenItem { entry, version: 0, body: Some(data), held: None };
                 Ok(Tried::Taken(Box::new(taken)))
             }
             Err(error) => self.not_taken(error, own, own + 1).await,
@@ -191,8 +190,8 @@ impl Core {
     }
 }
 
-fn leaving(steps: Transaction, place: Option<&Place>) -> Transaction {
-    match place.and_then(Place::node) {
+fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transaction {
+    match place.and_then(LinePlace::node) {
         Some(place) => steps.delete(place, None),
         None => steps,
     }

@@ -1,4 +1,4 @@
-//! The directories of another library's queue: they are made, filled, listed and inspected.
+//! Queues that are shared with programs on other libraries: putting, listing, looking.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use crate::exact::shared_write::lock;
 use crate::queue::admin::{QueueReport, children, data_of, stat_of};
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Mark, QueueLayout, new_id};
-use crate::queue::peers::names::{BadSlot, Defaults, Slot};
+use crate::queue::layout::{QueueMark, new_id};
+use crate::queue::peer_layouts::{QueueLayout, Slot};
+use crate::queue::peer_names::{BadSlot, Defaults};
 
 /// How many items of a listing are tried before the next one: others may have put something that comes first.
 const LISTED: usize = 16;
@@ -43,7 +44,7 @@ impl Core {
     pub(crate) async fn open_peers(&self) -> Result<(), QueueError> {
         loop {
             match present(self.client.data(self.path()).await) {
-                Ok(Some((data, _))) if Mark::read(&data).is_ok() => {
+                Ok(Some((data, _))) if QueueMark::read(&data).is_ok() => {
                     let found = "a queue in our own layout".to_owned();
                     return Err(QueueError::Foreign { path: self.path().clone(), found });
                 }

@@ -1,9 +1,9 @@
 //! How other libraries name the items of their queues, and what is in the nodes: pure.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use lockkeeper_client::ZnodePath;
 
-use crate::queue::layout::{DIGITS, Entry, Named, QueueLayout};
+use crate::queue::layout::{DIGITS, Entry};
+use crate::queue::peer_layouts::{QueueLayout, Slot};
 
 /// The beginning of each name.
 const CURATOR: &str = "queue-";
@@ -22,77 +22,31 @@ const END: u8 = 2;
 const KAZOO_PRIORITY: i32 = 100;
 const LAST_KAZOO_PRIORITY: i32 = 999;
 
-/// Where an item is put, in a layout that has such a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Slot {
-    /// Lower ones come first.
-    Priority(i32),
-    /// Not before this time, in milliseconds since 1970.
-    DueUnixMs(u64),
-    /// With this id in its name.
-    Id(String),
-}
-
-impl Slot {
-    /// What it is, as a person would say it.
-    pub(crate) fn noun(&self) -> &'static str {
-        match self {
-            Self::Priority(_) => "priorities",
-            Self::DueUnixMs(_) => "due times",
-            Self::Id(_) => "ids of the caller",
-        }
-    }
-}
-
 /// What a new item of ours is called when the caller does not say.
-pub(crate) struct Defaults<'a> {
+pub(super) struct Defaults<'a> {
     /// The present time, in milliseconds since 1970.
-    pub(crate) now_unix_ms: u64,
-    pub(crate) id: &'a str,
+    pub(super) now_unix_ms: u64,
+    pub(super) id: &'a str,
 }
 
 /// Why an item cannot be put into a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BadSlot {
+pub(super) enum BadSlot {
     /// The layout has no such thing.
     NotInLayout,
     /// This one cannot be.
     Value(String),
 }
 
+/// An item that is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) entry: Entry,
+    /// From when on it is free, in milliseconds since 1970.
+    pub(super) due_unix_ms: u64,
+}
+
 impl QueueLayout {
-    /// Whether the values are in Curator's item files.
-    fn has_files(self) -> bool {
-        let with = [Self::CuratorQueue, Self::CuratorPriority, Self::CuratorDelay, Self::CuratorId];
-        with.contains(&self)
-    }
-
-    /// Whether the claims are where the builder says.
-    pub(crate) fn takes_lock_path(self) -> bool {
-        self.has_files()
-    }
-
-    /// The directory of the items.
-    pub(crate) fn entries(self, path: &ZnodePath) -> ZnodePath {
-        match self {
-            Self::KazooLocking => path.child("entries").expect("letters"),
-            _ => path.clone(),
-        }
-    }
-
-    /// The directory of the claims, if there are any.
-    pub(crate) fn claims(
-        self,
-        path: &ZnodePath,
-        lock_path: Option<ZnodePath>,
-    ) -> Option<ZnodePath> {
-        match self {
-            Self::KazooLocking => path.child("taken").ok(),
-            _ => lock_path,
-        }
-    }
-
     fn prefix(self) -> &'static str {
         match self {
             Self::CuratorSimple => SIMPLE,
@@ -102,7 +56,7 @@ impl QueueLayout {
     }
 
     /// The name of a new item, before its number.
-    pub(crate) fn new_name(
+    pub(super) fn new_name(
         self,
         slot: Option<&Slot>,
         default: &Defaults<'_>,
@@ -158,7 +112,7 @@ impl QueueLayout {
     }
 
     /// The items among these names, in the order in which they are taken. All others are left alone.
-    pub(crate) fn items_of(self, names: &[String]) -> Vec<Named> {
+    pub(super) fn items_of(self, names: &[String]) -> Vec<Named> {
         let mut items: Vec<_> = names.iter().filter_map(|name| self.read(name)).collect();
         items.sort_by(|a, b| self.order(a).cmp(&self.order(b)));
         items
@@ -190,7 +144,7 @@ impl QueueLayout {
     }
 
     /// What is in the node of an item with this value.
-    pub(crate) fn to_data(self, value: &Bytes) -> Bytes {
+    pub(super) fn to_data(self, value: &Bytes) -> Bytes {
         if !self.has_files() {
             return value.clone();
         }
@@ -204,7 +158,7 @@ impl QueueLayout {
     }
 
     /// The values in a node: one, unless it is a file in which one of Curator's programs has put several together.
-    pub(crate) fn values(self, data: &Bytes) -> Result<Vec<Bytes>, String> {
+    pub(super) fn values(self, data: &Bytes) -> Result<Vec<Bytes>, String> {
         if !self.has_files() {
             return Ok(vec![data.clone()]);
         }
@@ -232,7 +186,7 @@ impl QueueLayout {
 }
 
 /// The name of an item that is put back: where it was put before, without its number.
-pub(crate) fn same_slot(name: &str) -> &str {
+pub(super) fn same_slot(name: &str) -> &str {
     without_number(name).map_or(name, |(before, _)| before)
 }
 

@@ -1,0 +1,486 @@
+//! [`Queue`]: putting and taking, and its options.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::{Client, ZnodePath};
+
+use crate::exact::DEFAULT_MARKERS;
+use crate::exact::shared_write::lock;
+use crate::queue::core::{Core, Options};
+use crate::queue::delivery::{AtLeastOnce, AtMostOnce, Delivery};
+use crate::queue::error::QueueError;
+use crate::queue::item::Item;
+use crate::queue::layout::Places;
+use crate::queue::peer_layouts::{QueueLayout, Slot};
+use crate::queue::take::{Mode, Reads, TakenItem};
+use crate::values::place::checked;
+use crate::values::{Codec, Json};
+
+/// Items that some programs put and others work on, each by one consumer at a time. Cheap to clone; clones share
+/// their listing and their requests.
+///
+/// It is for jobs that are coordinated, by the thousand: not a message bus. The page `docs/queues.md` says what to
+/// take instead, and when.
+///
+/// # Guarantees
+///
+/// - An item whose [put](Queue::put) was confirmed is in the queue until it is recorded done, once, or is a dead
+///   letter. No lost reply, lost connection or ended session changes that, for a put or an end.
+/// - One consumer has an item at a time, by lease and by token: the claim lives as long as its session, without a
+///   time-out to guess, and only its holder can end the item. Whoever has lost it is told, by a failed
+///   [`Item::done`] at the latest.
+/// - What [`Item::done_with`] writes is written once for each item.
+/// - While a consumer waits in [`Queue::take`] and can reach a server, whatever can be taken is taken, also what
+///   somebody has left who died.
+/// - Items are taken in the order in which they were put: strictly by one consumer program, or
+///   [if asked for](QueueBuilder::strictly_in_order). Several take from the oldest few hundred.
+/// - A put wakes one of the consumers that wait, and that one the next.
+///
+/// # Not guaranteed
+///
+/// - Effects outside of znodes may happen twice, if a consumer is lost after it had them: have them refuse the
+///   lower [token](lockkeeper_locks::Guard::token), or the same [id](Item::id) twice.
+/// - An item that was taken for a call which nobody polls waits for it, or for the end of its session.
+/// - A retry comes after what was put before it. An item that was given back keeps its place.
+/// - Items are not safe from those who delete or write their znodes.
+/// - Servers before 3.6 cannot be asked for several listings at once, and refuse every take.
+///
+/// # Session loss
+///
+/// Items of the session go to other consumers. Whoever waits goes on with the next session. A put or an end on
+/// its way is [`QueueError::Unknown`] if the session ends before it is answered.
+///
+/// # Znodes
+///
+/// `<path>`, with the number of the layout. Below it, for an item with the id `<id>`, 32 hexadecimal digits:
+///
+/// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: who took it last. Each take raises the
+///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once.
+/// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise.
+/// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on.
+/// - `dead/<id>`: it is a dead letter.
+///
+/// And `workers/<name>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
+/// markers are in `/lockkeeper-outcomes`, or [where the builder says](QueueBuilder::markers).
+///
+/// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout). [`QueueLayout`] says
+/// what each of these cannot do.
+///
+/// # Cost
+///
+/// - A put costs 1 write, a take 1, an end 1, each 1 round trip. What tasks of one handle ask for at the same time
+///   shares 1 write. One put in 256 costs 1 more.
+/// - A listing of some hundred entries costs 1 read, and serves many takes.
+/// - A consumer that finds nothing stands in line, which costs 1 write, and as the first 2 reads. Then it costs
+///   nothing until there is something: 2 events for each item, however many consumers wait.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Queue;
+///
+/// let queue: Queue<String> = Queue::new(&client, "/jobs")?;
+/// queue.put(&"resize cat.jpg".to_owned()).await?;
+///
+/// let item = queue.take().await?;
+/// assert_eq!((item.value().as_str(), item.attempt()), ("resize cat.jpg", 1));
+/// println!("{} with token {}", item.id(), item.token());
+/// item.done().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "DistributedQueue")]
+#[doc(alias = "SimpleDistributedQueue")]
+#[doc(alias = "LockingQueue")]
+pub struct Queue<T, D = AtLeastOnce> {
+    pub(super) core: Arc<Core>,
+    codec: Arc<dyn Codec<T>>,
+    delivery: PhantomData<fn() -> D>,
+}
+
+/// Its path.
+impl<T, D> std::fmt::Debug for Queue<T, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue({})", self.path())
+    }
+}
+
+impl<T, D> Clone for Queue<T, D> {
+    fn clone(&self) -> Self {
+        let (core, codec) = (Arc::clone(&self.core), Arc::clone(&self.codec));
+        Self { core, codec, delivery: PhantomData }
+    }
+}
+
+/// The options of a [`Queue`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct QueueBuilder<D = AtLeastOnce> {
+    client: Client,
+    path: String,
+    layout: QueueLayout,
+    lock_path: Option<String>,
+    markers: Option<String>,
+    options: Options,
+    delivery: PhantomData<fn() -> D>,
+}
+
+impl<D> QueueBuilder<D> {
+    lockkeeper_client::setters! {
+        /// The znodes of the queue: our own, or those of another library, whose programs share it. Default: our own.
+        pub fn layout(self, layout: QueueLayout) => self.layout = layout;
+
+        /// Where the claims are, in a layout of Curator: the `lockPath` of its `QueueBuilder`. All programs of the queue
+        /// must have the same one, or all none: then they can only take [`AtMostOnce`]. Default: none.
+        pub fn lock_path(self, path: &str) => self.lock_path = Some(path.to_owned());
+
+        /// How often an item is taken at most, at least 1; then it is a dead letter. It counts if a consumer gave
+        /// the item back, was lost with it, or asked for a retry. Default: 16; in the layouts of other libraries,
+        /// no limit, as they keep no count.
+        pub fn max_tries(self, tries: u32) => self.options.most_tries = Some(tries.max(1));
+
+        /// For how long an item is held at most: one that is held for longer is lost, and taken by another
+        /// consumer, although the session lives. It is for handlers that hang in a live process. Whoever holds
+        /// it is told before; the item is free when the last [deadline](lockkeeper_locks::Guard::deadline) has
+        /// passed that the holder was told. Default: no limit.
+        pub fn max_run(self, time: Duration) => self.options.max_run = Some(time);
+
+        /// Whether this consumer always takes the oldest item, also beside others. It costs a listing for each
+        /// item, and consumers get in each other's way: they often try the same one. If all consumers do so, items
+        /// are taken for the first time in the order in which they were put. Default: `false`.
+        pub fn strictly_in_order(self, wanted: bool) => self.options.strictly = wanted;
+
+        /// What others read beside an item that this program works on. Default: nothing but host, process and
+        /// program.
+        pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());
+
+        /// The access control list of the znodes that are created. Default: that of the client; see
+        /// [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+        pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
+            self.client = self.client.with_default_acl(acl);
+
+        /// The directory of the outcome markers: a node below which this client may create others, and that
+        /// nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It is created when it is
+        /// missing, as a container.
+        pub fn markers(self, directory: &str) => self.markers = Some(directory.to_owned());
+    }
+
+    /// What becomes of an item that is taken: [`AtLeastOnce`], the default, or [`AtMostOnce`]. It is up to each
+    /// consumer; programs that only put need not care.
+    pub fn delivery<E>(self, delivery: E) -> QueueBuilder<E> {
+        let _ = delivery;
+        let Self { client, path, layout, lock_path, markers, options, .. } = self;
+        QueueBuilder { client, path, layout, lock_path, markers, options, delivery: PhantomData }
+    }
+}
+
+impl<D: Delivery> QueueBuilder<D> {
+    /// Makes the handle, for values that are written as JSON. No I/O.
+    ///
+    /// # Errors
+    /// If a queue cannot be at the path; [`QueueError::NotInLayout`] if the layout cannot do what was asked for.
+    pub fn build<T>(self) -> Result<Queue<T, D>, QueueError>
+    where
+        Json: Codec<T>,
+    {
+        self.build_with(Json)
+    }
+
+    /// Makes the handle, for values that are written in this way. No I/O.
+    ///
+    /// # Errors
+    /// As [`QueueBuilder::build`].
+    pub fn build_with<T>(self, codec: impl Codec<T> + 'static) -> Result<Queue<T, D>, QueueError> {
+        let path = checked(&self.client, &self.path)?;
+        let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
+        let places = self.places(path)?;
+        let core = Core::new(self.client, places, markers, self.options);
+        Ok(Queue { core, codec: Arc::new(codec), delivery: PhantomData })
+    }
+
+    /// Where everything is, if the layout has it.
+    fn places(&self, path: ZnodePath) -> Result<Places, QueueError> {
+        let layout = self.layout;
+        let without = |what, instead| {
+            Err(QueueError::NotInLayout { path: path.clone(), layout, what, instead })
+        };
+        let lock_path = match &self.lock_path {
+            Some(_) if !layout.takes_lock_path() => {
+                return without("claims at a path of the caller's", ": leave `lock_path` out");
+            }
+            Some(lock_path) => Some(checked(&self.client, lock_path)?),
+            None => None,
+        };
+        if layout.is_own() {
+            return Ok(Places::new(path));
+        }
+        if self.options.most_tries.is_some() {
+            return without("counts of tries", ": leave `max_tries` out");
+        }
+        let claims = layout.claims(&path, lock_path);
+        if D::CLAIMS && claims.is_none() {
+            return without(
+                "claims",
+                match layout.takes_lock_path() {
+                    true => {
+                        ": set the `lock_path` that the Java programs have, or `delivery(AtMostOnce)`"
+                    }
+                    false => ": set `delivery(AtMostOnce)`, also for programs that only put",
+                },
+            );
+        }
+        Ok(Places::of_peers(layout, path, claims))
+    }
+}
+
+impl<T> Queue<T> {
+    /// The queue at a path such as `/jobs`, of values that are written as JSON. No I/O.
+    ///
+    /// # Errors
+    /// If a queue cannot be at the path.
+    pub fn new(client: &Client, path: &str) -> Result<Self, QueueError>
+    where
+        Json: Codec<T>,
+    {
+        Queue::<T>::builder(client, path).build()
+    }
+
+    /// The options of a queue.
+    pub fn builder(client: &Client, path: &str) -> QueueBuilder {
+        let options = Options { most_tries: None, max_run: None, strictly: false, label: None };
+        let (client, path, layout) = (client.clone(), path.to_owned(), QueueLayout::default());
+        let (lock_path, markers) = (None, None);
+        QueueBuilder { client, path, layout, lock_path, markers, options, delivery: PhantomData }
+    }
+
+    /// Takes the next item, and waits until there is one. Costs one round trip (1 write) if the last listing has
+    /// one, and [more](Queue#cost) at first and while there is none.
+    ///
+    /// # Errors
+    /// If the queue was deleted, is something else, or a request is refused; if no server can be reached for a
+    /// whole session timeout; [`QueueError::Undecodable`] if an item cannot be read: it is given back, and the next
+    /// call passes over it.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe: an item that was taken by then is given back.
+    pub async fn take(&self) -> Result<Item<T>, QueueError> {
+        loop {
+            if let Some(item) = self.some_items(1, true).await?.pop() {
+                return Ok(item);
+            }
+        }
+    }
+
+    /// [`Queue::take`], but not for longer than `timeout`, which covers everything, outages too; `None` if there was
+    /// nothing. With less than 10 ms it tries once. Costs what [`Queue::take`] does.
+    ///
+    /// # Errors
+    /// As [`Queue::take`].
+    ///
+    /// # Session loss
+    /// As [`Queue::take`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::take`].
+    pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<Item<T>>, QueueError> {
+        self.core.within(timeout, || self.take(), self.try_take()).await
+    }
+
+    /// Takes the next item if there is one. Costs 2 round trips, or 1 if the last listing has one.
+    ///
+    /// # Errors
+    /// As [`Queue::take`].
+    ///
+    /// # Session loss
+    /// As [`Queue::take`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::take`].
+    pub async fn try_take(&self) -> Result<Option<Item<T>>, QueueError> {
+        Ok(self.some_items(1, false).await?.pop())
+    }
+
+    /// Takes up to `most` items, all in one round trip if the last listing has them.
+    pub(super) async fn some_items(
+        &self,
+        most: usize,
+        waits: bool,
+    ) -> Result<Vec<Item<T>>, QueueError> {
+        let taken = self.core.take(Mode::Claim, most, waits).await?;
+        let (mut items, mut failed) = (Vec::with_capacity(taken.len()), None);
+        for TakenItem { entry, version, body, held } in taken {
+            let Some(held) = held else { continue };
+            let data = body.clone().unwrap_or_default();
+            match self.decode(&entry.id, body) {
+                Ok(value) => items.push(Item::new(&self.core, entry, version, held, (value, data))),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if items.is_empty() => Err(error),
+            _ => Ok(items),
+        }
+    }
+}
+
+impl<T: 'static> Queue<T, AtMostOnce> {
+    /// Takes the next value out of the queue, and waits until there is one. Costs 2 round trips (1 read, 1 write)
+    /// if the last listing has one, and [more](Queue#cost) at first and while there is none.
+    ///
+    /// # Errors
+    /// As [`Queue::take`]; [`QueueError::Unknown`] if the session ended before it was known whether the value was
+    /// taken out: it is lost then, or still there. [`QueueError::Undecodable`] if a value cannot be read: it stays, and
+    /// the next call passes over it.
+    ///
+    /// # Session loss
+    /// Goes on with the next session, unless the outcome is unknown.
+    ///
+    /// # Cancel safety
+    /// When dropped, a value may be lost.
+    pub async fn take(&self) -> Result<T, QueueError> {
+        loop {
+            let taken = self.core.take(Mode::Remove(self.reads()), 1, true).await?;
+            if let Some(TakenItem { entry, body, .. }) = taken.into_iter().next() {
+                return self.decode(&entry.id, body);
+            }
+        }
+    }
+
+    /// The same, but not for longer than `timeout`, which covers everything, outages too; `None` if there was
+    /// nothing. With less than 10 ms it tries once. Costs what the take without a limit does.
+    ///
+    /// # Errors
+    /// As the take without a limit.
+    ///
+    /// # Session loss
+    /// As the take without a limit.
+    ///
+    /// # Cancel safety
+    /// When dropped, a value may be lost; and when the time is over while one is being taken.
+    pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<T>, QueueError> {
+        self.core.within(timeout, || self.take(), self.try_take()).await
+    }
+
+    /// Takes the next value out of the queue if there is one. Costs up to 3 round trips.
+    ///
+    /// # Errors
+    /// As the take that waits.
+    ///
+    /// # Session loss
+    /// As the take that waits.
+    ///
+    /// # Cancel safety
+    /// When dropped, a value may be lost.
+    pub async fn try_take(&self) -> Result<Option<T>, QueueError> {
+        let taken = self.core.take(Mode::Remove(self.reads()), 1, false).await?;
+        match taken.into_iter().next() {
+            Some(TakenItem { entry, body, .. }) => self.decode(&entry.id, body).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether an item can be read, before it is taken out.
+    fn reads(&self) -> Arc<Reads> {
+        let queue = self.clone();
+        Arc::new(move |id, body| queue.decode(id, Some(body.clone())).map(drop))
+    }
+}
+
+impl<T, D> Queue<T, D> {
+    /// The path.
+    pub fn path(&self) -> &ZnodePath {
+        self.core.path()
+    }
+
+    /// Puts an item at the end of the queue, and gives its id. Costs one round trip (1 write), and
+    /// [a few more](Queue#cost) before the first.
+    ///
+    /// # Errors
+    /// If it cannot be written, is too large, or the request is refused; nothing was put then.
+    /// [`QueueError::Unknown`] if the session ended, no server could be reached for a whole session timeout, or
+    /// somebody deleted the outcome marker, after it was sent and before an answer came.
+    ///
+    /// # Session loss
+    /// What was not sent yet goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it is put once or not at all.
+    pub async fn put(&self, value: &T) -> Result<String, QueueError> {
+        let ids = self.put_all(std::slice::from_ref(value)).await?;
+        Ok(ids.into_iter().next().unwrap_or_default())
+    }
+
+    /// Puts items at the end of the queue, in their order and in one transaction: all of them, or none. Gives their
+    /// ids. Costs one round trip (1 write). Servers take about 1 MiB at once, and each item is about 300 bytes
+    /// longer than its value.
+    ///
+    /// # Errors
+    /// As [`Queue::put`].
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::put`].
+    pub async fn put_all(&self, values: &[T]) -> Result<Vec<String>, QueueError> {
+        let bodies = self.encode(values)?;
+        match bodies.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.core.put(&bodies, None).await,
+        }
+    }
+
+    /// Puts an item into a slot, as [layouts](QueueLayout) of other libraries have them, and gives its id. Costs what
+    /// [`Queue::put`] does.
+    ///
+    /// # Errors
+    /// As [`Queue::put`]; [`QueueError::NotInLayout`] if the layout has no such slots, [`QueueError::Slot`] if it cannot
+    /// have this one.
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::put`].
+    pub async fn put_at(&self, value: &T, slot: Slot) -> Result<String, QueueError> {
+        let bodies = self.encode(std::slice::from_ref(value))?;
+        let ids = self.core.put(&bodies, Some(&slot)).await?;
+        Ok(ids.into_iter().next().unwrap_or_default())
+    }
+
+    fn encode(&self, values: &[T]) -> Result<Vec<Bytes>, QueueError> {
+        let bodies: Result<Vec<_>, _> = values.iter().map(|it| self.codec.encode(it)).collect();
+        bodies.map_err(|error| QueueError::Unencodable {
+            path: self.path().clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Reads what an item contains. One that cannot be read is passed over from now on.
+    pub(super) fn decode(&self, id: &str, body: Option<Bytes>) -> Result<T, QueueError> {
+        let decoded = match body.map(|body| self.core.layout().values(&body)) {
+            Some(Ok(values)) => match values.first() {
+                Some(value) => self.codec.decode(value).map_err(|error| error.to_string()),
+                None => Err("there is no value in it".to_owned()),
+            },
+            Some(Err(reason)) => Err(reason),
+            None => Err("its body is missing".to_owned()),
+        };
+        decoded.map_err(|reason| {
+            lock(&self.core.picks).skip(id);
+            tracing::warn!(queue = %self.path(), id, reason, "an item cannot be read");
+            QueueError::Undecodable { path: self.path().clone(), id: id.to_owned(), reason }
+        })
+    }
+}

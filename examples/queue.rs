@@ -1,0 +1,95 @@
+//! Images are resized: three producers put jobs into a queue, five consumers work on them. A job that fails is
+//! tried again, up to three times; one that cannot succeed becomes a dead letter.
+//!
+//! Each producer and consumer has a client of its own, as programs on several machines do. Kill any of them: what
+//! it was working on goes to another one when its session ends, and what was put is done.
+//!
+//! `cargo run --example queue`
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{Client, Item, Queue, Verdict};
+use lockkeeper_engine::Engine;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::{task::JoinSet, time::sleep};
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// What producers put: JSON in the queue.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Resize {
+    image: String,
+    width: u32,
+}
+
+async fn open(servers: &str) -> Result<Queue<Resize>, Failure> {
+    let client = Client::connect(servers).await?;
+    Ok(Queue::<Resize>::builder(&client, "/images/jobs").max_tries(3).build()?)
+}
+
+async fn produce(servers: String, camera: usize) -> Result<(), Failure> {
+    let jobs = open(&servers).await?;
+    for number in 0..10 {
+        let suffix = if number == 7 { "txt" } else { "jpg" };
+        let image = format!("camera{camera}/{number}.{suffix}");
+        // Once this returns, the job is in the queue until a consumer has recorded that it is done.
+        jobs.put(&Resize { image, width: 640 }).await?;
+    }
+    Ok(())
+}
+
+async fn consume(servers: String, mut closing: watch::Receiver<bool>) -> Result<(), Failure> {
+    let jobs = open(&servers).await?;
+    // What was begun is finished, as a service does that is asked to stop.
+    let stop = async { _ = closing.wait_for(|closing| *closing).await };
+    Ok(jobs.work_until(2, stop, resize).await?)
+}
+
+/// The work. It may be done twice, if its consumer is lost at the wrong moment: `queue_sqlite` shows how the
+/// second time is told from the first.
+async fn resize(job: Arc<Item<Resize>>) -> Result<Verdict, Failure> {
+    let Resize { image, width } = job.value();
+    if !image.ends_with(".jpg") {
+        return Ok(Verdict::Bury(format!("{image} is no image")));
+    }
+    if image.contains("/3.") {
+        return Err(format!("the disk with {image} does not answer").into());
+    }
+    sleep(Duration::from_millis(5)).await;
+    println!("{image} is {width} pixels wide now, at attempt {}", job.attempt());
+    Ok(Verdict::Done)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let engine = Engine::builder().start().await?;
+    let servers = engine.connect_string();
+    let (close, closing) = watch::channel(false);
+    let mut producers: JoinSet<_> = (0..3).map(|camera| produce(servers.clone(), camera)).collect();
+    let mut consumers: JoinSet<_> =
+        (0..5).map(|_| consume(servers.clone(), closing.clone())).collect();
+    while let Some(put) = producers.join_next().await {
+        put??;
+    }
+
+    let jobs = open(&servers).await?;
+    loop {
+        let now = jobs.inspect().await?;
+        println!("{} jobs wait, {} are being worked on", now.waiting, now.claimed);
+        if now.waiting + now.claimed == 0 {
+            break;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    close.send_replace(true);
+    while let Some(consumed) = consumers.join_next().await {
+        consumed??;
+    }
+    for letter in jobs.dead_letters().await? {
+        println!("dead letter after {} attempts: {}", letter.attempts, letter.reason);
+    }
+    Ok(())
+}
