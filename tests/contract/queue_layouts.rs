@@ -102,7 +102,6 @@ async fn items_of_each_layout_are_claimed_and_done((one, two): Clients) -> Resul
 
         let first = next(&theirs).await?;
         assert_eq!((&first.value()[..], first.attempt()), (&b"first"[..], 1), "{layout}");
-        // Curator sorts those with one due time by that alone, and ids are random here.
         assert!(first.id() == id && first.is_held(), "{layout}");
         let claim = claims(layout)?.child(&id)?;
         let (data, stat) = one.data(&claim).await?;
@@ -359,6 +358,7 @@ async fn what_a_layout_cannot_do_is_said(client: Client) -> Result<()> {
         refused(plain(layout).build_with(Raw), "delivery(AtMostOnce)");
         refused(plain(layout).lock_path(CLAIMS).build_with(Raw), "leave `lock_path` out");
     }
+    refused(plain(QueueLayout::CuratorId).lock_path(JOBS).build_with(Raw), "another `lock_path`");
     refused(plain(QueueLayout::KazooLocking).max_tries(3).build_with(Raw), "max_tries");
 
     let queue = claiming(&client, QueueLayout::CuratorQueue)?;

@@ -1,7 +1,7 @@
 //! What becomes of an item that is taken.
 
-/// Items stay in the queue until a consumer has recorded that they are done: what is taken is an [`Item`](crate::Item). The
-/// default of a [`Queue`](crate::Queue).
+/// Items stay in the queue until a consumer has recorded that they are done: what is taken is an
+/// [`Item`](crate::Item). The default of a [`Queue`](crate::Queue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtLeastOnce;
 

@@ -66,8 +66,8 @@ use crate::values::{Codec, Json};
 /// And `workers/<name>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
 /// markers are in `/lockkeeper-outcomes`, or [where the builder says](QueueBuilder::markers).
 ///
-/// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout). [`QueueLayout`] says
-/// what each of these cannot do.
+/// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout).
+/// [`QueueLayout`] says what each of these cannot do.
 ///
 /// # Cost
 ///
@@ -138,8 +138,8 @@ impl<D> QueueBuilder<D> {
         /// The znodes of the queue: our own, or those of another library, whose programs share it. Default: our own.
         pub fn layout(self, layout: QueueLayout) => self.layout = layout;
 
-        /// Where the claims are, in a layout of Curator: the `lockPath` of its `QueueBuilder`. All programs of the queue
-        /// must have the same one, or all none: then they can only take [`AtMostOnce`]. Default: none.
+        /// Where the claims are, in a layout of Curator: the `lockPath` of its `QueueBuilder`. All programs of the
+        /// queue must have the same one, or all none: then they can only take [`AtMostOnce`]. Default: none.
         pub fn lock_path(self, path: &str) => self.lock_path = Some(path.to_owned());
 
         /// How often an item is taken at most, at least 1; then it is a dead letter. It counts if a consumer gave
@@ -219,6 +219,10 @@ impl<D: Delivery> QueueBuilder<D> {
             Some(lock_path) => Some(checked(&self.client, lock_path)?),
             None => None,
         };
+        // Each item would be its own claim.
+        if lock_path.as_ref() == Some(&path) {
+            return without("claims among its items", ": choose another `lock_path`");
+        }
         if layout.is_own() {
             return Ok(Places::new(path));
         }
@@ -445,8 +449,8 @@ impl<T, D> Queue<T, D> {
     /// [`Queue::put`] does.
     ///
     /// # Errors
-    /// As [`Queue::put`]; [`QueueError::NotInLayout`] if the layout has no such slots, [`QueueError::Slot`] if it cannot
-    /// have this one.
+    /// As [`Queue::put`]; [`QueueError::NotInLayout`] if the layout has no such slots, [`QueueError::Slot`] if it
+    /// cannot have this one.
     ///
     /// # Session loss
     /// As [`Queue::put`].

@@ -8,15 +8,16 @@ use lockkeeper_client::ZnodePath;
 /// programs of a queue must use the same layout.
 ///
 /// What is promised of a [`Queue`](crate::Queue) holds for what our programs do in each of them: no item is lost by a
-/// lost reply, nor put twice, and only the holder of a claim ends it. An item that cannot be read is told
-/// ([`QueueError::Undecodable`](crate::QueueError::Undecodable)) and stays; so do nodes that are no items. What the other programs do is
-/// told in `docs/interop.md`.
+/// lost reply, nor put twice, and only the holder of a claim ends it. An item that cannot be read is an error,
+/// [`QueueError::Undecodable`](crate::QueueError::Undecodable), and stays; nodes that are no items are passed over and
+/// stay. `docs/interop.md` says what the other programs do.
 ///
 /// The layouts of others have these limits:
 ///
 /// - They keep no count of tries, no dead letters and no list of consumers.
-///   [`QueueBuilder::max_tries`](crate::QueueBuilder::max_tries), [`Item::bury`](crate::Item::bury), the methods for dead letters and
-///   [`Queue::delete`](crate::Queue::delete) fail with [`QueueError::NotInLayout`](crate::QueueError::NotInLayout).
+///   [`QueueBuilder::max_tries`](crate::QueueBuilder::max_tries), [`Item::bury`](crate::Item::bury), the methods for
+///   dead letters and [`Queue::delete`](crate::Queue::delete) fail with
+///   [`QueueError::NotInLayout`](crate::QueueError::NotInLayout).
 ///   [`Item::attempt`](crate::Item::attempt) is 1 each time, and what has no place in
 ///   [`QueueReport`](crate::QueueReport) is 0.
 /// - Those without claims can be taken from with [`AtMostOnce`](crate::AtMostOnce) only.
@@ -25,8 +26,8 @@ use lockkeeper_client::ZnodePath;
 ///   meanwhile, unless it is to take [strictly in order](crate::QueueBuilder::strictly_in_order).
 /// - The first of the consumers that wait is told of each item and claim that comes or goes, of whichever program.
 ///   Our others wait beside the queue, in `<path>-__lockkeeper__`.
-/// - The id of an item is the name of its node. A [put](crate::Queue::put) gives an empty one if its reply was lost: that
-///   the item is there is known, and its name is not.
+/// - The id of an item is the name of its node. A [put](crate::Queue::put) gives an empty one if its reply was lost:
+///   it is known then that the item was put, and its name is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueLayout {
@@ -37,8 +38,8 @@ pub enum QueueLayout {
     /// [claims](crate::QueueBuilder::lock_path) if the Java programs have a `lockPath`.
     CuratorQueue,
     /// Curator's `DistributedPriorityQueue`: lower [priorities](Slot::Priority) first; without one, 0. Claims as with
-    /// `CuratorQueue`. What Curator's own programs put back comes before all others, as it loses its priority; a retry of
-    /// ours keeps it.
+    /// `CuratorQueue`. What Curator's own programs put back comes before all others, as it loses its priority; a
+    /// retry of ours keeps it.
     CuratorPriority,
     /// Curator's `DistributedDelayQueue`: an item is free when it is [due](Slot::DueUnixMs), by the wall clock of each
     /// consumer, as in Curator; without a time, at once. Claims as with `CuratorQueue`.

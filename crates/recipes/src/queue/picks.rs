@@ -75,8 +75,8 @@ impl Picks {
         self.raised.values()
     }
 
-    /// Takes in a listing of another library's queue, in its order: those are tried, up to `most`, that have no claim and
-    /// are due.
+    /// Takes in a listing of another library's queue, in its order: those are tried, up to `most`, that have no claim
+    /// and are due.
     pub(super) fn take_in_named(
         &mut self,
         items: Vec<Named>,

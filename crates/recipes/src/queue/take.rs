@@ -546,8 +546,8 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// What the first in line waits by: the node that is written to when there may be something new, and the
-/// consumers, of whom one that has gone may leave items. In other libraries' queues: the directory of the items, and that
-/// of the claims if there is one.
+/// consumers, of whom one that has gone may leave items. In other libraries' queues: the directory of the items, and
+/// that of the claims if there is one.
 #[derive(Default)]
 struct Watches {
     entries: Option<Watcher>,
