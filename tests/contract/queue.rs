@@ -15,6 +15,7 @@ use lockkeeper_client::present;
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::jeopardy::short;
@@ -611,6 +612,23 @@ async fn a_handler_works_on_each_item((alice, bob): Pair) -> Result<()> {
         ours.dead_letters().await?.into_iter().map(|letter| letter.reason).collect();
     reasons.sort();
     assert_eq!(reasons, ["it must not be done", "tried 3 times: it cannot be done"]);
+    Ok(())
+}
+
+/// A handler that ended its item itself, as with writes of its own, was dropped at its next wait.
+async fn a_handler_goes_on_when_it_has_ended_its_item((alice, bob): Pair) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    ours.put(&1).await?;
+    let went_on = Notify::new();
+    let handler = async |item: Arc<Item<u32>>| -> Result<(), QueueError> {
+        item.done().await?;
+        for _ in 0..20 {
+            ours.inspect().await?;
+        }
+        went_on.notify_one();
+        Ok(())
+    };
+    tokio::time::timeout(LONG, theirs.work_until(1, went_on.notified(), handler)).await??;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,6 +43,8 @@ struct Claimed {
     version: i32,
     /// What is in its node, in another library's queue.
     data: Bytes,
+    /// Whether its holder has asked for its end.
+    is_ending: AtomicBool,
 }
 
 impl<T> Item<T> {
@@ -53,7 +56,8 @@ impl<T> Item<T> {
         (value, data): (T, Bytes),
     ) -> Self {
         let (Held { guard, claim }, core) = (held, Arc::clone(core));
-        let claimed = Arc::new(Claimed { guard, claim, core, entry, version, data });
+        let is_ending = AtomicBool::new(false);
+        let claimed = Arc::new(Claimed { guard, claim, core, entry, version, data, is_ending });
         let timer = claimed.core.options.max_run.map(|time| end_after(&claimed, time));
         Self { value, claimed, timer }
     }
@@ -199,11 +203,17 @@ impl<T> Item<T> {
     pub fn is_ended(&self) -> bool {
         self.claimed.claim.is_over()
     }
+
+    /// Whether its holder has ended it, or is about to.
+    pub(super) fn is_ending(&self) -> bool {
+        self.claimed.is_ending.load(Ordering::Acquire)
+    }
 }
 
 impl Claimed {
     /// The first steps of every end: they fail unless the item is still this consumer's.
     fn end_steps(&self) -> Transaction {
+        self.is_ending.store(true, Ordering::Release);
         let (core, entry) = (&self.core, self.entry.node(&self.core.places));
         if !core.layout().is_own() {
             // One that was held for too long is given back in the same session, to others who claim it by this name.
@@ -279,7 +289,10 @@ impl Claimed {
                 self.claim.over();
                 Err(self.lost(LossReason::SessionExpired))
             }
-            _ => Err(error.for_user(self.core.path(), own)),
+            _ => {
+                self.is_ending.store(false, Ordering::Release);
+                Err(error.for_user(self.core.path(), own))
+            }
         }
     }
 }

@@ -49,8 +49,9 @@ impl<E: Display> From<Result<Verdict, E>> for Verdict {
 impl<T> Queue<T> {
     /// Has a handler work on each item, on up to `concurrency` at once, for good. Its [`Verdict`], or `Ok` for done and
     /// an error for a retry, ends the item, unless the handler has ended it. The handler is dropped when its item
-    /// is lost; it runs as in [`Guard::run`](lockkeeper_locks::Guard::run), so what it asks of this client is sent
-    /// only while the item is held. Costs what the takes and the ends do.
+    /// is lost, unless it has asked for the item's end; it runs as in
+    /// [`Guard::run`](lockkeeper_locks::Guard::run), so what it asks of this client is sent only while the item is
+    /// held. Costs what the takes and the ends do.
     ///
     /// # Errors
     /// What cannot pass by waiting: the queue was deleted, is something else, a request is refused, or the client
@@ -147,8 +148,14 @@ impl<T> Queue<T> {
         F: Future<Output: Into<Verdict>>,
     {
         let item = Arc::new(item);
-        let verdict = match item.run(handler(Arc::clone(&item))).await {
+        let mut work = pin!(handler(Arc::clone(&item)));
+        let verdict = match item.run(work.as_mut()).await {
             Ok(verdict) => verdict.into(),
+            // That the claim is gone may be seen before the answer to the handler that has ended the item.
+            Err(_) if item.is_ending() => {
+                work.await;
+                return;
+            }
             Err(reason) => {
                 tracing::warn!(queue = %self.path(), id = item.id(), %reason, "an item is lost");
                 return;
