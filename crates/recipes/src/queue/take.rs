@@ -1,7 +1,7 @@
 //! How items are taken: an entry is chosen and claimed; a consumer that finds nothing waits in line.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -19,7 +19,7 @@ use crate::queue::commit::Write;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Header, Obituary, read_segment};
-use crate::queue::picks::{Listed, Pick};
+use crate::queue::picks::{Listed, Pick, Picks};
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -230,8 +230,10 @@ impl Core {
         place: Option<&Place>,
     ) -> Result<Tried, QueueError> {
         let Pick { entry, version } = pick;
+        let pending = Pending(&self.picks);
         if entry.taken(version) >= self.options.most_tries {
             self.bury_worn_out(&entry, version).await?;
+            pending.settled();
             return Ok(Tried::NotFree);
         }
 
@@ -264,6 +266,7 @@ impl Core {
             Mode::Remove => {
                 let Some(body) = self.body(&body).await? else {
                     lock(&self.picks).skip(&entry.id);
+                    pending.settled();
                     return Ok(Tried::NotFree);
                 };
                 (self.write(steps).await, Ok(Some(body)))
@@ -275,9 +278,11 @@ impl Core {
             Err(error) => {
                 match error.refused() {
                     Some((0, ErrorCode::NoNode)) => self.forget_worker(&worker.node).await,
-                    Some((1, ErrorCode::BadVersion)) => lock(&self.picks).raise(entry),
-                    Some((2, ErrorCode::NodeExists)) => lock(&self.picks).raise(entry),
-                    Some((1, ErrorCode::NoNode)) => {}
+                    Some((1, ErrorCode::BadVersion) | (2, ErrorCode::NodeExists)) => {
+                        lock(&self.picks).raise(entry);
+                        pending.settled();
+                    }
+                    Some((1, ErrorCode::NoNode)) => pending.settled(),
                     Some((2, ErrorCode::NoNode)) => self.open().await?,
                     Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
@@ -294,6 +299,7 @@ impl Core {
             }
         };
 
+        pending.settled();
         let Some(claim) = written.claim else {
             let taken = Taken { entry, version, body: body?, held: None };
             return Ok(Tried::Taken(Box::new(taken)));
@@ -428,6 +434,23 @@ impl Core {
         reachable(&self.client).await;
         pause().await;
         Ok(())
+    }
+}
+
+/// A try of an entry that was taken off the listing. Without an outcome, which one that is dropped has not, the entry
+/// may still be the oldest: then the listing is forgotten, as its next entry would be taken before this one.
+struct Pending<'a>(&'a Mutex<Picks>);
+
+impl Pending<'_> {
+    /// The entry was taken, or cannot be had.
+    fn settled(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        lock(self.0).forget();
     }
 }
 

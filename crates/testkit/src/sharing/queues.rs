@@ -329,8 +329,11 @@ impl Consumer {
             }
         };
         let handler = async |item: &Item<u64>| {
+            let believes = Believes(self, item);
             self.begin(item).await;
             self.look(item).await;
+            // To end it says so.
+            std::mem::forget(believes);
             match self.below(8) {
                 0 => self.end(item, End::Retry).await,
                 1 => self.end(item, End::Bury).await,
@@ -570,6 +573,15 @@ impl std::ops::Deref for Consumer {
 
     fn deref(&self) -> &QueueProgram {
         &self.program
+    }
+}
+
+/// A handler with an item. One that is dropped, as the item is lost, believes nothing any more.
+struct Believes<'a>(&'a Consumer, &'a Item<u64>);
+
+impl Drop for Believes<'_> {
+    fn drop(&mut self) {
+        self.0.gives_back(self.1);
     }
 }
 
