@@ -98,7 +98,8 @@ impl Queues {
             terms: self.terms,
         };
         if timeout(PATIENCE, queues::settle(&program, &self.orders)).await.is_err() {
-            return run.note("world", What::Stuck("items are not taken".into()));
+            let left = queues::look(&program).await;
+            return run.note("world", What::Stuck(format!("items are not taken: {left}")));
         }
         for consumer in self.consumers.into_inner().expect("nobody panics with it") {
             match timeout(PATIENCE, consumer).await {

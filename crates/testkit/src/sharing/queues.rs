@@ -547,6 +547,14 @@ pub async fn settle(program: &QueueProgram, orders: &Orders) {
     orders.is_over.send_replace(true);
 }
 
+/// How the queue stands, for people.
+pub async fn look(program: &QueueProgram) -> String {
+    let report = program.terms.open(&program.client).inspect().await;
+    let claims = program.names_in(&format!("{QUEUE}/claims")).await;
+    let line = program.names_in(&format!("{QUEUE}/line")).await;
+    format!("{report:?}, claims {claims:?}, in line {line:?}")
+}
+
 impl QueueProgram {
     /// Waits until nothing is to be taken, and nobody has anything.
     async fn until_empty(&self, queue: &Queue<u64>) {
