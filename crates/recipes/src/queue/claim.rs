@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockkeeper_client::{Cleanup, ErrorCode, ZnodePath};
+use bytes::Bytes;
+use lockkeeper_client::retry::{pause, reachable};
+use lockkeeper_client::{Cleanup, Contact, ErrorCode, ZnodePath, present};
 
 use crate::queue::commit::{Write, nothing};
 use crate::queue::core::Core;
@@ -13,14 +15,16 @@ use crate::queue::core::Core;
 pub(super) struct Claim {
     core: Arc<Core>,
     node: ZnodePath,
+    /// The data of its node, which tells it from another consumer's.
+    mark: Bytes,
     /// Whether there is a node to delete.
     is_made: AtomicBool,
 }
 
 impl Claim {
     /// One that is about to be made.
-    pub(super) fn new(core: &Arc<Core>, node: ZnodePath) -> Self {
-        Self { core: Arc::clone(core), node, is_made: AtomicBool::new(false) }
+    pub(super) fn new(core: &Arc<Core>, node: ZnodePath, mark: Bytes) -> Self {
+        Self { core: Arc::clone(core), node, mark, is_made: AtomicBool::new(false) }
     }
 
     pub(super) fn node(&self) -> &ZnodePath {
@@ -29,6 +33,30 @@ impl Claim {
 
     pub(super) fn made(&self) {
         self.is_made.store(true, Ordering::Release);
+    }
+
+    /// It is unknown whether it was made. If the session lives on, so may its node, although nobody has the item.
+    pub(super) fn in_doubt(self) {
+        let runtime = self.core.client.tokio_runtime().clone();
+        runtime.spawn(async move {
+            loop {
+                match present(self.core.client.data(&self.node).await) {
+                    Ok(found) => {
+                        if found.is_some_and(|(data, _)| data == self.mark) {
+                            self.made();
+                        }
+                        // Dropped, it is given back, and whoever waits is woken.
+                        return;
+                    }
+                    Err(error) if error.is_session_expired() => return,
+                    Err(_) if self.core.client.contact() == Contact::Closed => return,
+                    Err(_) => {
+                        reachable(&self.core.client).await;
+                        pause().await;
+                    }
+                }
+            }
+        });
     }
 
     /// Its node is gone, or about to go. Says whether that was not known.

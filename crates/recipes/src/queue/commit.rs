@@ -93,7 +93,12 @@ async fn write_together(writer: &mut ExactWriter, mut calls: Vec<Call>) {
                 return;
             }
             Err(error) => {
-                for call in calls {
+                for mut call in calls {
+                    let claim = call.question.claim.take();
+                    if let (WriteError::Unknown(_), Some(claim)) = (&error, claim) {
+                        // Whether or not the caller is still there to hear of it.
+                        claim.in_doubt();
+                    }
                     call.answer(Err(CommitError::Write(error.clone())));
                 }
                 return;
@@ -129,6 +134,9 @@ fn answer_all(calls: Vec<Call>, applied: &Applied, session: SessionId) {
 /// A write that is made without others.
 pub(super) async fn write_alone(writer: &mut ExactWriter, mut write: Write) -> Answer {
     let applied = writer.commit(|marked| marked.and(&write.steps)).await;
+    if let Err(WriteError::Unknown(_)) = applied {
+        write.claim.take().into_iter().for_each(Claim::in_doubt);
+    }
     let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
     let claim = write.claim.take().inspect(Claim::made);
     Ok(Written { results, zxid, session: writer.marked_session(), claim })

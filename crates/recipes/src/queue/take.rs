@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, PathRequest, ReadOp,
+    Contact, CreateMode, Created, ErrorCode, Failure, PathRequest, ReadOp,
     ReadResult, Stat, Watcher, ZnodePath, present,
 };
 use lockkeeper_locks::for_recipes::{Place, grant};
@@ -258,7 +258,7 @@ impl Core {
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let claim = Some(Claim::new(self, claim_node.clone()));
+                let claim = Some(Claim::new(self, claim_node.clone(), mark));
                 // Both at once: a body does not change.
                 tokio::join! { biased; self.commit(Write { steps, claim }), self.body(&body) }
             }
@@ -286,14 +286,7 @@ impl Core {
                     Some((2, ErrorCode::NoNode)) => self.open().await?,
                     Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
-                    _ => {
-                        if mode == Mode::Claim {
-                            let expected = ExpectedNode::WithData(mark);
-                            let node = claim_node;
-                            self.client.clean_up(Cleanup::IfExpected { node, expected });
-                        }
-                        return Err(error.for_user(self.path(), usize::MAX));
-                    }
+                    _ => return Err(error.for_user(self.path(), usize::MAX)),
                 }
                 return Ok(Tried::NotFree);
             }
