@@ -17,6 +17,7 @@ mod members;
 mod network;
 mod participants;
 mod presences;
+mod queues;
 mod run;
 mod server;
 mod services;

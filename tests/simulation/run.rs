@@ -21,6 +21,7 @@ use crate::members::Members;
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
 use crate::presences::{Member, disturb};
+use crate::queues::{Queues, has_queue};
 use crate::server::Host;
 use crate::services::{Services, has_services};
 use crate::severity::{self, Severity};
@@ -124,7 +125,7 @@ impl Run {
         format!("{},simulated:{STRAY}", self.servers())
     }
 
-    fn servers(&self) -> String {
+    pub(crate) fn servers(&self) -> String {
         let servers = 1..=self.host.followers.len() + 1;
         servers.map(|server| format!("simulated:{server}")).collect::<Vec<_>>().join(",")
     }
@@ -265,7 +266,7 @@ async fn with_lookers(run: &Run) -> (Vec<Client>, Vec<Client>) {
     (clients, lookers)
 }
 
-fn builder(run: &Run, machine: &Arc<Machine>) -> ClientBuilder {
+pub(crate) fn builder(run: &Run, machine: &Arc<Machine>) -> ClientBuilder {
     Client::builder()
         .session_timeout(run.timing.timeout())
         .server_tick(TOLD_TICK)
@@ -391,6 +392,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(joining.offer_services().await),
         false => None,
     };
+    let queues = match has_queue(seed) {
+        true => Some(joining.use_queue().await),
+        false => None,
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -415,6 +420,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     }
     if let Some(group) = group {
         group.all_is_well(&run).await;
+    }
+    if let Some(queues) = queues {
+        queues.all_is_well(&run).await;
     }
     let mut of_jobs = Vec::new();
     if let Some((clients, if_unfinished)) = jobs {
@@ -540,6 +548,15 @@ impl Joining<'_> {
             clients.push(client);
         }
         (clients, if_unfinished)
+    }
+
+    /// Has programs put items into a queue, and others take them.
+    async fn use_queue(&mut self) -> Queues {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x0e0e);
+        let queues = Queues::new(one_each(run).await, run, &mut random);
+        self.tasks.extend(queues.tasks(run, &mut random, self.end).await);
+        queues
     }
 
     /// Has programs publish and follow. Returns the clients.

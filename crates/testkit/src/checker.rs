@@ -57,6 +57,10 @@ pub const INVARIANTS: &[Invariant] = &[
     ),
     data("counters and shared values are exact", no!(InexactValue, sharing::values_fit)),
     data("editions have one number each, and none is lost", sharing::editions_fit),
+    data("an item is done once, or is there", no!(WrongItem, sharing::items_are_once)),
+    data("tokens and tries of an item grow", sharing::takes_grow),
+    data("a value is removed at most once", sharing::removed_at_most_once),
+    data("items are taken in the order of puts", sharing::taken_in_order),
     data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
     data(
         "registered instances are in every directory",

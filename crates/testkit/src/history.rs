@@ -129,6 +129,8 @@ pub enum What {
     WrongView(String),
     /// Something that is done once began where it should not have, or did not begin where it should have.
     WrongOnce(String),
+    /// Something about a queue was not as promised.
+    WrongItem(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -233,6 +235,7 @@ impl fmt::Display for What {
             Self::MissingInstance(what) => write!(f, "MISSING: {what}"),
             Self::WrongOnce(what) => write!(f, "NOT ONCE: {what}"),
             Self::WrongView(what) => write!(f, "WRONG VIEW: {what}"),
+            Self::WrongItem(what) => write!(f, "WRONG ITEM: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

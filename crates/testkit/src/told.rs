@@ -17,6 +17,16 @@ pub struct Listing {
     pub weight: u32,
 }
 
+/// How a consumer ends an item of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "as the methods of an item are called")]
+pub enum End {
+    Done,
+    Retry,
+    Bury,
+}
+
 /// Something that a program did to shared data, or was told of it. `id` is the program's own number for
 /// an add, `item` one that nobody else has.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -59,6 +69,29 @@ pub enum Told {
     /// The editions that there were in the end: what is in the last one, and the numbers of those that are
     /// kept.
     Kept { last: Option<u64>, numbers: Vec<u64> },
+    /// It begins to put items into the queue, all at once.
+    Puts { items: Vec<u64> },
+    /// That was confirmed.
+    Put { items: Vec<u64> },
+    /// That was refused. Without this and the one above, nobody knows.
+    NotPut { items: Vec<u64> },
+    /// It took an item, the `tries`-th time that it was taken. `put` is the transaction that put it, where items
+    /// are to be taken in that order.
+    Takes { item: u64, token: u128, tries: u32, put: Option<i64> },
+    /// It begins to end an item that it took with this token.
+    Ends { item: u64, token: u128, how: End },
+    /// That was confirmed.
+    Ended { item: u64, token: u128 },
+    /// It was refused. Without this and the one above, nobody knows.
+    NotEnded { item: u64, token: u128 },
+    /// It begins to take a value out of the queue; `attempt` is its own number for it.
+    Removes { attempt: u64 },
+    /// It has it.
+    Removed { attempt: u64, item: u64 },
+    /// There was nothing, or that was refused. Without this and the one above, nobody knows.
+    NotRemoved { attempt: u64 },
+    /// The queue was empty in the end: the items that are dead letters, and those whose end wrote a node.
+    Emptied { dead: Vec<u64>, written: Vec<u64> },
     /// What there was in the end: the sum, and the list.
     Remains { sum: i64, items: Vec<u64> },
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_client::{Cleanup, ErrorCode, ExpectedNode, ZnodePath};
+use lockkeeper_client::retry::{pause, reachable};
+use lockkeeper_client::{Cleanup, Contact, ErrorCode, ExpectedNode, ZnodePath, present};
 
 use crate::queue::commit::{Answer, Committed, Committer, Duty, Write, nothing};
 
@@ -15,8 +16,10 @@ pub(super) struct Claim {
     /// What is written to when it is given back, so that somebody looks.
     ring: ZnodePath,
     node: ZnodePath,
-    /// What tells it from others, if its name is used again.
-    mark: Option<Bytes>,
+    /// The data of its node, which tells it from another consumer's.
+    mark: Bytes,
+    /// Whether other nodes can have its name.
+    is_name_shared: bool,
     /// Whether there is a node to delete.
     is_made: AtomicBool,
 }
@@ -29,18 +32,44 @@ impl Duty for Claim {
     fn made(&self) {
         self.is_made.store(true, Ordering::Release);
     }
+
+    /// If the session lives on, so may its node, although nobody has the item.
+    fn in_doubt(self) {
+        let client = self.committer.client.clone();
+        client.tokio_runtime().clone().spawn(async move {
+            loop {
+                match present(client.data(&self.node).await) {
+                    Ok(found) => {
+                        if found.is_some_and(|(data, _)| data == self.mark) {
+                            self.made();
+                        }
+                        // Dropped, it is given back, and whoever waits is woken.
+                        return;
+                    }
+                    Err(error) if error.is_session_expired() => return,
+                    Err(_) if client.contact() == Contact::Closed => return,
+                    Err(_) => {
+                        reachable(&client).await;
+                        pause().await;
+                    }
+                }
+            }
+        });
+    }
 }
 
 impl Claim {
-    /// One that is about to be made. `mark`: its data, if its name is used again and that is not.
+    /// One that is about to be made, with this data. `is_name_shared`: whether other nodes can have its name.
     pub(super) fn new(
         committer: &Arc<Committer<Self>>,
         ring: &ZnodePath,
         node: ZnodePath,
-        mark: Option<Bytes>,
+        mark: Bytes,
+        is_name_shared: bool,
     ) -> Self {
         let (committer, ring) = (Arc::clone(committer), ring.clone());
-        Self { committer, ring, node, mark, is_made: AtomicBool::new(false) }
+        let is_made = AtomicBool::new(false);
+        Self { committer, ring, node, mark, is_name_shared, is_made }
     }
 
     pub(super) fn node(&self) -> &ZnodePath {
@@ -62,8 +91,8 @@ impl Claim {
             return;
         }
         let (committer, node) = (Arc::clone(&self.committer), self.node.clone());
-        if let Some(mark) = self.mark.clone() {
-            let expected = ExpectedNode::WithData(mark);
+        if self.is_name_shared {
+            let expected = ExpectedNode::WithData(self.mark.clone());
             committer.client.clean_up(Cleanup::IfExpected { node, expected });
             return;
         }

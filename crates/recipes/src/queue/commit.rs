@@ -22,6 +22,9 @@ const MOST_DATA: usize = 128 << 10;
 pub(super) trait Duty: Send + Sync + 'static {
     /// It is made.
     fn made(&self);
+
+    /// It is unknown whether it was made.
+    fn in_doubt(self);
 }
 
 /// What a handle wants to be written.
@@ -140,7 +143,12 @@ async fn write_together<C: Duty>(writer: &mut ExactWriter, mut calls: Vec<Call<C
                 return;
             }
             Err(error) => {
-                for call in calls {
+                for mut call in calls {
+                    let claim = call.question.claim.take();
+                    if let (WriteError::Unknown(_), Some(claim)) = (&error, claim) {
+                        // Whether or not the caller is still there to hear of it.
+                        claim.in_doubt();
+                    }
                     call.answer(Err(CommitError::Write(error.clone())));
                 }
                 return;

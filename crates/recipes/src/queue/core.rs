@@ -77,9 +77,9 @@ impl Core {
         &self.places.path
     }
 
-    /// A claim that is about to be made. `mark`: its data, if its name is used again and that is not.
-    pub(super) fn new_claim(&self, node: ZnodePath, mark: Option<Bytes>) -> Claim {
-        Claim::new(&self.committer, &self.places.entries, node, mark)
+    /// A claim that is about to be made, with this data. `is_name_shared`: whether other nodes can have its name.
+    pub(super) fn new_claim(&self, node: ZnodePath, mark: Bytes, is_name_shared: bool) -> Claim {
+        Claim::new(&self.committer, &self.places.entries, node, mark, is_name_shared)
     }
 
     /// Makes a write, together with others that come meanwhile.

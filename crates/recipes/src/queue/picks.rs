@@ -5,7 +5,7 @@
 //! that falls to a consumer that stands still is taken when the others have come to the end of what falls to
 //! them: they list no more than a window.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use crate::queue::layout::{Entry, read_claim};
 use crate::queue::peer_names::Named;
@@ -31,8 +31,9 @@ pub(super) struct FreeEntry {
 #[derive(Debug, Default)]
 pub(super) struct Picks {
     picks: VecDeque<FreeEntry>,
-    /// Entries that were taken before, by somebody: their versions are read with the next listing. By id.
-    raised: HashMap<String, Entry>,
+    /// Entries that were taken before, by somebody: their versions are read with the next listing. By id, in one
+    /// order, so that a simulation can be repeated.
+    raised: BTreeMap<String, Entry>,
     /// Items that this consumer cannot read, which it leaves to others.
     unreadable: HashSet<String>,
     /// When the next item is due of those that are not yet.

@@ -1,15 +1,15 @@
 //! How items are taken: an entry is chosen and claimed; a consumer that finds nothing waits in line.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, TryFutureExt, join_all};
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Cleanup, Contact, CreateMode, Created, ErrorCode, ExpectedNode, Failure, NameUse, PathRequest,
-    ReadOp, ReadResult, Stat, Status, Watcher, ZnodePath, present,
+    Contact, CreateMode, Created, ErrorCode, Failure, NameUse, PathRequest, ReadOp, ReadResult,
+    Stat, Status, Watcher, ZnodePath, present,
 };
 use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant};
 use lockkeeper_locks::{AcquireError, Guard};
@@ -22,7 +22,7 @@ use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, Header, Obituary, read_segment};
-use crate::queue::picks::{FreeEntry, Window};
+use crate::queue::picks::{FreeEntry, Picks, Window};
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -294,13 +294,18 @@ impl Core {
         worker: &Worker,
         place: Option<&LinePlace>,
     ) -> Result<Tried, QueueError> {
+        let pending = Pending(&self.picks);
         if !self.layout().is_own() {
-            return self.attempt_peers(mode, pick.entry, place).await;
+            let tried = self.attempt_peers(mode, pick.entry, place).await?;
+            pending.settled();
+            return Ok(tried);
         }
         if pick.entry.taken(pick.version) >= self.most_tries() {
             self.bury_worn_out(&pick.entry, pick.version).await?;
+            pending.settled();
             return Ok(Tried::NotFree);
         }
+        pending.settled();
         match self.attempt_as(mode, pick.clone(), worker, place, self.header()).await? {
             // A server without room refuses data that gets longer, and lets claims be made.
             Tried::NoRoom => match self.attempt_as(mode, pick, worker, place, nothing()).await? {
@@ -321,6 +326,7 @@ impl Core {
         header: Bytes,
     ) -> Result<Tried, QueueError> {
         let FreeEntry { entry, version } = pick;
+        let pending = Pending(&self.picks);
 
         let places = &self.places;
         let (node, body) = (entry.node(places), places.body(&entry.id));
@@ -343,7 +349,7 @@ impl Core {
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let claim = Some(self.new_claim(claim_node.clone(), None));
+                let claim = Some(self.new_claim(claim_node.clone(), mark, false));
                 // Both at once: a body does not change.
                 tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.body(&body) }
             }
@@ -351,6 +357,7 @@ impl Core {
             Mode::Remove(reads) => {
                 let Some(body) = self.body(&body).await? else {
                     lock(&self.picks).skip(&entry.id);
+                    pending.settled();
                     return Ok(Tried::NotFree);
                 };
                 reads(&entry.id, &body)?;
@@ -363,28 +370,24 @@ impl Core {
             Err(error) => {
                 match error.refused() {
                     Some((0, ErrorCode::NoNode)) => self.forget_worker(&worker.node).await,
-                    Some((1, ErrorCode::BadVersion)) => lock(&self.picks).raise(entry),
-                    Some((2, ErrorCode::NodeExists)) => lock(&self.picks).raise(entry),
-                    Some((1, ErrorCode::NoNode)) => {}
+                    Some((1, ErrorCode::BadVersion) | (2, ErrorCode::NodeExists)) => {
+                        lock(&self.picks).raise(entry);
+                        pending.settled();
+                    }
+                    Some((1, ErrorCode::NoNode)) => pending.settled(),
                     Some((1, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
                         return Ok(Tried::NoRoom);
                     }
                     Some((2, ErrorCode::NoNode)) => self.open().await?,
                     Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
-                    _ => {
-                        if matches!(mode, Mode::Claim) {
-                            let expected = ExpectedNode::WithData(mark);
-                            let node = claim_node;
-                            self.client.clean_up(Cleanup::IfExpected { node, expected });
-                        }
-                        return Err(error.for_user(self.path(), usize::MAX));
-                    }
+                    _ => return Err(error.for_user(self.path(), usize::MAX)),
                 }
                 return Ok(Tried::NotFree);
             }
         };
 
+        pending.settled();
         let Some(claim) = written.claim else {
             let taken = TakenItem { entry, version, body: body?, held: None };
             return Ok(Tried::Taken(Box::new(taken)));
@@ -542,6 +545,23 @@ struct AbortOnDrop<T>(JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// A try of an entry that was taken off the listing. Without an outcome, which one that is dropped has not, the entry
+/// may still be the oldest: then the listing is forgotten, as its next entry would be taken before this one.
+struct Pending<'a>(&'a Mutex<Picks>);
+
+impl Pending<'_> {
+    /// The entry was taken, or cannot be had.
+    fn settled(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        lock(self.0).forget();
     }
 }
 

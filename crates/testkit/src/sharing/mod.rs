@@ -5,19 +5,24 @@
 mod done;
 mod editions;
 pub mod groups;
+mod items;
 mod judge;
 pub mod publications;
+pub mod queues;
 pub mod services;
 pub mod trees;
 pub mod values;
 mod views;
 
+use std::error::Error;
 use std::time::Duration;
 
+use lockkeeper::Instant;
 use tokio::time::sleep;
 
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
+pub(crate) use self::items::{items_are_once, removed_at_most_once, taken_in_order, takes_grow};
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 pub(crate) use self::views::views_fit;
 use crate::history::What;
@@ -35,6 +40,12 @@ pub trait Scene {
 
     /// The longest pause between two things that a program does.
     fn pace(&self) -> Duration;
+
+    /// The true time of a reading of the program's own clock; `None` where nobody can tell.
+    fn true_time(&self, reading: Instant) -> Option<Duration> {
+        let _ = reading;
+        None
+    }
 }
 
 /// Tries again after each such pause until it succeeds: there may be no server for a while.
@@ -52,9 +63,8 @@ where
 
 /// Whether an error says that it is unknown what came of a write without a reason: there is one only if
 /// the session has ended, or if nobody can tell whether it has.
-pub fn is_unknown_without_reason(error: &lockkeeper::ValueError, same_session: bool) -> bool {
-    let chain =
-        std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+pub fn is_unknown_without_reason(error: &(dyn Error + 'static), same_session: bool) -> bool {
+    let chain = std::iter::successors(Some(error), |error| (*error).source());
     let text: Vec<_> = chain.map(ToString::to_string).collect();
     same_session && !text.join(": ").contains("no server could be")
 }

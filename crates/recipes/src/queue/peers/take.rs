@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    Cleanup, CreateMode, Created, ErrorCode, ExpectedNode, NameUse, Stat, Transaction,
-};
+use lockkeeper_client::{CreateMode, Created, ErrorCode, NameUse, Stat, Transaction};
 use lockkeeper_locks::AcquireError;
 use lockkeeper_locks::for_recipes::{LinePlace, grant};
 
@@ -43,20 +41,14 @@ impl Core {
         let steps = self.client.transaction().check(&node, None);
         let steps = steps.create(&claim_node, mark.clone(), CreateMode::Ephemeral);
         let steps = leaving(steps, place);
-        let claim = Some(self.new_claim(claim_node.clone(), Some(mark.clone())));
+        let claim = Some(self.new_claim(claim_node.clone(), mark, true));
         // Both at once: what is in an item does not change.
         let (written, data) =
             tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.body(&node) };
 
         let written = match written {
             Ok(written) => written,
-            Err(error) => {
-                if error.refused().is_none() && !error.is_session_expired() {
-                    let expected = ExpectedNode::WithData(mark);
-                    self.client.clean_up(Cleanup::IfExpected { node: claim_node, expected });
-                }
-                return self.not_taken(error, 0, 2).await;
-            }
+            Err(error) => return self.not_taken(error, 0, 2).await,
         };
         let Some(claim) = written.claim else { return Ok(Tried::NotFree) };
         let stat = Stat::of_new(written.zxid, written.session);
@@ -132,7 +124,7 @@ impl Core {
             Some((index, ErrorCode::NoNode)) if index == entry => lock(&self.picks).scatter(),
             // The directory of the claims.
             Some((_, ErrorCode::NoNode)) => self.open().await?,
-            _ if error.is_session_expired() => {}
+            _ if error.is_session_expired() => lock(&self.picks).forget(),
             _ => return Err(error.for_user(self.path(), usize::MAX)),
         }
         Ok(Tried::NotFree)

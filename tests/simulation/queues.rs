@@ -1,0 +1,246 @@
+//! The test kit's programs that use a queue, on the machines of a run. Consumers die, and others come in their
+//! place.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::{Client, Instant};
+use lockkeeper_client::Host;
+use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
+use lockkeeper_testkit::history::What;
+use lockkeeper_testkit::sharing::Scene;
+use lockkeeper_testkit::sharing::queues::{self, Consumer, Orders, QueueProgram, Terms};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use crate::machine::{Gate, Machine};
+use crate::run::{PATIENCE, Run, builder};
+use crate::severity::Severity;
+
+/// Between two puts of one program, at most, where anything may go wrong.
+const PAUSE: Duration = Duration::from_millis(2_500);
+
+/// After which another consumer comes in the place of one that has died.
+const VACANCY: Duration = Duration::from_millis(1_500);
+
+/// Whether a run has a queue too: some of each severity.
+pub(crate) fn has_queue(seed: u64) -> bool {
+    matches!(seed % 16, 5 | 14)
+}
+
+/// The programs of a run that use a queue.
+pub(crate) struct Queues {
+    /// Of those who put, and those who want values at most once.
+    clients: Vec<Client>,
+    orders: Arc<Orders>,
+    terms: Terms,
+    consumers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Queues {
+    pub(crate) fn new(clients: Vec<Client>, run: &Run, random: &mut fastrand::Rng) -> Self {
+        let terms = Terms::any(random, run.severity == Severity::Bounded);
+        run.note("world", What::Note(format!("{terms:?}")));
+        Self { clients, orders: Arc::default(), terms, consumers: Mutex::default() }
+    }
+
+    /// What those do until `end` that put and that want values at most once. Consumers go on until nothing is left.
+    pub(crate) async fn tasks(
+        &self,
+        run: &Arc<Run>,
+        random: &mut fastrand::Rng,
+        end: Duration,
+    ) -> Vec<JoinHandle<()>> {
+        queues::prepare(&self.clients[0]).await;
+        let mut tasks = Vec::new();
+        for (index, (machine, client)) in run.machines.iter().zip(&self.clients).enumerate() {
+            let mut program = |kind: &str| {
+                let name = format!("client {index}.{kind}");
+                let random = Mutex::new(random.fork());
+                let scene = scene(run, machine, end);
+                QueueProgram { scene, client: client.clone(), name, random, terms: self.terms }
+            };
+            tasks.push(machine.run(program("put").put()));
+            if self.terms.at_most_once && index == 0 {
+                tasks.push(machine.run(program("once").remove()));
+            }
+            if self.terms.winds && index == 1 {
+                tasks.push(machine.run(program("wind").wind()));
+            }
+
+            let job = Job {
+                run: Arc::clone(run),
+                machine: Arc::clone(machine),
+                name: format!("client {index}.take"),
+                orders: Arc::clone(&self.orders),
+                terms: self.terms,
+                end,
+            };
+            if index == 0 || !self.terms.alone {
+                let filled = tokio::task::spawn_local(job.fill(random.fork()));
+                self.consumers.lock().expect("nobody panics with it").push(filled);
+            }
+        }
+        tasks
+    }
+
+    /// After the faults: all is taken.
+    pub(crate) async fn all_is_well(self, run: &Arc<Run>) {
+        let program = QueueProgram {
+            scene: scene(run, &run.machines[0], Duration::ZERO),
+            client: self.clients[0].clone(),
+            name: "world".to_owned(),
+            random: Mutex::default(),
+            terms: self.terms,
+        };
+        if timeout(PATIENCE, queues::settle(&program, &self.orders)).await.is_err() {
+            let left = queues::look(&program).await;
+            return run.note("world", What::Stuck(format!("items are not taken: {left}")));
+        }
+        for consumer in self.consumers.into_inner().expect("nobody panics with it") {
+            match timeout(PATIENCE, consumer).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => run.note("world", What::Stuck(format!("a task ended: {error}"))),
+                Err(_) => run.note("world", What::Stuck("a consumer does not end".into())),
+            }
+        }
+        run.close(self.clients, "a client of a queue").await;
+    }
+}
+
+/// A run until `end`, on one of its machines.
+struct Shift {
+    run: Arc<Run>,
+    machine: Arc<Machine>,
+    end: Duration,
+    pace: Duration,
+}
+
+fn scene(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
+    let pace = match run.severity {
+        Severity::Unbounded => PAUSE,
+        Severity::Bounded => run.pace.register,
+    };
+    Arc::new(Shift { run: Arc::clone(run), machine: Arc::clone(machine), end, pace })
+}
+
+impl Scene for Shift {
+    fn now(&self) -> Duration {
+        self.run.now()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.run.now() < self.end
+    }
+
+    fn note(&self, who: &str, what: What) {
+        self.run.note(who, what);
+    }
+
+    fn pace(&self) -> Duration {
+        self.pace
+    }
+
+    fn true_time(&self, reading: Instant) -> Option<Duration> {
+        Some(self.machine.clock.true_time(reading))
+    }
+}
+
+/// The job of a consumer, which one program after the other has.
+struct Job {
+    run: Arc<Run>,
+    machine: Arc<Machine>,
+    name: String,
+    orders: Arc<Orders>,
+    terms: Terms,
+    end: Duration,
+}
+
+impl Job {
+    async fn fill(self, mut random: fastrand::Rng) {
+        for life in 0.. {
+            let mortal = Arc::new(Mortal {
+                machine: Arc::clone(&self.machine),
+                gate: Arc::default(),
+                has_died: Arc::default(),
+            });
+            let client = self.connected(&mortal).await;
+            let (gate, has_died) = (Arc::clone(&mortal.gate), Arc::clone(&mortal.has_died));
+            let program = QueueProgram {
+                scene: scene(&self.run, &self.machine, self.end),
+                client: client.clone(),
+                name: format!("{} {life}", self.name),
+                random: Mutex::new(random.fork()),
+                terms: self.terms,
+            };
+            let die = Box::new(move || {
+                gate.close();
+                has_died.notify_one();
+            });
+            let consumer = Consumer { program, orders: Arc::clone(&self.orders), die };
+            let work = self.machine.run(mortal.gate.through(consumer.consume()));
+            tokio::select! {
+                biased;
+                () = mortal.has_died.notified() => {
+                    // In the end nobody comes.
+                    if self.run.now() >= self.end {
+                        return;
+                    }
+                    sleep(VACANCY.mul_f64(random.f64())).await;
+                }
+                ended = work => {
+                    if let Err(error) = ended {
+                        self.run.note("world", What::Stuck(format!("a task ended: {error}")));
+                    }
+                    return self.run.close([client], "a consumer").await;
+                }
+            }
+        }
+    }
+
+    /// A client, as soon as a server can be reached.
+    async fn connected(&self, mortal: &Arc<Mortal>) -> Client {
+        let builder = builder(&self.run, &self.machine).runtime(Arc::clone(mortal) as _);
+        loop {
+            match builder.clone().connect(&self.run.servers()).await {
+                Ok(client) => return client,
+                Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+}
+
+/// A program on a machine, which can die without the others there.
+#[derive(Debug)]
+struct Mortal {
+    machine: Arc<Machine>,
+    /// Closed for good when it has died.
+    gate: Arc<Gate>,
+    has_died: Arc<Notify>,
+}
+
+impl Runtime for Mortal {
+    fn now(&self) -> Instant {
+        self.machine.now()
+    }
+
+    fn connect<'a>(
+        &'a self,
+        host: &'a Host,
+        address: Option<IpAddr>,
+    ) -> Boxed<'a, io::Result<Transport>> {
+        self.machine.connect(host, address)
+    }
+
+    fn unique_id(&self) -> Uuid {
+        self.machine.unique_id()
+    }
+
+    fn spawn(&self, task: Boxed<'static, ()>) {
+        self.machine.spawn(Box::pin(self.gate.through(task)));
+    }
+}
