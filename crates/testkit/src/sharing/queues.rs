@@ -386,8 +386,11 @@ impl Consumer {
             None => {}
         }
 
-        self.look(&item).await;
+        // In the end, what is left is to be done soon.
         let goes_on = self.scene.goes_on();
+        if goes_on {
+            self.look(&item).await;
+        }
         match self.below(16) {
             0 if goes_on && !self.terms.alone => return self.die(item).await,
             1 | 2 if goes_on => self.gives_back(&item),
