@@ -57,7 +57,8 @@ impl Waits {
                     let ended = ended?;
                     // `ClientClosed` in errors about locks, and `Closed` in those of requests. What goes on by
                     // itself has stopped with the runtime.
-                    if !["Closed", "Stopped {", "AuthFailed"].iter().any(|why| ended.contains(why)) {
+                    if !["Closed", "Stopped {", "AuthFailed"].iter().any(|why| ended.contains(why))
+                    {
                         wrong.push(format!("{name}: {ended}"));
                     }
                 }

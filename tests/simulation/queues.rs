@@ -72,7 +72,7 @@ impl Queues {
                 tasks.push(machine.run(program("wind").wind()));
             }
 
-            let job = Job {
+            let job = ConsumerJob {
                 run: Arc::clone(run),
                 machine: Arc::clone(machine),
                 name: format!("client {index}.take"),
@@ -151,7 +151,7 @@ impl Scene for Shift {
 }
 
 /// The job of a consumer, which one program after the other has.
-struct Job {
+struct ConsumerJob {
     run: Arc<Run>,
     machine: Arc<Machine>,
     name: String,
@@ -160,7 +160,7 @@ struct Job {
     end: Duration,
 }
 
-impl Job {
+impl ConsumerJob {
     async fn fill(self, mut random: fastrand::Rng) {
         for life in 0.. {
             let mortal = Arc::new(Mortal {
