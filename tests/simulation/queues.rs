@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -177,8 +178,11 @@ impl ConsumerJob {
                 random: Mutex::new(random.fork()),
                 terms: self.terms,
             };
-            let die = Box::new(move || {
+            let is_replaced = Arc::new(AtomicBool::new(false));
+            let replaced = Arc::clone(&is_replaced);
+            let die = Box::new(move |by_another| {
                 gate.close();
+                replaced.store(by_another, Ordering::Relaxed);
                 has_died.notify_one();
             });
             let consumer = Consumer { program, orders: Arc::clone(&self.orders), die };
@@ -186,8 +190,7 @@ impl ConsumerJob {
             tokio::select! {
                 biased;
                 () = mortal.has_died.notified() => {
-                    // In the end nobody comes.
-                    if self.run.now() >= self.end {
+                    if !is_replaced.load(Ordering::Relaxed) {
                         return;
                     }
                     sleep(VACANCY.mul_f64(random.f64())).await;

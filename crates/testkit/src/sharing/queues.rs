@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, Failure as _, Item, Outcome, Queue, QueueBuilder, QueueError,
-    SessionId, State, TransactionError, Verdict, ZnodePath,
+    AtMostOnce, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, Queue, QueueBuilder,
+    QueueError, SessionId, State, TransactionError, Verdict, ZnodePath,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -277,8 +277,9 @@ pub struct Consumer {
     pub program: QueueProgram,
     /// What it has to do in the end.
     pub orders: Arc<Orders>,
-    /// Ends the program where it stands: nothing of it runs after that.
-    pub die: Box<dyn Fn() + Send + Sync>,
+    /// Ends the program where it stands: nothing of it runs after that. Told whether another one is to come in its
+    /// place.
+    pub die: Box<dyn Fn(bool) + Send + Sync>,
 }
 
 impl Consumer {
@@ -382,17 +383,17 @@ impl Consumer {
                 self.gives_back(&item);
                 return Next::Leaves;
             }
-            Some(Order::Die) => return self.die(item).await,
+            Some(Order::Die) => return self.die(item, false).await,
             None => {}
         }
 
         // In the end, what is left is to be done soon.
-        let goes_on = self.scene.goes_on();
-        if goes_on {
+        if self.scene.goes_on() {
             self.look(&item).await;
         }
+        let goes_on = self.scene.goes_on();
         match self.below(16) {
-            0 if goes_on && !self.terms.alone => return self.die(item).await,
+            0 if goes_on && !self.terms.alone => return self.die(item, true).await,
             1 | 2 if goes_on => self.gives_back(&item),
             3 | 4 if goes_on => self.end(&item, End::Retry).await,
             5 => self.end(&item, End::Bury).await,
@@ -406,9 +407,9 @@ impl Consumer {
     }
 
     /// Ends with an item in its hands.
-    async fn die(&self, item: Item<u64>) -> Next {
+    async fn die(&self, item: Item<u64>, is_replaced: bool) -> Next {
         self.scene.note(&self.name, What::Died);
-        (self.die)();
+        (self.die)(is_replaced);
         // What is dropped is given back.
         std::future::pending::<()>().await;
         drop(item);
@@ -576,7 +577,12 @@ impl QueueProgram {
 
     async fn names_in(&self, node: &str) -> Vec<String> {
         let node = path(node);
-        retried(GLANCE, || self.client.children(&node)).await.0
+        let names = async || match self.client.children(&node).await {
+            Ok((names, _)) => Ok(names),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        retried(GLANCE, names).await
     }
 }
 
