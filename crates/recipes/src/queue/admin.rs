@@ -4,16 +4,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockkeeper_client::{
-    ErrorCode, PathRequest, ReadOp, ReadResult, Stat, TransactionError, ZnodePath, present,
-};
+use lockkeeper_client::{ErrorCode, ReadResult, Stat, TransactionError, ZnodePath, present};
 use lockkeeper_locks::OwnerInfo;
 
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
-use crate::queue::layout::{Entry, Obituary, QueueMark, is_id, read_segment};
+use crate::queue::layout::{Entry, Obituary, QueueMark, is_id};
+use crate::queue::reads::{data_of, stat_of};
 
 /// How many nodes are asked for, or deleted, at once.
 const AT_ONCE: usize = 200;
@@ -112,7 +111,7 @@ impl<T, D> Queue<T, D> {
         if !is_id(id) {
             return Ok(None);
         }
-        let body = self.core.body(&self.core.places.body(id)).await?;
+        let body = self.core.data_in(&self.core.places.body(id)).await?;
         body.map(|body| self.decode(id, Some(body))).transpose()
     }
 
@@ -193,37 +192,6 @@ impl<T, D> Queue<T, D> {
 }
 
 impl Core {
-    pub(super) async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
-        loop {
-            match self.client.multi_read(ops.clone()).await {
-                Ok(answers) => return Ok(answers),
-                Err(error) => self.again(error).await?,
-            }
-        }
-    }
-
-    /// The segments, oldest first; `None` if there is no queue.
-    async fn listed_segments(&self) -> Result<Option<Vec<u32>>, QueueError> {
-        let names = self.names_in(&self.places.entries).await?;
-        Ok(names.map(|names| {
-            let mut segments: Vec<_> = names.iter().filter_map(|it| read_segment(it)).collect();
-            segments.sort_unstable();
-            segments
-        }))
-    }
-
-    pub(super) async fn names_in(
-        &self,
-        node: &ZnodePath,
-    ) -> Result<Option<Vec<String>>, QueueError> {
-        loop {
-            match present(self.client.children(node).await) {
-                Ok(found) => return Ok(found.map(|(names, _)| names)),
-                Err(error) => self.again(error).await?,
-            }
-        }
-    }
-
     async fn inspect(&self) -> Result<QueueReport, QueueError> {
         if !self.layout().is_own() {
             return self.inspect_peers().await;
@@ -268,18 +236,9 @@ impl Core {
 
     /// Fails if there is no queue. Makes none.
     async fn open_to_look(&self) -> Result<(), QueueError> {
-        loop {
-            match present(self.client.data(self.path()).await) {
-                Ok(Some((data, _))) => {
-                    let path = self.path().clone();
-                    return match QueueMark::read(&data) {
-                        Ok(_) => Ok(()),
-                        Err(found) => Err(QueueError::Foreign { path, found }),
-                    };
-                }
-                Ok(None) => return Err(self.deleted()),
-                Err(error) => self.again(error).await?,
-            }
+        match self.mark().await? {
+            Some(_) => Ok(()),
+            None => Err(self.deleted()),
         }
     }
 
@@ -310,19 +269,10 @@ impl Core {
 
     async fn delete(&self) -> Result<bool, QueueError> {
         let mut was_there = false;
-        loop {
-            match present(self.client.data(self.path()).await) {
-                Ok(None) => break,
-                Ok(Some((data, _))) => {
-                    was_there = true;
-                    let path = self.path().clone();
-                    let mark = QueueMark::read(&data)
-                        .map_err(|found| QueueError::Foreign { path, found })?;
-                    if mark.is_going || self.close_for_good().await? {
-                        self.delete_all().await?;
-                    }
-                }
-                Err(error) => self.again(error).await?,
+        while let Some(mark) = self.mark().await? {
+            was_there = true;
+            if mark.is_going || self.close_for_good().await? {
+                self.delete_all().await?;
             }
         }
         self.deleted();
@@ -402,17 +352,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-}
-
-pub(super) fn data_of(node: &ZnodePath) -> ReadOp {
-    ReadOp::GetData(PathRequest { path: node.to_string() })
-}
-
-pub(super) fn stat_of(answer: &ReadResult) -> Option<Stat> {
-    match answer {
-        ReadResult::Data { stat, .. } => Some(*stat),
-        _ => None,
     }
 }
 

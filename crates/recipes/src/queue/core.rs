@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
     Cleanup, Client, CreateMode, Error, ErrorCode, OpResult, Outcome, SessionId, Transaction,
-    TransactionError, ZnodePath, present,
+    TransactionError, ZnodePath,
 };
 use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::{Line, owner_data};
@@ -17,7 +17,7 @@ use crate::exact::shared_write::lock;
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
 use crate::queue::commit::{Committer, nothing};
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Header, Places, QueueMark, SEGMENT, read_segment};
+use crate::queue::layout::{Header, Places, QueueMark, SEGMENT};
 use crate::queue::picks::Picks;
 
 /// How often an item is taken at most, unless a builder says otherwise.
@@ -128,20 +128,15 @@ impl Core {
         if !self.layout().is_own() {
             return self.open_peers().await;
         }
-        let path = self.path();
         loop {
-            match present(self.client.data(path).await) {
-                Ok(Some((data, _))) => {
-                    let foreign = |found| QueueError::Foreign { path: path.clone(), found };
-                    if QueueMark::read(&data).map_err(foreign)?.is_going {
-                        return Err(self.deleted());
-                    }
+            match self.mark().await? {
+                Some(mark) if mark.is_going => return Err(self.deleted()),
+                Some(_) => {
                     self.opened();
                     return Ok(());
                 }
-                Ok(None) if self.is_known.load(Ordering::Acquire) => return Err(self.deleted()),
-                Ok(None) => self.make().await?,
-                Err(error) => self.again(error).await?,
+                None if self.is_known.load(Ordering::Acquire) => return Err(self.deleted()),
+                None => self.make().await?,
             }
         }
     }
@@ -196,17 +191,13 @@ impl Core {
             return Ok(known);
         }
         loop {
-            match present(self.client.children(&self.places.entries).await) {
-                Ok(Some((names, _))) => {
-                    let last = names.iter().filter_map(|name| read_segment(name)).max();
+            match self.listed_segments().await? {
+                Some(segments) => {
+                    let last = segments.last().copied();
                     self.set_last_segment(last);
-                    match last {
-                        Some(last) => return Ok(last),
-                        None => return Err(self.deleted()),
-                    }
+                    return last.ok_or_else(|| self.deleted());
                 }
-                Ok(None) => self.open().await?,
-                Err(error) => self.again(error).await?,
+                None => self.open().await?,
             }
         }
     }

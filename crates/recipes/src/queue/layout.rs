@@ -104,8 +104,15 @@ impl Places {
     }
 }
 
+/// The segments among these names, oldest first.
+pub(super) fn read_segments(names: &[String]) -> Vec<u32> {
+    let mut segments: Vec<_> = names.iter().filter_map(|name| read_segment(name)).collect();
+    segments.sort_unstable();
+    segments
+}
+
 /// The segment of this name.
-pub(super) fn read_segment(name: &str) -> Option<u32> {
+fn read_segment(name: &str) -> Option<u32> {
     (name.len() == DIGITS).then(|| name.parse().ok()).flatten()
 }
 

@@ -8,6 +8,7 @@
 //!   item           Item: a claim, and how it ends
 //!   take           which entry is claimed; waiting in line
 //!   put            entries at the end of the queue
+//!   reads          reads that go on over lost connections
 //!   core           what the clones of a handle share; how a queue comes into being
 //!   claim          the duty to give an item back
 //!   commit         the writes of a handle, many in one transaction
@@ -33,6 +34,7 @@ mod peer_names;
 mod peers;
 mod picks;
 mod put;
+mod reads;
 mod take;
 mod work;
 

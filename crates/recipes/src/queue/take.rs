@@ -8,8 +8,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, TryFutureExt, join_all};
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Contact, CreateMode, Created, ErrorCode, Failure, NameUse, PathRequest, ReadOp, ReadResult,
-    Stat, Status, Watcher, ZnodePath, present,
+    Contact, CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Status, Watcher,
 };
 use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant};
 use lockkeeper_locks::{AcquireError, Guard};
@@ -21,8 +20,9 @@ use crate::queue::claim::{Claim, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Entry, Header, Obituary, read_segment};
+use crate::queue::layout::{Entry, Header, Obituary, read_segments};
 use crate::queue::picks::{FreeEntry, Picks, Window};
+use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -236,35 +236,21 @@ impl Core {
         };
         let listed = [&places.entries, &places.claims, &places.workers];
         let nodes = listed.into_iter().cloned().chain(window.iter().map(|it| places.segment(*it)));
-        let ops = nodes.map(|node| ReadOp::GetChildren(path_of(&node)));
-        let data = raised.iter().map(|entry| ReadOp::GetData(path_of(&entry.node(places))));
-        let ops: Vec<_> = ops.chain(data).collect();
-
-        let mut answers = loop {
-            match self.client.multi_read(ops.clone()).await {
-                Ok(answers) => break answers.into_iter(),
-                Err(error) => self.again(error).await?,
-            }
-        };
-        let mut children = || match answers.next() {
-            Some(ReadResult::Children(names)) => Some(names),
-            _ => None,
-        };
+        let ops = nodes.map(|node| children_of(&node));
+        let data = raised.iter().map(|entry| data_of(&entry.node(places)));
+        let mut answers = self.read_all(ops.chain(data).collect()).await?.into_iter();
+        let mut children = || answers.next().and_then(names_of);
         let (Some(entries), Some(claims), Some(workers)) = (children(), children(), children())
         else {
             return Ok(None);
         };
-        let mut segments: Vec<_> = entries.iter().filter_map(|it| read_segment(it)).collect();
-        segments.sort_unstable();
+        let segments = read_segments(&entries);
         let listed: Vec<_> =
             window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
         let versions: HashMap<_, _> = raised
             .into_iter()
             .zip(answers)
-            .filter_map(|(entry, answer)| match answer {
-                ReadResult::Data { stat, .. } => Some((entry.id, stat.version)),
-                _ => None,
-            })
+            .filter_map(|(entry, answer)| Some((entry.id, stat_of(&answer)?.version)))
             .collect();
 
         // Only the last one gets new entries.
@@ -351,11 +337,11 @@ impl Core {
             Mode::Claim => {
                 let claim = Some(self.new_claim(claim_node.clone(), mark, false));
                 // Both at once: a body does not change.
-                tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.body(&body) }
+                tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.data_in(&body) }
             }
             // What is removed cannot be read any more.
             Mode::Remove(reads) => {
-                let Some(body) = self.body(&body).await? else {
+                let Some(body) = self.data_in(&body).await? else {
                     lock(&self.picks).skip(&entry.id);
                     pending.settled();
                     return Ok(Tried::NotFree);
@@ -407,20 +393,10 @@ impl Core {
         Ok(Tried::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
     }
 
-    /// What an item contains; `None` if it is gone.
-    pub(super) async fn body(&self, node: &ZnodePath) -> Result<Option<Bytes>, QueueError> {
-        loop {
-            match present(self.client.data(node).await) {
-                Ok(found) => return Ok(found.map(|(data, _)| data)),
-                Err(error) => self.again(error).await?,
-            }
-        }
-    }
-
     /// Makes a dead letter of an item that was taken too often.
     async fn bury_worn_out(&self, entry: &Entry, version: i32) -> Result<(), QueueError> {
         let node = entry.node(&self.places);
-        let header = self.body(&node).await?.map(|data| Header::read(&data)).unwrap_or_default();
+        let header = self.data_in(&node).await?.map(|data| Header::read(&data)).unwrap_or_default();
         let tries = entry.taken(version);
         let obituary = Obituary {
             reason: match header.reason {
@@ -642,8 +618,4 @@ async fn connected_again(mut status: watch::Receiver<Status>) {
     // Neither fails while there is a client.
     let _ = status.wait_for(|status| !is_connected(status)).await;
     let _ = status.wait_for(is_connected).await;
-}
-
-fn path_of(node: &ZnodePath) -> PathRequest {
-    PathRequest { path: node.to_string() }
 }

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{
-    CreateMode, ErrorCode, OpResult, PathRequest, ReadOp, ReadResult, present,
-};
+use lockkeeper_client::{CreateMode, ErrorCode, OpResult};
 
 use crate::exact::shared_write::lock;
-use crate::queue::admin::{QueueReport, children, data_of, stat_of};
+use crate::queue::admin::{QueueReport, children};
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{QueueMark, new_id};
 use crate::queue::peer_layouts::{QueueLayout, Slot};
 use crate::queue::peer_names::{BadSlot, Defaults};
+use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 
 /// How many items of a listing are tried before the next one: others may have put something that comes first.
 const LISTED: usize = 16;
@@ -42,15 +41,10 @@ impl Core {
     /// Makes the directories that are missing. All of these libraries make theirs once, and fail when they are gone;
     /// some are containers, which servers may take away while they are empty.
     pub(crate) async fn open_peers(&self) -> Result<(), QueueError> {
-        loop {
-            match present(self.client.data(self.path()).await) {
-                Ok(Some((data, _))) if QueueMark::read(&data).is_ok() => {
-                    let found = "a queue in our own layout".to_owned();
-                    return Err(QueueError::Foreign { path: self.path().clone(), found });
-                }
-                Ok(_) => break,
-                Err(error) => self.again(error).await?,
-            }
+        let data = self.data_in(self.path()).await?;
+        if data.is_some_and(|data| QueueMark::read(&data).is_ok()) {
+            let found = "a queue in our own layout".to_owned();
+            return Err(QueueError::Foreign { path: self.path().clone(), found });
         }
         for directory in
             [Some(&self.places.entries), self.places.peer_claims()].into_iter().flatten()
@@ -118,30 +112,18 @@ impl Core {
 
     /// Lists the items, and remembers those to try.
     pub(crate) async fn list_peers(&self) -> Result<(), QueueError> {
-        let list = |node: &_| ReadOp::GetChildren(PathRequest { path: ToString::to_string(node) });
-        let claims = self.places.peer_claims();
-        let ops: Vec<_> =
-            [Some(&self.places.entries), claims].into_iter().flatten().map(list).collect();
+        let directories = [Some(&self.places.entries), self.places.peer_claims()];
+        let ops: Vec<_> = directories.into_iter().flatten().map(children_of).collect();
         loop {
-            let answers = match self.client.multi_read(ops.clone()).await {
-                Ok(answers) => answers,
-                Err(error) => {
-                    self.again(error).await?;
-                    continue;
-                }
-            };
-            let mut names = answers.into_iter().map(|answer| match answer {
-                ReadResult::Children(names) => Some(names),
-                _ => None,
-            });
-            let (Some(Some(entries)), claimed) = (names.next(), names.next()) else {
+            let mut listed = self.read_all(ops.clone()).await?.into_iter().map(names_of);
+            let (entries, claimed) = (listed.next().flatten(), listed.next());
+            // Without claims, there is no such directory that could be missing.
+            let (Some(entries), Some(claimed)) = (entries, claimed.unwrap_or_else(|| Some(vec![])))
+            else {
                 self.open().await?;
                 continue;
             };
-            let Some(claimed) = claimed.unwrap_or_else(|| Some(Vec::new())) else {
-                self.open().await?;
-                continue;
-            };
+
             let items = self.layout().items_of(&entries);
             lock(&self.picks).take_in_named(items, &claimed, now_unix_ms(), LISTED);
             return Ok(());

@@ -44,7 +44,7 @@ impl Core {
         let claim = Some(self.new_claim(claim_node.clone(), mark, true));
         // Both at once: what is in an item does not change.
         let (written, data) =
-            tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.body(&node) };
+            tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.data_in(&node) };
 
         let written = match written {
             Ok(written) => written,
@@ -81,7 +81,7 @@ impl Core {
         reads: &Reads,
     ) -> Result<Tried, QueueError> {
         let node = entry.node(&self.places);
-        let Some(data) = self.body(&node).await? else { return Ok(Tried::NotFree) };
+        let Some(data) = self.data_in(&node).await? else { return Ok(Tried::NotFree) };
         let steps = self.client.transaction();
         let steps = match self.places.peer_claims() {
             // It fails if there is one.

@@ -1,0 +1,78 @@
+//! Reads that go on over lost connections and ended sessions.
+
+use bytes::Bytes;
+use lockkeeper_client::{PathRequest, ReadOp, ReadResult, Reply, Stat, ZnodePath, present};
+
+use crate::queue::core::Core;
+use crate::queue::error::QueueError;
+use crate::queue::layout::{QueueMark, read_segments};
+
+impl Core {
+    /// Makes a read until it is answered; `None` if its node is missing.
+    async fn read<T>(&self, ask: impl Fn() -> Reply<T>) -> Result<Option<T>, QueueError> {
+        loop {
+            match present(ask().await) {
+                Ok(found) => return Ok(found),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// What is in a node; `None` if it is gone.
+    pub(super) async fn data_in(&self, node: &ZnodePath) -> Result<Option<Bytes>, QueueError> {
+        let found = self.read(|| self.client.data(node)).await?;
+        Ok(found.map(|(data, _)| data))
+    }
+
+    /// The mark of the queue; `None` if there is no node at its path.
+    ///
+    /// # Errors
+    /// [`QueueError::Foreign`] if there is something else.
+    pub(super) async fn mark(&self) -> Result<Option<QueueMark>, QueueError> {
+        let foreign = |found| QueueError::Foreign { path: self.path().clone(), found };
+        let data = self.data_in(self.path()).await?;
+        data.map(|data| QueueMark::read(&data).map_err(foreign)).transpose()
+    }
+
+    pub(super) async fn names_in(
+        &self,
+        node: &ZnodePath,
+    ) -> Result<Option<Vec<String>>, QueueError> {
+        let found = self.read(|| self.client.children(node)).await?;
+        Ok(found.map(|(names, _)| names))
+    }
+
+    /// The segments, oldest first; `None` if there is no queue.
+    pub(super) async fn listed_segments(&self) -> Result<Option<Vec<u32>>, QueueError> {
+        Ok(self.names_in(&self.places.entries).await?.map(|names| read_segments(&names)))
+    }
+
+    /// Several reads, all in one state of the servers.
+    pub(super) async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
+        let answers = self.read(|| self.client.multi_read(ops.clone())).await?;
+        Ok(answers.unwrap_or_default())
+    }
+}
+
+pub(super) fn data_of(node: &ZnodePath) -> ReadOp {
+    ReadOp::GetData(PathRequest { path: node.to_string() })
+}
+
+pub(super) fn children_of(node: &ZnodePath) -> ReadOp {
+    ReadOp::GetChildren(PathRequest { path: node.to_string() })
+}
+
+pub(super) fn stat_of(answer: &ReadResult) -> Option<Stat> {
+    match answer {
+        ReadResult::Data { stat, .. } => Some(*stat),
+        _ => None,
+    }
+}
+
+/// The names in a listing; `None` if its node is missing.
+pub(super) fn names_of(answer: ReadResult) -> Option<Vec<String>> {
+    match answer {
+        ReadResult::Children(names) => Some(names),
+        _ => None,
+    }
+}
