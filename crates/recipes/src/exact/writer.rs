@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::retry::{Unanswered, retry_pause};
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Error, ErrorCode, Outcome, SessionId, Transaction,
-    TransactionError, ZnodePath,
+    Client, CreateMode, Error, ErrorCode, SessionId, Transaction, TransactionError, ZnodePath,
 };
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
+use crate::exact::own_node::OwnNode;
 use crate::exact::rivalry::Rivalry;
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
@@ -71,7 +71,7 @@ impl ExactWriter {
 
     /// The session of the last write that was applied.
     pub(crate) fn marked_session(&self) -> SessionId {
-        self.marker.as_ref().map_or(SessionId::NONE, |marker| marker.session)
+        self.marker.as_ref().map_or(SessionId::NONE, Marker::session)
     }
 
     /// Applies the steps in one transaction, at most once. Costs one round trip when the session has a
@@ -108,7 +108,7 @@ impl ExactWriter {
     ) -> Result<Applied, WriteError> {
         loop {
             let mut marker = self.marker().await.map_err(not_applied)?;
-            if let Some(wanted) = session.filter(|wanted| *wanted != marker.session) {
+            if let Some(wanted) = session.filter(|wanted| *wanted != marker.session()) {
                 self.marker = Some(marker);
                 // A session that was followed by another one has ended: the client refuses this.
                 let refused = steps(self.client.transaction()).in_session(wanted).commit_numbered();
@@ -152,13 +152,13 @@ impl ExactWriter {
     ) -> Option<Result<Applied, WriteError>> {
         let mut unanswered = Unanswered::default();
         loop {
-            let marked = marker.step(attempt.mark());
+            let marked = marker.step(&self.client, attempt.mark());
             let transaction = if attempt.is_given_up() { marked } else { steps(marked) };
-            let transaction = transaction.in_session(marker.session);
+            let transaction = transaction.in_session(marker.session());
             let size = (transaction.data_len(), self.client.now());
             let look = async {
                 match attempt.is_doubted() {
-                    true => Some(self.client.exists(&marker.path).await),
+                    true => Some(self.client.exists(marker.node.path()).await),
                     false => None,
                 }
             };
@@ -187,17 +187,11 @@ impl ExactWriter {
         }
 
         loop {
-            let mut marker = Marker::new(&self.client, &self.directory);
-            let create = self.client.create(&marker.path, Bytes::new(), CreateMode::Ephemeral);
-            let created = create.await;
-            marker.may_exist =
-                created.as_ref().err().map(Error::outcome) != Some(Outcome::NotApplied);
-
-            match created {
-                Ok(created) => {
-                    marker.session = created.stat.ephemeral_owner;
-                    return Ok(marker);
-                }
+            let name = self.client.unique_id().to_string();
+            let path = self.directory.child(&name).expect("hexadecimal digits and dashes");
+            let mut node = OwnNode::new(&self.client, path);
+            match node.create(Bytes::new()).await {
+                Ok(()) => return Ok(Marker { node, version: 0 }),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     match self.client.ensure(&self.directory, CreateMode::Container).await {
                         Err(error) if error.is_session_expired() => {}
@@ -225,46 +219,27 @@ fn not_applied(error: Error) -> WriteError {
     WriteError::NotApplied(TransactionError::Request(error))
 }
 
-/// An ephemeral node of one session. It is deleted when this goes away.
+/// The node whose version tells whether a transaction was applied.
 #[derive(Debug)]
 struct Marker {
-    client: Client,
-    path: ZnodePath,
-    /// [`SessionId::NONE`] until it is known to be created.
-    session: SessionId,
+    node: OwnNode,
     version: i32,
-    /// Whether there may be a node.
-    may_exist: bool,
 }
 
 impl Marker {
-    /// One that is about to be created.
-    fn new(client: &Client, directory: &ZnodePath) -> Self {
-        let name = client.unique_id().to_string();
-        let path = directory.child(&name).expect("hexadecimal digits and dashes");
-        Self { client: client.clone(), path, session: SessionId::NONE, version: 0, may_exist: true }
-    }
-
     /// Not when it has been changed so often that the next version could be taken for another one:
     /// servers take -1 for any.
     fn can_be_used_in(&self, session: SessionId) -> bool {
-        self.session == session && self.version != i32::MAX
+        self.session() == session && self.version != i32::MAX
+    }
+
+    fn session(&self) -> SessionId {
+        self.node.session()
     }
 
     /// A transaction that begins with the step on the marker.
-    fn step(&self, data: Bytes) -> Transaction {
-        let transaction = self.client.transaction();
-        transaction.set_data(&self.path, data, Some(self.version))
-    }
-}
-
-impl Drop for Marker {
-    fn drop(&mut self) {
-        // Those of other sessions went with them.
-        let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);
-        if self.may_exist && lives_on {
-            self.client.clean_up(Cleanup::Node(self.path.clone()));
-        }
+    fn step(&self, client: &Client, data: Bytes) -> Transaction {
+        client.transaction().set_data(self.node.path(), data, Some(self.version))
     }
 }
 
@@ -282,7 +257,7 @@ mod tests {
         let session = client.session_id();
         let mut writer = ExactWriter::new(&client, &ZnodePath::new("/markers").unwrap());
         writer.prepare().await.unwrap();
-        let first = writer.marker.as_ref().unwrap().path.clone();
+        let first = writer.marker.as_ref().unwrap().node.path().clone();
         assert!(writer.marker.as_ref().unwrap().can_be_used_in(session));
 
         writer.marker.as_mut().unwrap().version = i32::MAX;
@@ -290,7 +265,7 @@ mod tests {
         let create = |steps: Transaction| steps.create(&path, "", CreateMode::Persistent);
         writer.commit(create).await.unwrap();
         let marker = writer.marker.as_ref().unwrap();
-        assert!(marker.path != first && marker.version == 1, "{marker:?}");
+        assert!(marker.node.path() != &first && marker.version == 1, "{marker:?}");
         client.close().await;
     }
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
-    Cleanup, Client, CreateMode, Error, ErrorCode, OpResult, Outcome, SessionId, Transaction,
-    TransactionError, ZnodePath,
+    Client, CreateMode, Error, ErrorCode, OpResult, SessionId, Transaction, TransactionError,
+    ZnodePath,
 };
 use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::{Line, owner_data};
 
+use crate::exact::OwnNode;
 use crate::exact::shared_write::lock;
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
 use crate::queue::commit::{Committer, nothing};
@@ -45,7 +46,8 @@ pub(super) struct Core {
     is_known: AtomicBool,
     /// The segment that gets new entries, as far as it is known.
     last_segment: std::sync::Mutex<Option<u32>>,
-    worker: tokio::sync::Mutex<Option<WorkerNode>>,
+    /// The node that says that this consumer is there.
+    worker: tokio::sync::Mutex<Option<OwnNode>>,
     pub(super) picks: std::sync::Mutex<Picks>,
     /// The segments as they were listed last. Who has it lists; the others wait for what is found.
     pub(super) segments: tokio::sync::Mutex<Vec<u32>>,
@@ -248,8 +250,8 @@ impl Core {
         let mut was_missing = false;
         loop {
             match &*slot {
-                Some(worker) if worker.session == self.client.session_id() => {
-                    return Ok(Worker { node: worker.node.clone(), session: worker.session });
+                Some(worker) if worker.session() == self.client.session_id() => {
+                    return Ok(Worker { node: worker.path().clone(), session: worker.session() });
                 }
                 _ => *slot = None,
             }
@@ -257,25 +259,14 @@ impl Core {
             self.ensure_open().await?;
             let name = self.client.unique_id().simple().to_string();
             let node = self.places.workers.child(&name).expect("hexadecimal digits");
-            let (client, session) = (self.client.clone(), SessionId::NONE);
-            // It is there before the request is sent, so that whatever may come of it is deleted.
-            let mut made = WorkerNode { client, node, session, may_exist: true };
-            let data = owner_data(&self.owner);
-            match self.client.create(&made.node, data, CreateMode::Ephemeral).await {
-                Ok(created) => {
-                    made.session = created.stat.ephemeral_owner;
-                    *slot = Some(made);
-                }
-                Err(error) => {
-                    made.may_exist = error.outcome() != Outcome::NotApplied;
-                    match error.code() {
-                        Some(ErrorCode::NoNode) if was_missing => return Err(self.deleted()),
-                        Some(ErrorCode::NoNode) => {
-                            was_missing = true;
-                            self.open().await?;
-                        }
-                        _ => self.again(error).await?,
-                    }
+            let mut made = OwnNode::new(&self.client, node);
+            match made.create(owner_data(&self.owner)).await {
+                Ok(()) => *slot = Some(made),
+                Err(error) if error.code() != Some(ErrorCode::NoNode) => self.again(error).await?,
+                Err(_) if was_missing => return Err(self.deleted()),
+                Err(_) => {
+                    was_missing = true;
+                    self.open().await?;
                 }
             }
         }
@@ -284,7 +275,7 @@ impl Core {
     /// The node of this consumer was found to be missing.
     pub(super) async fn forget_worker(&self, missing: &ZnodePath) {
         let mut slot = self.worker.lock().await;
-        drop(slot.take_if(|worker| worker.node == *missing));
+        drop(slot.take_if(|worker| worker.path() == missing));
     }
 
     /// The data of an entry that this consumer takes.
@@ -300,23 +291,4 @@ lockkeeper_client::impl_debug!(Core, self => path: self.places.path);
 pub(super) struct Worker {
     pub(super) node: ZnodePath,
     pub(super) session: SessionId,
-}
-
-/// An ephemeral node that says that a consumer is there.
-#[derive(Debug)]
-struct WorkerNode {
-    client: Client,
-    node: ZnodePath,
-    /// [`SessionId::NONE`] until it is known to be made.
-    session: SessionId,
-    may_exist: bool,
-}
-
-impl Drop for WorkerNode {
-    fn drop(&mut self) {
-        let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);
-        if self.may_exist && lives_on {
-            self.client.clean_up(Cleanup::Node(self.node.clone()));
-        }
-    }
 }
