@@ -61,8 +61,14 @@ pub(crate) async fn unless_closed<T>(
 }
 
 /// Returns when no server could be reached for a session timeout, or the client is closed, with that as the
-/// reason why the lock cannot be waited for.
-pub(crate) async fn out_of_reach(client: &Client, lock: &ZnodePath) -> AcquireError {
+/// reason why the lock cannot be waited for. Makes no request.
+///
+/// # Session loss
+/// Does not concern it.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn out_of_reach(client: &Client, lock: &ZnodePath) -> AcquireError {
     let mut status = client.status();
     let lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
     let lost = status.wait_for(|status| lost(status.contact)).await;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
 
 pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
+pub use crate::attempt::out_of_reach;
 pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;

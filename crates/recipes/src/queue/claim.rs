@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_client::retry::{pause, reachable};
+use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{Cleanup, Contact, ErrorCode, ExpectedNode, ZnodePath, present};
 
 use crate::queue::commit::{Answer, Committed, Committer, Duty, Write, nothing};
@@ -48,10 +48,7 @@ impl Duty for Claim {
                     }
                     Err(error) if error.is_session_expired() => return,
                     Err(_) if client.contact() == Contact::Closed => return,
-                    Err(_) => {
-                        reachable(&client).await;
-                        pause().await;
-                    }
+                    Err(error) => outlast(&client, &error).await,
                 }
             }
         });

@@ -117,7 +117,7 @@ impl<T> Item<T> {
             false => steps,
         };
         let written = claimed.write(steps.and(&writes)).await;
-        claimed.ended(written, OWN_STEPS)
+        claimed.ended(written)
     }
 
     /// Puts it at the end of the queue, to be tried again, with a reason for people to read. Once it was taken as
@@ -138,7 +138,7 @@ impl<T> Item<T> {
         if !core.layout().is_own() {
             claimed.ensure_held()?;
             let written = claimed.write(core.back_steps(claimed.end_steps(), entry, &claimed.data));
-            return claimed.ended(written.await, OWN_STEPS);
+            return claimed.ended(written.await);
         }
         if self.attempt() >= core.most_tries() {
             return self.bury(format!("tried {} times: {reason}", self.attempt())).await;
@@ -155,7 +155,7 @@ impl<T> Item<T> {
             match core.write(steps).await {
                 Ok(written) => {
                     core.note_entries(segment, written.results.as_deref()).await;
-                    return claimed.ended(Ok(written), OWN_STEPS);
+                    return claimed.ended(Ok(written));
                 }
                 // A server without room takes what is no longer than what it is rid of.
                 Err(error)
@@ -169,7 +169,7 @@ impl<T> Item<T> {
                 Err(error) if matches!(error.refused(), Some((2.., _))) => {
                     core.not_at_end(segment, 2, error, OWN_STEPS).await?;
                 }
-                Err(error) => return claimed.ended(Err(error), OWN_STEPS),
+                Err(error) => return claimed.ended(Err(error)),
             }
         }
     }
@@ -196,7 +196,7 @@ impl<T> Item<T> {
         };
         let steps = claimed.core.bury_steps(claimed.end_steps(), self.id(), &obituary);
         let written = claimed.core.write(steps).await;
-        claimed.ended(written, OWN_STEPS)
+        claimed.ended(written)
     }
 
     /// Whether it was ended: done, buried, put at the end, or lost.
@@ -260,11 +260,7 @@ impl Claimed {
     }
 
     /// What came of an end.
-    fn ended(
-        &self,
-        written: Result<ClaimCommitted, CommitError>,
-        own: usize,
-    ) -> Result<(), QueueError> {
+    fn ended(&self, written: Result<ClaimCommitted, CommitError>) -> Result<(), QueueError> {
         let error = match written {
             Ok(_) => {
                 self.claim.over();
@@ -283,7 +279,7 @@ impl Claimed {
             }
             _ if error.is_not_held() => Err(match self.guard.state() {
                 State::Lost(reason) => self.lost(reason),
-                _ => error.for_user(self.core.path(), own),
+                _ => error.for_user(self.core.path(), OWN_STEPS),
             }),
             _ if error.is_session_expired() => {
                 self.claim.over();
@@ -291,7 +287,7 @@ impl Claimed {
             }
             _ => {
                 self.is_ending.store(false, Ordering::Release);
-                Err(error.for_user(self.core.path(), own))
+                Err(error.for_user(self.core.path(), OWN_STEPS))
             }
         }
     }

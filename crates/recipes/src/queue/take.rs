@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures_util::future::{Either, TryFutureExt, join_all};
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Contact, CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Status, Watcher,
+    Contact, CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Status, Transaction, Watcher,
 };
-use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant};
+use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, Guard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -92,7 +92,10 @@ impl Core {
                 Err(QueueError::Panicked { path: self.path().clone() })
             }
             // It has ended with the client's runtime.
-            Err(_) => Err(self.out_of_reach_by(Contact::Closed)),
+            Err(_) => {
+                let path = self.path().clone();
+                Err(QueueError::take(self.path(), AcquireError::ClientClosed { path }))
+            }
         }
     }
 
@@ -328,14 +331,11 @@ impl Core {
             ),
             Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
-        let steps = match place.and_then(LinePlace::node) {
-            Some(place) => steps.delete(place, None),
-            None => steps,
-        };
+        let steps = leaving(steps, place);
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let claim = Some(self.new_claim(claim_node.clone(), mark, false));
+                let claim = Some(self.new_claim(claim_node, mark, false));
                 // Both at once: a body does not change.
                 tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.data_in(&body) }
             }
@@ -382,15 +382,27 @@ impl Core {
         if written.session != worker.session {
             return Ok(Tried::NotFree);
         }
-        let stat = Stat::of_new(written.zxid, written.session);
-        let created = Created { path: claim_node, stat };
-        let guard = match grant(&self.client, self.path(), created, NameUse::Once).await {
-            Ok(guard) => guard,
-            Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
-            Err(error) => return Err(QueueError::take(self.path(), error)),
+        let created = Stat::of_new(written.zxid, written.session);
+        let Some(held) = self.hold(claim, created, NameUse::Once).await? else {
+            return Ok(Tried::NotFree);
         };
-        let held = Some(Held { guard, claim });
+        let held = Some(held);
         Ok(Tried::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
+    }
+
+    /// The right to an item by a claim that was made; `None` if its session is over.
+    pub(super) async fn hold(
+        &self,
+        claim: Claim,
+        stat: Stat,
+        name: NameUse,
+    ) -> Result<Option<Held>, QueueError> {
+        let created = Created { path: claim.node().clone(), stat };
+        match grant(&self.client, self.path(), created, name).await {
+            Ok(guard) => Ok(Some(Held { guard, claim })),
+            Err(AcquireError::SessionExpired { .. }) => Ok(None),
+            Err(error) => Err(QueueError::take(self.path(), error)),
+        }
     }
 
     /// Makes a dead letter of an item that was taken too often.
@@ -474,7 +486,9 @@ impl Core {
                 () = watches.changed() => {}
                 () = connected_again(status) => {}
                 () = self.due() => {}
-                error = self.out_of_reach() => return Err(error),
+                error = out_of_reach(&self.client, self.path()) => {
+                    return Err(QueueError::take(self.path(), error));
+                }
             }
         }
     }
@@ -487,23 +501,6 @@ impl Core {
         }
     }
 
-    /// Returns when no server could be reached for a session timeout, or the client is closed.
-    async fn out_of_reach(&self) -> QueueError {
-        let mut status = self.client.status();
-        let is_lost = |contact| matches!(contact, Contact::Unreachable | Contact::Closed);
-        let lost = status.wait_for(|status| is_lost(status.contact)).await;
-        self.out_of_reach_by(lost.map_or(Contact::Closed, |status| status.contact))
-    }
-
-    fn out_of_reach_by(&self, contact: Contact) -> QueueError {
-        let path = self.path().clone();
-        let source = match contact {
-            Contact::Unreachable => AcquireError::Unreachable { path },
-            _ => AcquireError::ClientClosed { path },
-        };
-        QueueError::take(self.path(), source)
-    }
-
     /// Returns when a take that failed may be tried again by work that goes on.
     pub(super) async fn outlast(&self, error: QueueError) -> Result<(), QueueError> {
         if !error.is_retryable() || matches!(error, QueueError::Deleted { .. }) {
@@ -512,6 +509,14 @@ impl Core {
         reachable(&self.client).await;
         pause().await;
         Ok(())
+    }
+}
+
+/// With a step that leaves the line.
+pub(super) fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transaction {
+    match place.and_then(LinePlace::node) {
+        Some(place) => steps.delete(place, None),
+        None => steps,
     }
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{CreateMode, Created, ErrorCode, NameUse, Stat, Transaction};
-use lockkeeper_locks::AcquireError;
-use lockkeeper_locks::for_recipes::{LinePlace, grant};
+use lockkeeper_client::{CreateMode, ErrorCode, NameUse, Stat, Transaction};
+use lockkeeper_locks::for_recipes::LinePlace;
 
 use crate::exact::shared_write::lock;
 use crate::queue::claim::ClaimWrite;
@@ -13,7 +12,7 @@ use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, new_id};
 use crate::queue::peer_names::same_slot;
-use crate::queue::take::{Held, Mode, Reads, TakenItem, Tried};
+use crate::queue::take::{Held, Mode, Reads, TakenItem, Tried, leaving};
 
 impl Core {
     /// Tries to take an item, and to leave the line with it.
@@ -41,7 +40,7 @@ impl Core {
         let steps = self.client.transaction().check(&node, None);
         let steps = steps.create(&claim_node, mark.clone(), CreateMode::Ephemeral);
         let steps = leaving(steps, place);
-        let claim = Some(self.new_claim(claim_node.clone(), mark, true));
+        let claim = Some(self.new_claim(claim_node, mark, true));
         // Both at once: what is in an item does not change.
         let (written, data) =
             tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.data_in(&node) };
@@ -51,17 +50,11 @@ impl Core {
             Err(error) => return self.not_taken(error, 0, 2).await,
         };
         let Some(claim) = written.claim else { return Ok(Tried::NotFree) };
-        let stat = Stat::of_new(written.zxid, written.session);
+        let created = Stat::of_new(written.zxid, written.session);
         let name = NameUse::Again(written.zxid);
-        let created = Created { path: claim_node, stat };
-        let guard = match grant(&self.client, self.path(), created, name).await {
-            Ok(guard) => guard,
-            Err(AcquireError::SessionExpired { .. }) => return Ok(Tried::NotFree),
-            Err(error) => return Err(QueueError::take(self.path(), error)),
-        };
+        let Some(held) = self.hold(claim, created, name).await? else { return Ok(Tried::NotFree) };
 
         let Some(data) = data? else { return Ok(Tried::NotFree) };
-        let held = Held { guard, claim };
         if let Ok(values) = self.layout().values(&data)
             && values.len() != 1
         {
@@ -179,12 +172,5 @@ impl Core {
                 Err(error.for_user(self.path(), usize::MAX))
             }
         }
-    }
-}
-
-fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transaction {
-    match place.and_then(LinePlace::node) {
-        Some(place) => steps.delete(place, None),
-        None => steps,
     }
 }
