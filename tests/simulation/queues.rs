@@ -21,9 +21,7 @@ use uuid::Uuid;
 use crate::machine::{Gate, Machine};
 use crate::run::{PATIENCE, Run, builder};
 use crate::severity::Severity;
-
-/// Between two puts of one program, at most, where anything may go wrong.
-const PAUSE: Duration = Duration::from_millis(2_500);
+use crate::sharing::{PAUSE, Until};
 
 /// After which another consumer comes in the place of one that has died.
 const VACANCY: Duration = Duration::from_millis(1_500);
@@ -114,41 +112,12 @@ impl Queues {
 }
 
 /// A run until `end`, on one of its machines.
-struct Shift {
-    run: Arc<Run>,
-    machine: Arc<Machine>,
-    end: Duration,
-    pace: Duration,
-}
-
 fn scene(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
     let pace = match run.severity {
         Severity::Unbounded => PAUSE,
         Severity::Bounded => run.pace.register,
     };
-    Arc::new(Shift { run: Arc::clone(run), machine: Arc::clone(machine), end, pace })
-}
-
-impl Scene for Shift {
-    fn now(&self) -> Duration {
-        self.run.now()
-    }
-
-    fn goes_on(&self) -> bool {
-        self.run.now() < self.end
-    }
-
-    fn note(&self, who: &str, what: What) {
-        self.run.note(who, what);
-    }
-
-    fn pace(&self) -> Duration {
-        self.pace
-    }
-
-    fn true_time(&self, reading: Instant) -> Option<Duration> {
-        Some(self.machine.clock.true_time(reading))
-    }
+    Arc::new(Until::new(run, end, pace).on(machine))
 }
 
 /// The job of a consumer, which one program after the other has.

@@ -3,23 +3,36 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, Counter, Shared};
+use lockkeeper::{Client, Counter, Instant, Shared};
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::{Scene, publications, values};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::machine::Machine;
 use crate::run::{PATIENCE, Run};
 use crate::severity::Severity;
 
-/// Between two adds, between two updates, and between two editions of one client, at most.
-const PAUSE: Duration = Duration::from_millis(2_500);
+/// Between two adds, two updates, two editions, or two puts of one client, at most, where anything may go wrong.
+pub(crate) const PAUSE: Duration = Duration::from_millis(2_500);
 
 /// A run until a moment.
-struct Until {
+pub(crate) struct Until {
     run: Arc<Run>,
     end: Duration,
     pace: Duration,
+    /// Whose clock its program reads.
+    machine: Option<Arc<Machine>>,
+}
+
+impl Until {
+    pub(crate) fn new(run: &Arc<Run>, end: Duration, pace: Duration) -> Self {
+        Self { run: Arc::clone(run), end, pace, machine: None }
+    }
+
+    pub(crate) fn on(self, machine: &Arc<Machine>) -> Self {
+        Self { machine: Some(Arc::clone(machine)), ..self }
+    }
 }
 
 impl Scene for Until {
@@ -38,11 +51,15 @@ impl Scene for Until {
     fn pace(&self) -> Duration {
         self.pace
     }
+
+    fn true_time(&self, reading: Instant) -> Option<Duration> {
+        self.machine.as_ref().map(|machine| machine.clock.true_time(reading))
+    }
 }
 
 /// A run until `end`, for programs that do something as often as the register is used.
 pub(crate) fn at_pace_of_register(run: &Arc<Run>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
-    Arc::new(Until { run: Arc::clone(run), end, pace: run.pace.register })
+    Arc::new(Until::new(run, end, run.pace.register))
 }
 
 /// Has programs publish and follow until `end`: the first clients, and the second ones.
@@ -52,8 +69,7 @@ pub(crate) fn publish(
     random: &mut fastrand::Rng,
     end: Duration,
 ) -> Vec<JoinHandle<()>> {
-    let scene: Arc<dyn Scene + Send + Sync> =
-        Arc::new(Until { run: Arc::clone(run), end, pace: PAUSE });
+    let scene: Arc<dyn Scene + Send + Sync> = Arc::new(Until::new(run, end, PAUSE));
     let mut tasks = Vec::new();
     for (index, (machine, client)) in run.machines.iter().zip(clients).enumerate() {
         let looker = lookers[index].clone();
@@ -70,7 +86,7 @@ pub(crate) fn publish(
 
 /// After the faults: says which editions there are.
 pub(crate) async fn look_at_editions(run: &Arc<Run>, client: &Client) {
-    let scene = Until { run: Arc::clone(run), end: Duration::ZERO, pace: PAUSE };
+    let scene = Until::new(run, Duration::ZERO, PAUSE);
     if timeout(PATIENCE, publications::look_at_the_end(&scene, client)).await.is_err() {
         run.note("world", What::Stuck("the publication cannot be read".into()));
     }
@@ -100,8 +116,7 @@ impl Values {
         end: Duration,
     ) -> Vec<JoinHandle<()>> {
         let mut random = self.random.lock().expect("nobody panics with it");
-        let scene: Arc<dyn Scene + Send + Sync> =
-            Arc::new(Until { run: Arc::clone(run), end, pace: PAUSE });
+        let scene: Arc<dyn Scene + Send + Sync> = Arc::new(Until::new(run, end, PAUSE));
         let counter = Counter::new(client, values::COUNTER).expect("a path");
         let list: Shared<Vec<u64>> = Shared::new(client, values::LIST).expect("a path");
         let mut program = |name| values::ValueProgram {
@@ -122,7 +137,7 @@ impl Values {
 
     /// After the faults: says what there is.
     pub(crate) async fn look(&self, run: &Arc<Run>, client: &Client) {
-        let scene = Until { run: Arc::clone(run), end: Duration::ZERO, pace: PAUSE };
+        let scene = Until::new(run, Duration::ZERO, PAUSE);
         if timeout(PATIENCE, values::look_at_the_end(&scene, client)).await.is_err() {
             run.note("world", What::Stuck("the shared values cannot be read".into()));
         }

@@ -8,6 +8,7 @@
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
+//!   wall_clock      the wall clock, for people to read
 //!   exact/          writes whose outcome is certain also when the reply is lost
 //! ```
 //!
@@ -23,6 +24,7 @@ mod queue;
 #[cfg(feature = "stream")]
 mod updates;
 mod values;
+mod wall_clock;
 mod watch;
 
 pub use discovery::pick::{

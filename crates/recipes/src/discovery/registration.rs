@@ -9,6 +9,7 @@ use lockkeeper_client::{Client, Error, Outcome, PathError, ZnodePath, impl_failu
 use tokio::sync::watch;
 
 use crate::discovery::instance::{Instance, ServiceType};
+use crate::wall_clock::unix_ms;
 use crate::watch::{PendingUpdate, Presence, PresenceError, PresenceState};
 
 /// Why an instance is not registered, or not changed.
@@ -399,16 +400,7 @@ fn registered(mut instance: Instance) -> Result<Instance, RegisterError> {
         return Err(RegisterError::NotDynamic { id, service_type });
     }
     if instance.registration_time_utc == 0 {
-        instance.registration_time_utc = wall_clock();
+        instance.registration_time_utc = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
     }
     Ok(instance)
-}
-
-/// Milliseconds since 1970, for people to read.
-#[expect(clippy::disallowed_types, reason = "Curator's field, by which nothing is decided")]
-fn wall_clock() -> i64 {
-    use std::time::SystemTime;
-
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,8 +1,6 @@
 //! Looking at a queue; its dead letters; its deletion.
 
-#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
-
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lockkeeper_client::{ErrorCode, ReadResult, Stat, TransactionError, ZnodePath, present};
 use lockkeeper_locks::OwnerInfo;
@@ -13,6 +11,7 @@ use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
 use crate::queue::layout::{Entry, Obituary, QueueMark, is_id};
 use crate::queue::reads::{data_of, stat_of};
+use crate::wall_clock::unix_ms;
 
 /// How many nodes are asked for, or deleted, at once.
 const AT_ONCE: usize = 200;
@@ -41,9 +40,8 @@ pub struct QueueReport {
 impl QueueReport {
     /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
     pub fn age_of_oldest(&self) -> Duration {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         match self.oldest_unix_ms {
-            Some(oldest) => now.saturating_sub(Duration::from_millis(oldest)),
+            Some(oldest) => Duration::from_millis(unix_ms().saturating_sub(oldest)),
             None => Duration::ZERO,
         }
     }

@@ -181,6 +181,16 @@ fn answer_all<C: Duty>(calls: Vec<Call<C>>, applied: &Applied, session: SessionI
     }
 }
 
+/// The name of a node that a step has created.
+pub(super) fn created_name(result: &OpResult) -> Option<&str> {
+    match result {
+        OpResult::Create { path } | OpResult::Create2 { path, .. } => {
+            path.rsplit_once('/').map(|(_, name)| name)
+        }
+        _ => None,
+    }
+}
+
 /// The data of what has none.
 pub(super) fn nothing() -> Bytes {
     Bytes::new()

@@ -16,9 +16,9 @@ use lockkeeper_locks::for_recipes::{Line, owner_data};
 use crate::exact::OwnNode;
 use crate::exact::shared_write::lock;
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
-use crate::queue::commit::{Committer, nothing};
+use crate::queue::commit::{Committer, created_name, nothing};
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Header, Places, QueueMark, SEGMENT};
+use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};
 use crate::queue::picks::Picks;
 
 /// How often an item is taken at most, unless a builder says otherwise.
@@ -217,13 +217,9 @@ impl Core {
 
     /// Notes what new entries were called; closes a segment that has its share.
     pub(super) async fn note_entries(&self, segment: u32, results: Option<&[OpResult]>) {
-        let numbers = results.unwrap_or_default().iter().filter_map(|result| match result {
-            OpResult::Create { path } | OpResult::Create2 { path, .. } => {
-                path.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok())
-            }
-            _ => None,
-        });
-        if numbers.max().is_some_and(|number| number + 1 >= SEGMENT) {
+        let names = results.unwrap_or_default().iter().filter_map(created_name);
+        let entries = names.filter_map(|name| Entry::read(segment, name));
+        if entries.map(|entry| entry.number).max().is_some_and(|number| number + 1 >= SEGMENT) {
             self.open_after(segment, Some(0)).await;
         }
     }

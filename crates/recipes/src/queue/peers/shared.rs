@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{CreateMode, ErrorCode, OpResult};
+use lockkeeper_client::{CreateMode, ErrorCode};
 
 use crate::exact::shared_write::lock;
 use crate::queue::admin::{QueueReport, children};
+use crate::queue::commit::created_name;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{QueueMark, new_id};
 use crate::queue::peer_layouts::{QueueLayout, Slot};
 use crate::queue::peer_names::{BadSlot, Defaults};
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
+use crate::wall_clock::unix_ms;
 
 /// How many items of a listing are tried before the next one: others may have put something that comes first.
 const LISTED: usize = 16;
@@ -74,7 +76,7 @@ impl Core {
         let mut names = Vec::with_capacity(values.len());
         for _ in values {
             let id = new_id(&self.client);
-            let defaults = Defaults { now_unix_ms: now_unix_ms(), id: &id };
+            let defaults = Defaults { now_unix_ms: unix_ms(), id: &id };
             names.push(
                 self.layout().new_name(slot, &defaults).map_err(|bad| self.bad_slot(slot, bad))?,
             );
@@ -91,7 +93,9 @@ impl Core {
             match self.write(steps).await {
                 Ok(written) => {
                     let results = written.results.unwrap_or_default();
-                    let named = |index| results.get(index).and_then(name_of).unwrap_or_default();
+                    let named = |index| {
+                        results.get(index).and_then(created_name).unwrap_or_default().to_owned()
+                    };
                     return Ok((0..values.len()).map(named).collect());
                 }
                 Err(error) if matches!(error.refused(), Some((_, ErrorCode::NoNode))) => {
@@ -125,7 +129,7 @@ impl Core {
             };
 
             let items = self.layout().items_of(&entries);
-            lock(&self.picks).take_in_named(items, &claimed, now_unix_ms(), LISTED);
+            lock(&self.picks).take_in_named(items, &claimed, unix_ms(), LISTED);
             return Ok(());
         }
     }
@@ -135,7 +139,7 @@ impl Core {
         let next = lock(&self.picks).next_due_unix_ms();
         match next {
             Some(due) => {
-                let left = Duration::from_millis(due.saturating_sub(now_unix_ms()));
+                let left = Duration::from_millis(due.saturating_sub(unix_ms()));
                 tokio::time::sleep(left.min(LONGEST_NAP)).await;
             }
             None => std::future::pending().await,
@@ -165,22 +169,4 @@ impl Core {
             ..QueueReport::default()
         })
     }
-}
-
-/// The name of a node that was created.
-fn name_of(result: &OpResult) -> Option<String> {
-    match result {
-        OpResult::Create { path } | OpResult::Create2 { path, .. } => {
-            path.rsplit_once('/').map(|(_, name)| name.to_owned())
-        }
-        _ => None,
-    }
-}
-
-/// The wall clock of this machine, by which Curator's programs tell what is due.
-#[expect(clippy::disallowed_types, reason = "other libraries go by the wall clock")]
-fn now_unix_ms() -> u64 {
-    use std::time::SystemTime;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
