@@ -174,6 +174,23 @@ async fn who_waits_goes_on_with_the_next_session((alice, bob): Pair) -> Result<(
     Ok(item.done().await?)
 }
 
+/// Somebody deletes the node by which others see this consumer. Seen to fail while the first in line tried to take
+/// again and again with the node that was gone.
+async fn a_consumer_whose_node_is_deleted_goes_on((alice, bob): Pair) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    let waiting = taking(&theirs);
+    in_line(&alice.client, 1).await?;
+    bob.proxy.passes(|passed| passed.contains(&Passed::Reply(OpCode::MultiRead))).await;
+    let (names, _) = alice.client.children(&node("/workers")).await?;
+    let [name] = &names[..] else { bail!("{names:?}") };
+    alice.client.delete(&node("/workers").child(name)?, None).await?;
+    ours.put(&1).await?;
+    taken(waiting).await?.done().await?;
+    let (names, _) = alice.client.children(&node("/workers")).await?;
+    assert_eq!(names.len(), 1, "it has another one");
+    Ok(())
+}
+
 /// An item that was put while the first in line had no connection.
 async fn nothing_is_missed_without_a_connection((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);

@@ -283,7 +283,7 @@ impl Core {
 lockkeeper_client::impl_debug!(Core, self => path: self.places.path);
 
 /// A consumer in one session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Worker {
     pub(super) node: ZnodePath,
     pub(super) session: SessionId,

@@ -463,7 +463,8 @@ impl Core {
 
         let mut watches = Watches::default();
         loop {
-            if self.client.session_id() != worker.session {
+            // Its session may be over, or somebody has deleted its node.
+            if self.worker().await? != worker {
                 return Ok(None);
             }
             let status = self.client.status();
