@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -189,6 +190,29 @@ async fn a_consumer_whose_node_is_deleted_goes_on((alice, bob): Pair) -> Result<
     let (names, _) = alice.client.children(&node("/workers")).await?;
     assert_eq!(names.len(), 1, "it has another one");
     Ok(())
+}
+
+/// Its caller is not polled until another consumer may have it. Seen to fail while it was handed over as it was.
+async fn an_item_that_is_lost_before_it_is_handed_over_is_taken_again(
+    (alice, bob): Pair,
+) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    ours.put(&1).await?;
+    let mut taking = std::pin::pin!(theirs.take());
+    let once = std::future::poll_fn(|context| Poll::Ready(taking.as_mut().poll(context)));
+    assert!(once.await.is_pending(), "nothing has been answered yet");
+    children_reach(&alice.client, &node("/claims"), 1).await?;
+    let old = bob.client.session_id();
+    bob.proxy.refuse();
+    bob.proxy.expire_session().await?;
+    children_reach(&alice.client, &node("/claims"), 0).await?;
+    bob.proxy.restore();
+    next_session(&bob, old).await?;
+
+    let item = taking.await?;
+    assert!(item.is_held() && item.session() != old, "{item:?}");
+    assert_eq!(item.attempt(), 2);
+    Ok(item.done().await?)
 }
 
 /// An item that was put while the first in line had no connection.

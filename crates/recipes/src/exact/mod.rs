@@ -24,17 +24,17 @@
 //!
 //! `attempt` decides what an answer means; `rivalry` when to try again after another program was quicker;
 //! `writer` sends, one transaction at a time; `writers` has one for each write that a handle has under way;
-//! `shared_write` lets one write answer the calls of many tasks; `own_node` is the node of a marker.
+//! `shared_write` lets one write answer the calls of many tasks; `session_owned` is the node of a marker.
 
 mod attempt;
-mod own_node;
 mod rivalry;
+mod session_owned;
 pub(crate) mod shared_write;
 mod writer;
 mod writers;
 
 pub(crate) use attempt::{Applied, WriteError};
-pub(crate) use own_node::OwnNode;
+pub(crate) use session_owned::SessionOwned;
 pub(crate) use writer::ExactWriter;
 pub(crate) use writers::Writers;
 

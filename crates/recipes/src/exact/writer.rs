@@ -9,8 +9,8 @@ use lockkeeper_client::{
 };
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
-use crate::exact::own_node::OwnNode;
 use crate::exact::rivalry::Rivalry;
+use crate::exact::session_owned::SessionOwned;
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]
@@ -189,7 +189,7 @@ impl ExactWriter {
         loop {
             let name = self.client.unique_id().to_string();
             let path = self.directory.child(&name).expect("hexadecimal digits and dashes");
-            let mut node = OwnNode::new(&self.client, path);
+            let mut node = SessionOwned::new(&self.client, path);
             match node.create(Bytes::new()).await {
                 Ok(()) => return Ok(Marker { node, version: 0 }),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
@@ -222,7 +222,7 @@ fn not_applied(error: Error) -> WriteError {
 /// The node whose version tells whether a transaction was applied.
 #[derive(Debug)]
 struct Marker {
-    node: OwnNode,
+    node: SessionOwned,
     version: i32,
 }
 

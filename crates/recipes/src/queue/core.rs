@@ -13,7 +13,7 @@ use lockkeeper_client::{
 use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::{Line, owner_data};
 
-use crate::exact::OwnNode;
+use crate::exact::SessionOwned;
 use crate::exact::shared_write::lock;
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
 use crate::queue::commit::{Committer, created_name, nothing};
@@ -47,7 +47,7 @@ pub(super) struct Core {
     /// The segment that gets new entries, as far as it is known.
     last_segment: std::sync::Mutex<Option<u32>>,
     /// The node that says that this consumer is there.
-    worker: tokio::sync::Mutex<Option<OwnNode>>,
+    worker: tokio::sync::Mutex<Option<SessionOwned>>,
     pub(super) picks: std::sync::Mutex<Picks>,
     /// The segments as they were listed last. Who has it lists; the others wait for what is found.
     pub(super) segments: tokio::sync::Mutex<Vec<u32>>,
@@ -255,7 +255,7 @@ impl Core {
             self.ensure_open().await?;
             let name = self.client.unique_id().simple().to_string();
             let node = self.places.workers.child(&name).expect("hexadecimal digits");
-            let mut made = OwnNode::new(&self.client, node);
+            let mut made = SessionOwned::new(&self.client, node);
             match made.create(owner_data(&self.owner)).await {
                 Ok(()) => *slot = Some(made),
                 Err(error) if error.code() != Some(ErrorCode::NoNode) => self.again(error).await?,

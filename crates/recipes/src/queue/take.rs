@@ -78,7 +78,27 @@ impl Core {
         most: usize,
         waits: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
-        let core = Arc::clone(self);
+        let mode = Arc::new(mode);
+        loop {
+            let mut taken = self.take_apart(&mode, most, waits).await?;
+            let none = taken.is_empty();
+            // This caller, or the whole program, may have stood still since the grant. What is lost by now is given
+            // back, and never said to be held.
+            taken.retain(|item| item.held.as_ref().is_none_or(|held| held.guard.is_held()));
+            if none || !taken.is_empty() {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// The same, as it was when the task ended.
+    async fn take_apart(
+        self: &Arc<Self>,
+        mode: &Arc<Mode>,
+        most: usize,
+        waits: bool,
+    ) -> Result<Vec<TakenItem>, QueueError> {
+        let (core, mode) = (Arc::clone(self), Arc::clone(mode));
         let taking = async move {
             match waits {
                 true => core.take_waiting(&mode, most).await,

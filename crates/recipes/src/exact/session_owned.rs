@@ -7,7 +7,7 @@ use lockkeeper_client::{Cleanup, Client, CreateMode, Error, Outcome, SessionId, 
 ///
 /// It exists before the request is sent that creates the node, so whatever may come of that is deleted.
 #[derive(Debug)]
-pub(crate) struct OwnNode {
+pub(crate) struct SessionOwned {
     client: Client,
     path: ZnodePath,
     /// [`SessionId::NONE`] until it is known to be created.
@@ -16,7 +16,7 @@ pub(crate) struct OwnNode {
     may_exist: bool,
 }
 
-impl OwnNode {
+impl SessionOwned {
     /// One that is about to be created, under a name that no other node has.
     pub(crate) fn new(client: &Client, path: ZnodePath) -> Self {
         Self { client: client.clone(), path, session: SessionId::NONE, may_exist: true }
@@ -45,7 +45,7 @@ impl OwnNode {
     }
 }
 
-impl Drop for OwnNode {
+impl Drop for SessionOwned {
     fn drop(&mut self) {
         // Those of other sessions went with them.
         let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);
