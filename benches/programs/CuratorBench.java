@@ -13,7 +13,9 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -23,6 +25,11 @@ import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.nodes.GroupMember;
+import org.apache.curator.framework.recipes.queue.DistributedQueue;
+import org.apache.curator.framework.recipes.queue.QueueBuilder;
+import org.apache.curator.framework.recipes.queue.QueueConsumer;
+import org.apache.curator.framework.recipes.queue.QueueSerializer;
+import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.curator.retry.RetryNTimes;
 
@@ -32,7 +39,7 @@ import org.apache.curator.retry.RetryNTimes;
  * <p>Reads orders such as {@code cycles TASKS WARM_UP_MS MEASURE_MS}, and answers each with a line of
  * JSON. Ends with its input. The orders: {@code cycles} and {@code handoffs} of {@code
  * InterProcessMutex}, {@code latches} (hand-overs of {@code LeaderLatch}), {@code counter} ({@code
- * DistributedAtomicLong}), {@code cache} (a {@code CuratorCache} of so many nodes is filled once),
+ * DistributedAtomicLong}), {@code queue} ({@code DistributedQueue} with a lock path), {@code cache} (a {@code CuratorCache} of so many nodes is filled once),
  * {@code changes} (how soon such a cache tells of them) and {@code group} (a {@code GroupMember} of the
  * group of that name waits until it sees so many; with 0 it leaves).
  */
@@ -76,6 +83,8 @@ public final class CuratorBench {
                 return handOffs(tasks, CuratorBench::latch, window);
             case "counter":
                 return counter(tasks, window);
+            case "queue":
+                return queue(tasks, window);
             case "cache":
                 return fillCache(tasks);
             case "changes":
@@ -226,6 +235,78 @@ public final class CuratorBench {
         }
         return String.format(Locale.ROOT, "{\"per_second\":%.3f,\"latency\":%s}",
                 adds.count() / window.seconds(), adds.json());
+    }
+
+    /** So many items are on their way at any time. */
+    private static final int ON_THEIR_WAY = 256;
+
+    /**
+     * Items from their put until a consumer is done with them, which is before they are deleted. Each consumer has a
+     * connection of its own.
+     */
+    private String queue(int consumers, Window window) throws Exception {
+        String path = "/curator/queue-" + System.nanoTime();
+        Semaphore free = new Semaphore(ON_THEIR_WAY);
+        AtomicLong done = new AtomicLong();
+        List<CuratorFramework> connections = new ArrayList<>();
+        List<DistributedQueue<byte[]>> queues = new ArrayList<>();
+        for (int index = 0; index < consumers; index++) {
+            connections.add(connect());
+            queues.add(start(connections.get(index), new Consumer(() -> {
+                if (window.counts(System.nanoTime())) {
+                    done.incrementAndGet();
+                }
+                free.release();
+            }), path));
+        }
+        DistributedQueue<byte[]> putting = start(shared, null, path);
+        window.begin();
+        while (!window.isOver(System.nanoTime())) {
+            if (free.tryAcquire(10, TimeUnit.MILLISECONDS)) {
+                putting.put(new byte[100]);
+            }
+        }
+        putting.close();
+        for (DistributedQueue<byte[]> queue : queues) {
+            queue.close();
+        }
+        for (CuratorFramework connection : connections) {
+            connection.close();
+        }
+        return String.format(Locale.ROOT, "{\"per_second\":%.3f}", done.get() / window.seconds());
+    }
+
+    private static DistributedQueue<byte[]> start(CuratorFramework connection, Consumer consumer, String path)
+            throws Exception {
+        DistributedQueue<byte[]> queue = QueueBuilder.builder(connection, consumer, new Bytes(), path)
+                .lockPath(path + "-locks").buildQueue();
+        queue.start();
+        return queue;
+    }
+
+    /** Does something for each item. */
+    private record Consumer(Runnable work) implements QueueConsumer<byte[]> {
+        @Override
+        public void consumeMessage(byte[] item) {
+            work.run();
+        }
+
+        @Override
+        public void stateChanged(CuratorFramework client, ConnectionState state) {
+        }
+    }
+
+    /** Items are bytes. */
+    private static final class Bytes implements QueueSerializer<byte[]> {
+        @Override
+        public byte[] serialize(byte[] item) {
+            return item;
+        }
+
+        @Override
+        public byte[] deserialize(byte[] bytes) {
+            return bytes;
+        }
     }
 
     /** Until a cache says that it has all of so many nodes, once. */

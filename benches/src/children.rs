@@ -16,6 +16,7 @@ use crate::measure::{Measured, Plan, Recorder};
 use crate::memory::Memory;
 use crate::orders::Answer;
 use crate::processors;
+use crate::queues;
 use crate::subscribers::{self, Kind};
 
 /// What a child prints when it is ready, with what it has to say behind it.
@@ -103,6 +104,24 @@ pub(crate) async fn cache(servers: &str, path: &str) -> Result<()> {
     let (took, after) = (start.elapsed(), Memory::of(own)?.private);
     let (nodes, millis) = (cache.snapshot().len(), took.as_secs_f64() * 1e3);
     ready(&format!("{nodes} {millis} {}", after.saturating_sub(before)));
+    // Until the parent kills it.
+    std::future::pending().await
+}
+
+/// Takes so many items of a queue, each of which it records as done and replaces by another one; then says how many
+/// bytes of memory this process has for itself.
+///
+/// # Errors
+/// If there is no server, or an item cannot be taken.
+pub(crate) async fn consume(servers: &str, path: &str, count: usize) -> Result<()> {
+    let client = Client::connect(servers).await?;
+    let queue = queues::ours::queue(&client, path)?;
+    for _ in 0..count {
+        let item = queue.take().await?;
+        item.done().await?;
+        queue.put(item.value()).await?;
+    }
+    ready(&Memory::of(std::process::id())?.private.to_string());
     // Until the parent kills it.
     std::future::pending().await
 }

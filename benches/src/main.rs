@@ -12,6 +12,8 @@
 //!   peers      the servers and programs, started when a scenario first asks for them
 //!   children   what this program does as a child of itself
 //!   counters, subscribers  what such children do to a counter and a value
+//!   lines      many sessions, and a line that grows
+//!   queues     items that are put and taken: ours, the peers', and bare requests
 //!   orders     what programs that measure for us answer, in whatever language
 //!   settings   how long, how often, how many: a quick run or a full one
 //!   system     what is measured: a lock on a server, in one configuration
@@ -31,6 +33,7 @@ mod baselines;
 mod bench;
 mod children;
 mod counters;
+mod lines;
 mod locks;
 mod machine;
 mod measure;
@@ -38,6 +41,7 @@ mod memory;
 mod orders;
 mod peers;
 mod processors;
+mod queues;
 mod report;
 mod results;
 mod run;
@@ -96,6 +100,9 @@ enum Task {
     /// (child) Follow a value.
     #[command(hide = true)]
     Subscribe { servers: String, count: usize, kind: subscribers::Kind },
+    /// (child) Take items of a queue.
+    #[command(hide = true)]
+    Consume { servers: String, path: String, count: usize },
     /// (child) Hold a lock.
     #[command(hide = true)]
     Hold { servers: String, path: String, session_ms: u64 },
@@ -163,6 +170,7 @@ async fn perform(task: Task) -> Result<()> {
         Task::Subscribe { servers, count, kind } => {
             children::subscribe(&servers, count, kind).await
         }
+        Task::Consume { servers, path, count } => children::consume(&servers, &path, count).await,
         Task::Hold { servers, path, session_ms } => {
             children::hold(&servers, &path, Duration::from_millis(session_ms)).await
         }

@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) cached: Vec<usize>,
     /// Nodes of a cache whose memory is measured.
     pub(crate) cached_most: usize,
+    /// Items of a queue.
+    pub(crate) queued: Vec<usize>,
     /// How often a holder is killed.
     pub(crate) kills: usize,
 }
@@ -70,6 +72,7 @@ impl Settings {
             nodes: either(quick, 20_000, 100_000),
             cached: either(quick, vec![10_000], vec![50_000, 100_000]),
             cached_most: either(quick, 100_000, 1_000_000),
+            queued: either(quick, vec![100, 10_000], vec![100, 100_000]),
             kills: either(quick, 1, 3),
         }
     }

@@ -13,14 +13,20 @@ pub(crate) struct PostgresSession {
     unlock: Statement,
 }
 
+/// A connection.
+pub(crate) async fn connect(address: &str) -> Result<Client> {
+    let (host, port) = address.split_once(':').unwrap_or((address, "5432"));
+    let parameters = format!("host={host} port={port} user=postgres dbname=postgres");
+    let (client, connection) = tokio_postgres::connect(&parameters, NoTls).await?;
+    // Its end shows as an error of the next query.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(client)
+}
+
 impl PostgresSession {
     /// Connects.
     pub(crate) async fn connect(address: &str) -> Result<Arc<Self>> {
-        let (host, port) = address.split_once(':').unwrap_or((address, "5432"));
-        let parameters = format!("host={host} port={port} user=postgres dbname=postgres");
-        let (client, connection) = tokio_postgres::connect(&parameters, NoTls).await?;
-        // Its end shows as an error of the next query.
-        tokio::spawn(async move { drop(connection.await) });
+        let client = connect(address).await?;
         let lock = client.prepare("select pg_advisory_lock($1)").await?;
         let unlock = client.prepare("select pg_advisory_unlock($1)").await?;
         Ok(Arc::new(Self { client, lock, unlock }))

@@ -9,6 +9,7 @@
 //! | `cycles` | so many tasks, each with a lock that nobody else wants |
 //! | `handoffs`, `latches` | one lock that so many clients want, or one election |
 //! | `counter`, `bare` | adds of so many tasks to one counter, or bare requests that do the same |
+//! | `queue` | items of one queue that so many consumers work on |
 //! | `cache` | how long a cache of so many nodes takes until it is complete |
 //! | `changes` | how soon a cache of so many nodes tells of a change |
 //! | `told` | how long after the next value was published all subscribers of the program have it |

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::queue::{LIMIT, close, next, sessions, wait_for_queue};
 use crate::bench::Bench;
+use crate::lines::{LIMIT, close, next, sessions, wait_for_queue};
 use crate::locks::bare::{BareLock, SecondLook};
 use crate::measure::{Measured, Plan, Release, hand_offs, micros};
 use crate::system::System;

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::queue::{LIMIT, close, sessions};
 use crate::bench::Bench;
+use crate::lines::{LIMIT, close, sessions};
 use crate::locks::bare::SecondLook;
 use crate::peers::Worker;
 use crate::system::System;

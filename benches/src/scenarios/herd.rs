@@ -13,8 +13,8 @@ use lockkeeper_engine::Durability;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::queue::{close, next, sessions, wait_for_queue};
 use crate::bench::Bench;
+use crate::lines::{close, next, sessions, wait_for_queue};
 use crate::measure::micros;
 use crate::system::System;
 use crate::tap::Tap;

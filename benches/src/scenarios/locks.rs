@@ -13,9 +13,9 @@ use anyhow::Result;
 use lockkeeper::{Client, Mutex};
 use lockkeeper_engine::Durability;
 
-use super::queue::close;
 use crate::baselines::{self, Baselines};
 use crate::bench::Bench;
+use crate::lines::close;
 use crate::locks::bare::{BareLock, SecondLook};
 use crate::locks::etcd::{self, EtcdLock};
 use crate::locks::postgres::{self, PostgresLock};

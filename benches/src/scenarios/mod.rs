@@ -9,7 +9,7 @@ mod killed;
 mod locks;
 mod picks;
 mod publish;
-mod queue;
+mod queues;
 mod raw;
 mod reacquire;
 mod resources;
@@ -66,6 +66,8 @@ pub(crate) const ALL: &[Scenario] = scenarios! {
     "election": "until the next one leads, and the watch events of a change of leader",
         by "candidate" => elections::run;
     "group": "what is sent to each who sees a group when one more joins", by "member" => groups::run;
+    "queue": "items of a queue, from the put until they are recorded as done", by "consumer" => queues::run;
+    "queue-size": "what a put, a take and an end cost in a long queue", by "item" => queues::sizes;
     "picks": "the choice of the instance that a call goes to", by "instance" => picks::run;
     "resources": "start, and memory", by "of them" => resources::run;
 };

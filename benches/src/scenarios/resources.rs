@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::queue::{sessions, wait_for_queue};
 use crate::bench::Bench;
+use crate::lines::{sessions, wait_for_queue};
 use crate::memory::Memory;
 use crate::peers::{Program, free_port, lockkeeper};
 use crate::system::{Fsync, System};

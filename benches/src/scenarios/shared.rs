@@ -7,8 +7,8 @@ use anyhow::Result;
 use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 use lockkeeper_engine::Durability;
 
-use super::queue::{close, sessions};
 use crate::bench::Bench;
+use crate::lines::{close, sessions};
 use crate::measure::{Lock, Release, cycles};
 use crate::system::System;
 

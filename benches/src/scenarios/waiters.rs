@@ -11,8 +11,8 @@ use lockkeeper::{Client, CreateMode, Mutex, ZnodePath};
 use lockkeeper_engine::Durability;
 use tokio::task::JoinSet;
 
-use super::queue::wait_for_queue;
 use crate::bench::Bench;
+use crate::lines::wait_for_queue;
 use crate::measure::micros;
 use crate::system::System;
 use crate::tap::Tap;

@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// How long anything in a line may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// So many sessions, each with a connection of its own, some at a time: a server's backlog of new
 /// connections is short.
-pub(super) async fn sessions(servers: &str, count: usize) -> Result<Vec<Client>> {
+pub(crate) async fn sessions(servers: &str, count: usize) -> Result<Vec<Client>> {
     const AT_ONCE: usize = 50;
     let mut clients = Vec::with_capacity(count);
     while clients.len() < count {
@@ -31,7 +31,7 @@ pub(super) async fn sessions(servers: &str, count: usize) -> Result<Vec<Client>>
 }
 
 /// The next one that is granted what many wait for.
-pub(super) async fn next<T, E>(granted: &mut UnboundedReceiver<Result<T, E>>) -> Result<T>
+pub(crate) async fn next<T, E>(granted: &mut UnboundedReceiver<Result<T, E>>) -> Result<T>
 where
     anyhow::Error: From<E>,
 {
@@ -41,7 +41,7 @@ where
 }
 
 /// Closes all of them at once.
-pub(super) async fn close(clients: Vec<Client>) {
+pub(crate) async fn close(clients: Vec<Client>) {
     let mut closing = JoinSet::new();
     for client in clients {
         closing.spawn(async move { client.close().await });
@@ -50,7 +50,7 @@ pub(super) async fn close(clients: Vec<Client>) {
 }
 
 /// Waits until so many are in line at `path`.
-pub(super) async fn wait_for_queue(client: &Client, path: &ZnodePath, count: usize) -> Result<()> {
+pub(crate) async fn wait_for_queue(client: &Client, path: &ZnodePath, count: usize) -> Result<()> {
     let start = Instant::now();
     loop {
         let stat = client.exists(path).await?;
