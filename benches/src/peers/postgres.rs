@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own, as the suites start it. The locks never touch its disk.
+//! A PostgreSQL of our own, as the suites start it.
 
 use anyhow::Result;
 use lockkeeper_testkit::postgres::{PostgresServer, programs};

@@ -111,8 +111,8 @@ pub(super) fn describe(program: Program) -> Option<Configuration> {
             System::Redis(fsync),
             version("Redis", "redis-server", &["--version"]),
             format!(
-                "{}; no snapshots; one multiplexed connection (crate redis 1.8); a waiter asks \
-                 again after 1 ms on average",
+                "{}; no snapshots; one multiplexed connection (crate redis 1.8), and one \
+                 for each consumer of a stream; a waiter asks again after 1 ms on average",
                 match fsync {
                     Fsync::Always => "appendonly yes, appendfsync always",
                     Fsync::Everysec => "appendonly yes, appendfsync everysec",
@@ -131,7 +131,8 @@ pub(super) fn describe(program: Program) -> Option<Configuration> {
             System::Postgres,
             postgres::version(),
             "defaults; prepared statements, 16 connections at most (for hand-offs one each); an \
-             advisory lock is never written to the disk"
+             advisory lock is never written to the disk; a consumer of a queue deletes the rows \
+             that it has locked in the same transaction"
                 .to_owned(),
         ),
     };

@@ -125,9 +125,10 @@ pub(super) fn describe_curator() -> Configuration {
     Configuration {
         system: "curator".to_owned(),
         version: format!("Apache Curator {}", jar_version("curator-recipes")),
-        settings: "a thread for each task, one CuratorFramework (for hand-offs one each); full \
-                   JIT, -Xmx1g, serial collector; 3 s of warm-up once, then as everyone; a counter \
-                   tries ten times, 10 ms apart, as in Curator's own example"
+        settings: "a thread for each task, one CuratorFramework (for hand-offs one each, \
+                   and one for each consumer of a queue, which has a lock path); full JIT, -Xmx1g, \
+                   serial collector; 3 s of warm-up once, then as everyone; a counter tries ten \
+                   times, 10 ms apart, as in Curator's own example"
             .to_owned(),
     }
 }

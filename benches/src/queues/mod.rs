@@ -24,9 +24,6 @@ use crate::measure::{Measured, Plan, repeat};
 /// How many items are on their way.
 pub(crate) const ON_THEIR_WAY: usize = 256;
 
-/// How many items a consumer that takes batches works on at once.
-const BATCH: usize = 64;
-
 /// How long the content of an item is, in bytes.
 const CONTENT: usize = 100;
 
@@ -39,9 +36,10 @@ pub(crate) struct Consumers {
 }
 
 impl Consumers {
-    /// How many items each of them works on at once.
+    /// How many items each of them works on at once: if in batches, half of those on their way are worked on, and
+    /// the others wait.
     fn at_once(self) -> usize {
-        if self.batches { BATCH } else { 1 }
+        if self.batches { ON_THEIR_WAY / 2 / self.count } else { 1 }
     }
 }
 

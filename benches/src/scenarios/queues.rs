@@ -1,8 +1,11 @@
 //! `queue` and `queue-size`: items of a queue, by how many consumers there are, and by how many items.
 
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use lockkeeper::Client;
 use lockkeeper_engine::Durability;
@@ -98,11 +101,18 @@ async fn measure(bench: &mut Bench, system: System, way: Way, plan: Plan) -> Res
     let address = bench.peers.server_of(system).await?;
     let name = new_name();
     match system {
+        System::Postgres if !is_on_disk(bench)? => bail!("its data is not on the measured disk"),
         System::Redis(_) => queues::measure_redis(&address, &name, consumers, plan).await,
         System::Postgres => queues::measure_postgres(&address, &name, consumers, plan).await,
         _ if is_bare => queues::measure_bare(&address, &format!("/{name}"), consumers, plan).await,
         _ => queues::measure_ours(&address, &format!("/{name}"), consumers, plan).await,
     }
+}
+
+/// Whether temporary folders, where PostgreSQL's data is, are on the disk that is measured.
+fn is_on_disk(bench: &mut Bench) -> Result<bool> {
+    let device = |folder: &Path| anyhow::Ok(fs::metadata(folder)?.dev());
+    Ok(device(&std::env::temp_dir())? == device(&bench.peers.folder()?)?)
 }
 
 fn new_name() -> String {
