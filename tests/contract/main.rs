@@ -37,6 +37,7 @@ mod presence;
 mod publication;
 mod queue;
 mod queue_access;
+mod queue_costs;
 mod queue_layouts;
 mod reentrant_mutex;
 mod registration;
