@@ -132,16 +132,15 @@ impl<T, D> Queue<T, D> {
         let core = &self.core;
         loop {
             let segment = core.last_segment().await?;
-            let steps = core.at_end_of(segment, core.client.transaction());
-            let steps = steps.delete(&core.places.dead_letter(id), None);
-            let steps = core.ring(core.new_entry(segment, steps, id, 0, nothing()));
-            match core.write(steps).await {
+            let steps = core.client.transaction().delete(&core.places.dead_letter(id), None);
+            let steps = core.new_entry(segment, steps, id, 0, nothing());
+            match core.commit(core.at_end_of(segment, steps)).await {
                 Ok(written) => {
                     core.note_entries(segment, written.results.as_deref()).await;
                     return Ok(true);
                 }
-                Err(error) if error.refused() == Some((1, ErrorCode::NoNode)) => return Ok(false),
-                Err(error) => core.not_at_end(segment, 0, error, usize::MAX).await?,
+                Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => return Ok(false),
+                Err(error) => core.not_at_end(segment, error, usize::MAX).await?,
             }
         }
     }

@@ -8,13 +8,11 @@ use bytes::Bytes;
 use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{Cleanup, Contact, ErrorCode, ExpectedNode, ZnodePath, present};
 
-use crate::queue::commit::{Answer, Committed, Committer, Duty, Write, nothing};
+use crate::queue::commit::{Answer, Committed, Committer, Duty, Write};
 
 /// A claim that may have been made. If it was, dropping it gives the item back.
 pub(super) struct Claim {
     committer: Arc<Committer<Claim>>,
-    /// What is written to when it is given back, so that somebody looks.
-    ring: ZnodePath,
     node: ZnodePath,
     /// The data of its node, which tells it from another consumer's.
     mark: Bytes,
@@ -59,14 +57,13 @@ impl Claim {
     /// One that is about to be made, with this data. `is_name_shared`: whether other nodes can have its name.
     pub(super) fn new(
         committer: &Arc<Committer<Self>>,
-        ring: &ZnodePath,
         node: ZnodePath,
         mark: Bytes,
         is_name_shared: bool,
     ) -> Self {
-        let (committer, ring) = (Arc::clone(committer), ring.clone());
+        let committer = Arc::clone(committer);
         let is_made = AtomicBool::new(false);
-        Self { committer, ring, node, mark, is_name_shared, is_made }
+        Self { committer, node, mark, is_name_shared, is_made }
     }
 
     pub(super) fn node(&self) -> &ZnodePath {
@@ -94,9 +91,8 @@ impl Claim {
             return;
         }
         let steps = committer.client.transaction().delete(&node, None);
-        let steps = steps.set_data(&self.ring, nothing(), None);
         self.committer.client.tokio_runtime().spawn(async move {
-            match committer.commit(Write { steps, claim: None }).await {
+            match committer.commit(Write::new(steps).ringing()).await {
                 Ok(_) => {}
                 Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => {}
                 // It goes with its session at the latest, and others look then.

@@ -30,15 +30,38 @@ pub(super) trait Duty: Send + Sync + 'static {
 /// What a handle wants to be written.
 #[derive(Debug)]
 pub(super) struct Write<C> {
+    /// A node that has to be there at this version, as several writes ask for. Made first.
+    condition: Option<(ZnodePath, Option<i32>)>,
     pub(super) steps: Transaction,
+    /// Whether the first of those that wait for an item has to look for one. Made last.
+    rings: bool,
     /// The claim that it makes. If nobody waits for it any more when it is made, it is given back.
-    pub(super) claim: Option<C>,
+    claim: Option<C>,
+}
+
+impl<C> Write<C> {
+    pub(super) fn new(steps: Transaction) -> Self {
+        Self { condition: None, steps, rings: false, claim: None }
+    }
+
+    pub(super) fn if_at(self, node: &ZnodePath, version: Option<i32>) -> Self {
+        Self { condition: Some((node.clone(), version)), ..self }
+    }
+
+    pub(super) fn ringing(self) -> Self {
+        Self { rings: true, ..self }
+    }
+
+    pub(super) fn claiming(self, claim: C) -> Self {
+        Self { claim: Some(claim), ..self }
+    }
 }
 
 /// A write that was applied.
 #[derive(Debug)]
 pub(super) struct Committed<C> {
-    /// What each step was answered; `None` if the outcome marker alone tells that it was applied.
+    /// What each step was answered, without condition and ring; `None` if the outcome marker alone tells that it
+    /// was applied.
     pub(super) results: Option<Vec<OpResult>>,
     pub(super) zxid: Zxid,
     /// The session that made it.
@@ -54,15 +77,17 @@ type Call<C> = SharedCall<Write<C>, Answer<C>>;
 pub(super) struct Committer<C> {
     pub(super) client: Client,
     markers: ZnodePath,
+    /// What is written to when there may be something new.
+    ring: ZnodePath,
     writes: SharedWrite<Write<C>, Answer<C>, Box<ExactWriter>>,
     /// For work that runs under a lock.
     alone: Writers,
 }
 
 impl<C: Duty> Committer<C> {
-    pub(super) fn new(client: &Client, markers: ZnodePath) -> Self {
+    pub(super) fn new(client: &Client, markers: ZnodePath, ring: ZnodePath) -> Self {
         let alone = Writers::new(client, markers.clone());
-        Self { client: client.clone(), markers, writes: SharedWrite::new(), alone }
+        Self { client: client.clone(), markers, ring, writes: SharedWrite::new(), alone }
     }
 
     /// Makes a write, together with others that come meanwhile.
@@ -70,23 +95,29 @@ impl<C: Duty> Committer<C> {
         // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
         // back with the call that it is made for.
         if self.client.is_bound() && write.claim.is_none() {
-            return self.commit_alone(&write.steps, None).await;
+            return self.commit_alone(write, None).await;
         }
-        let (client, markers) = (self.client.clone(), self.markers.clone());
+        let (client, markers, ring) =
+            (self.client.clone(), self.markers.clone(), self.ring.clone());
         let new_writer = move || ExactWriter::new(&client, &markers);
-        let answer = self.writes.ask(&self.client, write, |turn| write_batches(new_writer, turn));
+        let batches = |turn| write_batches(new_writer, ring, turn);
+        let answer = self.writes.ask(&self.client, write, batches);
         answer.await.unwrap_or(Err(CommitError::Panicked))
     }
 
     /// Makes a write without others; `session`: in this one or not at all.
     pub(super) async fn commit_alone(
         &self,
-        steps: &Transaction,
+        write: Write<C>,
         session: Option<SessionId>,
     ) -> Answer<C> {
         let mut writer = self.alone.take();
-        let applied = writer.commit_in(session, |marked| marked.and(steps)).await;
-        let Applied { results, zxid } = applied.map_err(CommitError::Write)?;
+        let batch = Batch::of([&write]);
+        let applied = writer.commit_in(session, |marked| batch.add_to(marked, &self.ring)).await;
+        let Applied { results, zxid } = applied.map_err(|error| {
+            let refusal = batch.refusals(&error).pop();
+            refusal.map_or(CommitError::Write(error), |(_, refusal)| refusal)
+        })?;
         Ok(Committed { results, zxid, session: writer.marked_session(), claim: None })
     }
 }
@@ -94,13 +125,14 @@ impl<C: Duty> Committer<C> {
 /// Makes the writes that wait, with those that come meanwhile, and answers them.
 async fn write_batches<C: Duty>(
     new_writer: impl Fn() -> ExactWriter,
+    ring: ZnodePath,
     mut turn: WriteTurn<Write<C>, Answer<C>, Box<ExactWriter>>,
 ) {
     while let Some(mut waiting) = turn.next() {
         let mut writer = turn.state.take().unwrap_or_else(|| Box::new(new_writer()));
         while !waiting.is_empty() {
             let together = first_batch(&mut waiting);
-            write_together(&mut writer, together).await;
+            write_together(&mut writer, &ring, together).await;
         }
         turn.state = Some(writer);
     }
@@ -119,26 +151,85 @@ fn first_batch<C>(waiting: &mut Vec<Call<C>>) -> Vec<Call<C>> {
     std::mem::replace(waiting, rest)
 }
 
-async fn write_together<C: Duty>(writer: &mut ExactWriter, mut calls: Vec<Call<C>>) {
+/// Writes that are made in one transaction: conditions that several have are checked once, and it rings once.
+struct Batch<'a, C> {
+    conditions: Vec<&'a (ZnodePath, Option<i32>)>,
+    writes: Vec<&'a Write<C>>,
+}
+
+impl<'a, C> Batch<'a, C> {
+    fn of(writes: impl IntoIterator<Item = &'a Write<C>>) -> Self {
+        let writes: Vec<_> = writes.into_iter().collect();
+        let mut conditions = Vec::new();
+        for condition in writes.iter().filter_map(|write| write.condition.as_ref()) {
+            if !conditions.contains(&condition) {
+                conditions.push(condition);
+            }
+        }
+        Self { conditions, writes }
+    }
+
+    fn add_to(&self, marked: Transaction, ring: &ZnodePath) -> Transaction {
+        let checks = |all: Transaction, (node, version): &&(_, _)| all.check(node, *version);
+        let all = self.conditions.iter().fold(marked, checks);
+        let all = self.writes.iter().fold(all, |all, write| all.and(&write.steps));
+        match self.writes.iter().any(|write| write.rings) {
+            true => all.set_data(ring, nothing(), None),
+            false => all,
+        }
+    }
+
+    /// What the writes are answered that a refused step belongs to, the last one first. The other writes can be made
+    /// without them.
+    fn refusals(&self, refused: &WriteError) -> Vec<(usize, CommitError)> {
+        let WriteError::NotApplied(TransactionError::Failed { index, op, path, code }) = refused
+        else {
+            return Vec::new();
+        };
+        let failed = |index| {
+            let (op, path, code) = (*op, path.clone(), *code);
+            TransactionError::Failed { index, op, path, code }
+        };
+        let step = |index| CommitError::Write(WriteError::NotApplied(failed(index)));
+        let places = (0..self.writes.len()).rev();
+        if let Some(condition) = self.conditions.get(*index) {
+            let owners = places.filter(|it| self.writes[*it].condition.as_ref() == Some(condition));
+            return owners.map(|place| (place, CommitError::NotMet(failed(0)))).collect();
+        }
+        let mut left = index - self.conditions.len();
+        for (place, write) in self.writes.iter().enumerate() {
+            match left.checked_sub(write.steps.len()) {
+                None => return vec![(place, step(left))],
+                Some(rest) => left = rest,
+            }
+        }
+        let ringing = places.filter(|place| self.writes[*place].rings);
+        ringing.map(|place| (place, step(self.writes[place].steps.len()))).collect()
+    }
+}
+
+async fn write_together<C: Duty>(
+    writer: &mut ExactWriter,
+    ring: &ZnodePath,
+    mut calls: Vec<Call<C>>,
+) {
     while !calls.is_empty() {
-        let written = writer
-            .commit(|marked| calls.iter().fold(marked, |all, call| all.and(&call.question.steps)));
-        match written.await {
+        let batch = Batch::of(calls.iter().map(|call| &call.question));
+        let first = batch.conditions.len();
+        match writer.commit(|marked| batch.add_to(marked, ring)).await {
             Ok(applied) => {
-                answer_all(calls, &applied, writer.marked_session());
+                answer_all(calls, first, &applied, writer.marked_session());
                 return;
             }
-            Err(WriteError::NotApplied(TransactionError::Failed { index, op, path, code }))
-                if let Some((culprit, index)) = owner_of(&calls, index) =>
-            {
-                let failed = TransactionError::Failed { index, op, path, code };
-                let failed = CommitError::Write(WriteError::NotApplied(failed));
-                calls.remove(culprit).answer(Err(failed));
+            Err(error @ WriteError::NotApplied(TransactionError::Failed { .. })) => {
+                for (culprit, error) in batch.refusals(&error) {
+                    calls.remove(culprit).answer(Err(error));
+                }
             }
             // It may be one of them that is too long.
             Err(WriteError::TooLong(_)) if calls.len() > 1 => {
                 for call in calls {
-                    Box::pin(write_together(writer, vec![call])).await;
+                    Box::pin(write_together(writer, ring, vec![call])).await;
                 }
                 return;
             }
@@ -157,19 +248,13 @@ async fn write_together<C: Duty>(writer: &mut ExactWriter, mut calls: Vec<Call<C
     }
 }
 
-/// The write that this step belongs to, and the step's number in it.
-fn owner_of<C>(calls: &[Call<C>], mut index: usize) -> Option<(usize, usize)> {
-    for (place, call) in calls.iter().enumerate() {
-        match index.checked_sub(call.question.steps.len()) {
-            None => return Some((place, index)),
-            Some(rest) => index = rest,
-        }
-    }
-    None
-}
-
-fn answer_all<C: Duty>(calls: Vec<Call<C>>, applied: &Applied, session: SessionId) {
-    let mut first = 0;
+/// `first`: the step that is the first of the first one's own.
+fn answer_all<C: Duty>(
+    calls: Vec<Call<C>>,
+    mut first: usize,
+    applied: &Applied,
+    session: SessionId,
+) {
     for mut call in calls {
         let end = first + call.question.steps.len();
         let results = applied.results.as_ref().and_then(|all| all.get(first..end));

@@ -63,7 +63,7 @@ impl Core {
         Arc::new(Self {
             owner: OwnerInfo::current(options.label.clone()),
             line: Line::new(&client, places.line.clone()),
-            committer: Arc::new(Committer::new(&client, markers)),
+            committer: Arc::new(Committer::new(&client, markers, places.entries.clone())),
             client,
             places,
             options,
@@ -81,7 +81,7 @@ impl Core {
 
     /// A claim that is about to be made, with this data. `is_name_shared`: whether other nodes can have its name.
     pub(super) fn new_claim(&self, node: ZnodePath, mark: Bytes, is_name_shared: bool) -> Claim {
-        Claim::new(&self.committer, &self.places.entries, node, mark, is_name_shared)
+        Claim::new(&self.committer, node, mark, is_name_shared)
     }
 
     /// Makes a write, together with others that come meanwhile.
@@ -89,9 +89,9 @@ impl Core {
         self.committer.commit(write).await
     }
 
-    /// A write without a claim.
+    /// A write of steps alone.
     pub(super) async fn write(&self, steps: Transaction) -> ClaimAnswer {
-        self.commit(ClaimWrite { steps, claim: None }).await
+        self.commit(ClaimWrite::new(steps)).await
     }
 
     /// A write that is for this session only.
@@ -100,7 +100,7 @@ impl Core {
         steps: Transaction,
         session: SessionId,
     ) -> ClaimAnswer {
-        self.committer.commit_alone(&steps, Some(session)).await
+        self.committer.commit_alone(ClaimWrite::new(steps), Some(session)).await
     }
 
     /// How often an item is taken at most.

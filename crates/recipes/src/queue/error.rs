@@ -207,6 +207,8 @@ impl QueueError {
 #[derive(Clone, Debug)]
 pub(super) enum CommitError {
     Write(WriteError),
+    /// It was not made, because what it was to be made on is not so.
+    NotMet(TransactionError),
     /// The task that makes the writes has ended.
     Panicked,
 }
@@ -218,6 +220,14 @@ impl CommitError {
             Self::Write(WriteError::NotApplied(TransactionError::Failed {
                 index, code, ..
             })) => Some((*index, *code)),
+            _ => None,
+        }
+    }
+
+    /// How its condition was refused.
+    pub(super) fn not_met(&self) -> Option<lockkeeper_client::ErrorCode> {
+        match self {
+            Self::NotMet(TransactionError::Failed { code, .. }) => Some(*code),
             _ => None,
         }
     }
@@ -251,7 +261,7 @@ impl CommitError {
             Self::Write(WriteError::Unknown(source)) => {
                 return QueueError::Unknown { path, source };
             }
-            Self::Write(WriteError::NotApplied(source)) => source,
+            Self::NotMet(source) | Self::Write(WriteError::NotApplied(source)) => source,
         };
         match source {
             TransactionError::Request(ref error)

@@ -149,10 +149,12 @@ impl<T> Item<T> {
         loop {
             claimed.ensure_held()?;
             let segment = core.last_segment().await?;
-            let steps = core.at_end_of(segment, claimed.end_steps());
-            let steps = core.new_entry(segment, steps, &entry.id, self.attempt(), header.clone());
-            let steps = core.ring(steps).set_data(&core.places.claims, "", None);
-            match core.write(steps).await {
+            let tries = self.attempt();
+            let steps =
+                core.new_entry(segment, claimed.end_steps(), &entry.id, tries, header.clone());
+            // Its version counts the retries.
+            let steps = steps.set_data(&core.places.claims, "", None);
+            match core.commit(core.at_end_of(segment, steps)).await {
                 Ok(written) => {
                     core.note_entries(segment, written.results.as_deref()).await;
                     return claimed.ended(Ok(written));
@@ -166,8 +168,11 @@ impl<T> Item<T> {
                 {
                     header = nothing();
                 }
-                Err(error) if matches!(error.refused(), Some((2.., _))) => {
-                    core.not_at_end(segment, 2, error, OWN_STEPS).await?;
+                Err(error) if matches!(error.refused(), Some((..2, _))) => {
+                    return claimed.ended(Err(error));
+                }
+                Err(error) if error.not_met().is_some() || error.refused().is_some() => {
+                    core.not_at_end(segment, error, OWN_STEPS).await?;
                 }
                 Err(error) => return claimed.ended(Err(error)),
             }

@@ -3,7 +3,8 @@
 //! One listing serves many takes. Consumers that have the same listing, and the same list of consumers, try
 //! different entries: each begins with those whose number falls to its rank. So two seldom try one item. An entry
 //! that falls to a consumer that stands still is taken when the others have come to the end of what falls to
-//! them: they list no more than a window.
+//! them: they list no more than a window. As it seldom stands still, they try one of its entries at first, twice as many
+//! each time, and list again when one was not free.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -31,6 +32,10 @@ pub(super) struct FreeEntry {
 #[derive(Debug, Default)]
 pub(super) struct Picks {
     picks: VecDeque<FreeEntry>,
+    /// Whether they fall to other consumers.
+    are_of_others: bool,
+    /// How many of these are tried at once: one that is not free makes a batch again.
+    few: usize,
     /// Entries that were taken before, by somebody: their versions are read with the next listing. By id, in one
     /// order, so that a simulation can be repeated.
     raised: BTreeMap<String, Entry>,
@@ -41,9 +46,28 @@ pub(super) struct Picks {
 }
 
 impl Picks {
-    /// The next one to try.
-    pub(super) fn next(&mut self) -> Option<FreeEntry> {
-        self.picks.pop_front()
+    /// The next ones to try, up to `most`, all at the same time.
+    pub(super) fn next_some(&mut self, most: usize) -> Vec<FreeEntry> {
+        let mut some = most.min(self.picks.len());
+        if self.are_of_others {
+            some = some.min(self.few);
+            self.few *= 2;
+        }
+        self.picks.drain(..some).collect()
+    }
+
+    /// One that was tried was not free. If it falls to another consumer, that one is at work on the others too.
+    pub(super) fn was_late(&mut self) {
+        if self.are_of_others {
+            self.forget();
+        }
+    }
+
+    /// Forgets what falls to others.
+    pub(super) fn leave_others(&mut self) {
+        if self.are_of_others {
+            self.forget();
+        }
     }
 
     /// Forgets the listing.
@@ -131,6 +155,7 @@ impl Picks {
             let first = usize::try_from(rank).unwrap_or_default() % others.len();
             others.rotate_left(first);
         }
+        (self.are_of_others, self.few) = (own.is_empty(), 1);
         self.picks = if own.is_empty() { others.into() } else { own.into() };
         !self.picks.is_empty()
     }
@@ -163,7 +188,7 @@ mod tests {
         let versions = HashMap::new();
         let mut picks = Picks::default();
         picks.take_in(&Window { segments, claims, workers: &workers, versions }, own, false);
-        std::iter::from_fn(|| picks.next()).map(|pick| pick.entry.number).collect()
+        std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number).collect()
     }
 
     #[test]
@@ -189,6 +214,31 @@ mod tests {
     }
 
     #[test]
+    fn few_at_once_are_tried_of_what_falls_to_others() {
+        let workers = ["a", "b"].map(str::to_owned);
+        let mut picks = Picks::default();
+        let list = |picks: &mut Picks, numbers: &[u32]| {
+            let entries = names(numbers.iter().copied());
+            let segments = vec![(0, entries.as_slice())];
+            let versions = HashMap::new();
+            let seen = Window { segments, claims: &[], workers: &workers, versions };
+            picks.take_in(&seen, "a", false);
+        };
+        let tried = |picks: &mut Picks, most: usize| picks.next_some(most).len();
+
+        list(&mut picks, &[0, 2, 4, 6, 8, 10]);
+        assert_eq!([5, 5].map(|most| tried(&mut picks, most)), [5, 1]);
+        let of_b: Vec<_> = (0..40).map(|it| 2 * it + 1).collect();
+        list(&mut picks, &of_b);
+        assert_eq!([9; 5].map(|most| tried(&mut picks, most)), [1, 2, 4, 8, 9]);
+        picks.was_late();
+        assert_eq!(tried(&mut picks, 9), 0, "it lists again");
+        list(&mut picks, &[0, 2, 4]);
+        picks.was_late();
+        assert_eq!(tried(&mut picks, 9), 3, "its own");
+    }
+
+    #[test]
     fn an_entry_that_was_taken_before_is_tried_at_the_version_that_was_read() {
         let entries = names([1]);
         let entry = Entry::read(0, &entries[0]).unwrap();
@@ -201,7 +251,7 @@ mod tests {
             versions,
         };
         assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), "a", false));
-        assert_eq!(picks.next().unwrap().version, 3);
+        assert_eq!(picks.next_some(1)[0].version, 3);
         assert_eq!(picks.raised().count(), 1, "it stays so");
 
         assert!(picks.skip(&entry.id) && !picks.skip(&entry.id));
@@ -216,7 +266,7 @@ mod tests {
         let mut picks = Picks::default();
         let versions = HashMap::new();
         picks.take_in(&Window { segments, claims: &[], workers: &workers, versions }, "b", true);
-        let order = std::iter::from_fn(|| picks.next()).map(|pick| pick.entry.number);
+        let order = std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number);
         assert_eq!(order.collect::<Vec<_>>(), [5, 9, 2]);
     }
 }

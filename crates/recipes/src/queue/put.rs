@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
 
+use crate::queue::claim::ClaimWrite;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
@@ -26,27 +27,25 @@ impl Core {
         let ids: Vec<_> = bodies.iter().map(|_| new_id(&self.client)).collect();
         loop {
             let segment = self.last_segment().await?;
-            let steps = self.at_end_of(segment, self.client.transaction());
+            let steps = self.client.transaction();
             let steps = ids.iter().zip(bodies).fold(steps, |steps, (id, body)| {
                 let steps =
                     steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
                 self.new_entry(segment, steps, id, 0, nothing())
             });
-            let steps = self.ring(steps);
-
-            match self.write(steps).await {
+            match self.commit(self.at_end_of(segment, steps)).await {
                 Ok(written) => {
                     self.note_entries(segment, written.results.as_deref()).await;
                     return Ok(ids);
                 }
-                Err(error) => self.not_at_end(segment, 0, error, usize::MAX).await?,
+                Err(error) => self.not_at_end(segment, error, usize::MAX).await?,
             }
         }
     }
 
-    /// The first step of a write that makes entries in a segment: it gets new ones.
-    pub(super) fn at_end_of(&self, segment: u32, steps: Transaction) -> Transaction {
-        steps.check(&self.places.segment(segment), Some(0))
+    /// A write that makes entries in a segment: it gets new ones, and whoever is the first of those that wait looks.
+    pub(super) fn at_end_of(&self, segment: u32, steps: Transaction) -> ClaimWrite {
+        ClaimWrite::new(steps).if_at(&self.places.segment(segment), Some(0)).ringing()
     }
 
     pub(super) fn new_entry(
@@ -61,11 +60,6 @@ impl Core {
         steps.create(&node, header, CreateMode::PersistentSequential)
     }
 
-    /// Has whoever is the first of those that wait look for something to take.
-    pub(super) fn ring(&self, steps: Transaction) -> Transaction {
-        steps.set_data(&self.places.entries, nothing(), None)
-    }
-
     /// Makes a dead letter of an item whose entry other steps delete.
     pub(super) fn bury_steps(
         &self,
@@ -78,21 +72,19 @@ impl Core {
         steps.set_data(&self.places.dead, nothing(), None)
     }
 
-    /// A write at the end of a segment has failed, which checks that as its step `check`. Returns when it may be
-    /// made again, at the end of another one.
+    /// A write at the end of a segment has failed. Returns when it may be made again, at the end of another one.
     pub(super) async fn not_at_end(
         &self,
         segment: u32,
-        check: usize,
         error: CommitError,
         own: usize,
     ) -> Result<(), QueueError> {
+        if let Some(ErrorCode::BadVersion | ErrorCode::NoNode) = error.not_met() {
+            return self.segment_is_closed(segment).await;
+        }
         match error.refused() {
-            Some((index, ErrorCode::BadVersion | ErrorCode::NoNode)) if index == check => {
-                self.segment_is_closed(segment).await
-            }
             // A part of the queue is missing.
-            Some((index, ErrorCode::NoNode)) if index > check => {
+            Some((_, ErrorCode::NoNode)) => {
                 self.open().await?;
                 Err(self.deleted())
             }

@@ -102,7 +102,7 @@ impl Core {
         let taking = async move {
             match waits {
                 true => core.take_waiting(&mode, most).await,
-                false => core.take_some(&mode, most).await,
+                false => core.take_some(&mode, most, true).await,
             }
         };
         let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
@@ -143,73 +143,85 @@ impl Core {
         tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(None))
     }
 
-    /// Takes up to `most` items, at least one if there is one.
+    /// Takes up to `most` items, at least one if there is one, `also_others`: even if all fall to other consumers.
     async fn take_some(
         self: &Arc<Self>,
         mode: &Mode,
         most: usize,
+        also_others: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
         loop {
             let worker = self.worker().await?;
-            let first = match self.try_next(mode, &worker, None).await? {
-                Some(Tried::Taken(taken)) => *taken,
-                Some(_) => continue,
-                None => return Ok(Vec::new()),
-            };
-            let mut taken = vec![first];
-            if most > 1 && !self.options.strictly {
-                let picks: Vec<_> = {
-                    let mut known = lock(&self.picks);
-                    std::iter::from_fn(|| known.next()).take(most - 1).collect()
-                };
-                let tries = picks.into_iter().map(|pick| self.attempt(mode, pick, &worker, None));
-                for tried in join_all(tries).await {
-                    // One that fails is tried again with the next listing, and fails then if it must.
-                    if let Ok(Tried::Taken(one)) = tried {
-                        taken.push(*one);
-                    }
-                }
+            let tried = self.try_some(mode, most, &worker, also_others, None).await?;
+            let none = tried.is_empty();
+            let taken = taken(tried);
+            if none || !taken.is_empty() {
+                return Ok(taken);
             }
-            return Ok(taken);
         }
     }
 
-    /// Tries to take the next entry; `None` if there is none.
-    async fn try_next(
+    /// Tries to take up to `most` of the next entries, all at once; the first one leaves the line with it. Gives what
+    /// came of each, in order, and nothing if there is none. What fails is tried again with the next listing, and
+    /// fails the call only if it is alone.
+    async fn try_some(
         self: &Arc<Self>,
         mode: &Mode,
+        most: usize,
         worker: &Worker,
+        also_others: bool,
         place: Option<&LinePlace>,
-    ) -> Result<Option<Tried>, QueueError> {
-        let (pick, _alone) = if self.options.strictly {
+    ) -> Result<Vec<Tried>, QueueError> {
+        let (picks, _alone) = if self.options.strictly {
             // Nobody else of this handle tries a later one meanwhile.
             let mut segments = self.segments.lock().await;
             lock(&self.picks).forget();
             self.list(&mut segments, worker).await?;
-            (lock(&self.picks).next(), Some(segments))
+            (lock(&self.picks).next_some(1), Some(segments))
         } else {
-            (self.pick(worker).await?, None)
+            (self.pick(most, worker, also_others).await?, None)
         };
-        match pick {
-            Some(pick) => self.attempt(mode, pick, worker, place).await.map(Some),
-            None => Ok(None),
+        let places = std::iter::once(place).chain(std::iter::repeat(None));
+        let tries = picks.into_iter().zip(places);
+        let tries = tries.map(|(pick, place)| self.attempt(mode, pick, worker, place));
+
+        let (mut tried, mut failed) = (Vec::new(), None);
+        for one in join_all(tries).await {
+            match one {
+                Ok(one) => tried.push(one),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if tried.is_empty() => Err(error),
+            _ => Ok(tried),
         }
     }
 
-    /// An entry to try, of the last listing or a new one.
-    async fn pick(&self, worker: &Worker) -> Result<Option<FreeEntry>, QueueError> {
-        let known = lock(&self.picks).next();
-        if known.is_some() {
+    /// Up to `most` entries to try, of the last listing or a new one. `also_others`: even if all that it lists fall to
+    /// other consumers.
+    async fn pick(
+        &self,
+        most: usize,
+        worker: &Worker,
+        also_others: bool,
+    ) -> Result<Vec<FreeEntry>, QueueError> {
+        let known = lock(&self.picks).next_some(most);
+        if !known.is_empty() {
             return Ok(known);
         }
         let mut segments = self.segments.lock().await;
         // Another task may have listed meanwhile.
-        let known = lock(&self.picks).next();
-        if known.is_some() {
+        let known = lock(&self.picks).next_some(most);
+        if !known.is_empty() {
             return Ok(known);
         }
         self.list(&mut segments, worker).await?;
-        Ok(lock(&self.picks).next())
+        let mut picks = lock(&self.picks);
+        if !also_others {
+            picks.leave_others();
+        }
+        Ok(picks.next_some(most))
     }
 
     /// Lists segments, from the first one on, until there is something to try.
@@ -342,7 +354,7 @@ impl Core {
         let claim_node = entry.claim(places, version);
         // It tells this consumer's claim from another's.
         let mark = Bytes::copy_from_slice(worker.node.name().as_bytes());
-        let steps = self.client.transaction().check(&worker.node, None);
+        let steps = self.client.transaction();
         let steps = match mode {
             Mode::Claim => steps.set_data(&node, header.clone(), Some(version)).create(
                 &claim_node,
@@ -351,13 +363,13 @@ impl Core {
             ),
             Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
-        let steps = leaving(steps, place);
+        let write = ClaimWrite::new(leaving(steps, place)).if_at(&worker.node, None);
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let claim = Some(self.new_claim(claim_node, mark, false));
+                let write = write.claiming(self.new_claim(claim_node, mark, false));
                 // Both at once: a body does not change.
-                tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.data_in(&body) }
+                tokio::join! { biased; self.commit(write), self.data_in(&body) }
             }
             // What is removed cannot be read any more.
             Mode::Remove(reads) => {
@@ -367,25 +379,31 @@ impl Core {
                     return Ok(Tried::NotFree);
                 };
                 reads(&entry.id, &body)?;
-                (self.write(steps).await, Ok(Some(body)))
+                (self.commit(write).await, Ok(Some(body)))
             }
         };
 
         let written = match written {
             Ok(written) => written,
             Err(error) => {
+                if error.not_met() == Some(ErrorCode::NoNode) {
+                    self.forget_worker(&worker.node).await;
+                    return Ok(Tried::NotFree);
+                }
+                if matches!(error.refused(), Some((0 | 1, _))) {
+                    lock(&self.picks).was_late();
+                }
                 match error.refused() {
-                    Some((0, ErrorCode::NoNode)) => self.forget_worker(&worker.node).await,
-                    Some((1, ErrorCode::BadVersion) | (2, ErrorCode::NodeExists)) => {
+                    Some((0, ErrorCode::BadVersion) | (1, ErrorCode::NodeExists)) => {
                         lock(&self.picks).raise(entry);
                         pending.settled();
                     }
-                    Some((1, ErrorCode::NoNode)) => pending.settled(),
-                    Some((1, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
+                    Some((0, ErrorCode::NoNode)) => pending.settled(),
+                    Some((0, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
                         return Ok(Tried::NoRoom);
                     }
-                    Some((2, ErrorCode::NoNode)) => self.open().await?,
-                    Some((3, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
+                    Some((1, ErrorCode::NoNode)) => self.open().await?,
+                    Some((2, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
                     _ => return Err(error.for_user(self.path(), usize::MAX)),
                 }
@@ -460,18 +478,23 @@ impl Core {
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
         loop {
-            let taken = self.take_some(mode, most).await?;
+            let taken = self.take_some(mode, most, false).await?;
             if !taken.is_empty() {
                 return Ok(taken);
             }
-            if let Some(taken) = self.wait_in_line(mode).await? {
-                return Ok(vec![taken]);
+            let taken = self.wait_in_line(mode, most).await?;
+            if !taken.is_empty() {
+                return Ok(taken);
             }
         }
     }
 
-    /// Waits in line for something to take; `None` if the place was lost.
-    async fn wait_in_line(self: &Arc<Self>, mode: &Mode) -> Result<Option<TakenItem>, QueueError> {
+    /// Waits in line for something to take; nothing if the place was lost.
+    async fn wait_in_line(
+        self: &Arc<Self>,
+        mode: &Mode,
+        most: usize,
+    ) -> Result<Vec<TakenItem>, QueueError> {
         let worker = self.worker().await?;
         let mut place = match self.line.enter().await {
             Ok(place) => place,
@@ -485,20 +508,27 @@ impl Core {
         loop {
             // Its session may be over, or somebody has deleted its node.
             if self.worker().await? != worker {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             let status = self.client.status();
             // Before the listing, so that nothing comes between the two.
             if !watches.set(self).await? {
-                return Ok(None);
+                return Ok(Vec::new());
             }
-            match self.try_next(mode, &worker, Some(&place)).await? {
-                Some(Tried::Taken(taken)) => {
+            let tried = self.try_some(mode, most, &worker, true, Some(&place)).await?;
+            match tried.first() {
+                Some(Tried::Taken(_)) => {
                     place.left();
-                    return Ok(Some(*taken));
+                    return Ok(taken(tried));
                 }
-                Some(Tried::NotInLine) => return Ok(None),
-                Some(Tried::NotFree | Tried::NoRoom) => continue,
+                Some(Tried::NotInLine) => return Ok(taken(tried)),
+                Some(Tried::NotFree | Tried::NoRoom) => {
+                    let taken = taken(tried);
+                    if !taken.is_empty() {
+                        return Ok(taken);
+                    }
+                    continue;
+                }
                 None => {}
             }
             tokio::select! {
@@ -515,9 +545,11 @@ impl Core {
     }
 
     /// The place in line was lost, or could not be had.
-    async fn not_in_line(&self, error: AcquireError) -> Result<Option<TakenItem>, QueueError> {
+    async fn not_in_line(&self, error: AcquireError) -> Result<Vec<TakenItem>, QueueError> {
         match error {
-            AcquireError::SessionExpired { .. } | AcquireError::NodeDeleted { .. } => Ok(None),
+            AcquireError::SessionExpired { .. } | AcquireError::NodeDeleted { .. } => {
+                Ok(Vec::new())
+            }
             error => Err(QueueError::take(self.path(), error)),
         }
     }
@@ -531,6 +563,15 @@ impl Core {
         pause().await;
         Ok(())
     }
+}
+
+/// What was taken.
+fn taken(tried: Vec<Tried>) -> Vec<TakenItem> {
+    let taken = tried.into_iter().filter_map(|tried| match tried {
+        Tried::Taken(taken) => Some(*taken),
+        Tried::NotFree | Tried::NotInLine | Tried::NoRoom => None,
+    });
+    taken.collect()
 }
 
 /// With a step that leaves the line.

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use lockkeeper_client::retry::pause;
 
 use crate::queue::error::QueueError;
@@ -106,7 +106,11 @@ impl<T> Queue<T> {
                 tokio::select! {
                     biased;
                     () = &mut stop => break,
-                    _ = running.next() => continue,
+                    _ = running.next() => {
+                        // Ends that are written together come together, and so do the next takes.
+                        while let Some(Some(())) = running.next().now_or_never() {}
+                        continue;
+                    }
                 }
             }
 

@@ -40,10 +40,9 @@ impl Core {
         let steps = self.client.transaction().check(&node, None);
         let steps = steps.create(&claim_node, mark.clone(), CreateMode::Ephemeral);
         let steps = leaving(steps, place);
-        let claim = Some(self.new_claim(claim_node, mark, true));
+        let write = ClaimWrite::new(steps).claiming(self.new_claim(claim_node, mark, true));
         // Both at once: what is in an item does not change.
-        let (written, data) =
-            tokio::join! { biased; self.commit(ClaimWrite { steps, claim }), self.data_in(&node) };
+        let (written, data) = tokio::join! { biased; self.commit(write), self.data_in(&node) };
 
         let written = match written {
             Ok(written) => written,
