@@ -10,13 +10,13 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Client, Item, Queue, Verdict};
+use lockkeeper::{Client, Failure, Item, Queue, Verdict};
 use lockkeeper_engine::Engine;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::{task::JoinSet, time::sleep};
 
-type Failure = Box<dyn Error + Send + Sync>;
+type AnyError = Box<dyn Error + Send + Sync>;
 
 /// What producers put: JSON in the queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,23 +25,29 @@ struct Resize {
     width: u32,
 }
 
-async fn open(servers: &str) -> Result<Queue<Resize>, Failure> {
+async fn open(servers: &str) -> Result<Queue<Resize>, AnyError> {
     let client = Client::connect(servers).await?;
     Ok(Queue::<Resize>::builder(&client, "/images/jobs").max_tries(3).build()?)
 }
 
-async fn produce(servers: String, camera: usize) -> Result<(), Failure> {
+async fn produce(servers: String, camera: usize) -> Result<(), AnyError> {
     let jobs = open(&servers).await?;
     for number in 0..10 {
         let suffix = if number == 7 { "txt" } else { "jpg" };
         let image = format!("camera{camera}/{number}.{suffix}");
-        // Once this returns, the job is in the queue until a consumer has recorded that it is done.
-        jobs.put(&Resize { image, width: 640 }).await?;
+        let job = Resize { image, width: 640 };
+        // Once this is confirmed, the job is in the queue until a consumer has recorded that it is done. It fails
+        // if no server can be reached for long.
+        while let Err(error) = jobs.put(&job).await {
+            if !error.is_retryable() {
+                return Err(error.into());
+            }
+        }
     }
     Ok(())
 }
 
-async fn consume(servers: String, mut closing: watch::Receiver<bool>) -> Result<(), Failure> {
+async fn consume(servers: String, mut closing: watch::Receiver<bool>) -> Result<(), AnyError> {
     let jobs = open(&servers).await?;
     // What was begun is finished, as a service does that is asked to stop.
     let stop = async { _ = closing.wait_for(|closing| *closing).await };
@@ -50,7 +56,7 @@ async fn consume(servers: String, mut closing: watch::Receiver<bool>) -> Result<
 
 /// The work. It may be done twice, if its consumer is lost at the wrong moment: `queue_sqlite` shows how the
 /// second time is told from the first.
-async fn resize(job: Arc<Item<Resize>>) -> Result<Verdict, Failure> {
+async fn resize(job: Arc<Item<Resize>>) -> Result<Verdict, AnyError> {
     let Resize { image, width } = job.value();
     if !image.ends_with(".jpg") {
         return Ok(Verdict::Bury(format!("{image} is no image")));
@@ -64,7 +70,7 @@ async fn resize(job: Arc<Item<Resize>>) -> Result<Verdict, Failure> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), AnyError> {
     let engine = Engine::builder().start().await?;
     let servers = engine.connect_string();
     let (close, closing) = watch::channel(false);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use lockkeeper::{
     AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, Item, LossReason, Outcome, Queue,
@@ -442,10 +442,12 @@ async fn an_item_that_is_held_for_too_long_is_lost(backend: Backend) -> Result<(
     Ok(())
 }
 
-/// It stays for those who can read it.
+/// It stays for those who can read it, however often others have met it.
 async fn an_item_that_cannot_be_read_is_told_and_stays((one, two): Clients) -> Result<()> {
-    let raw: Queue<Bytes> = Queue::<Bytes>::builder(&one, JOBS).build_with(Raw)?;
-    let theirs = jobs(&two)?;
+    const TRIES: u32 = 2;
+    let raw = Queue::<Bytes>::builder(&one, JOBS).max_tries(TRIES).build_with(Raw)?;
+    let new_jobs = || Queue::<u32>::builder(&two, JOBS).max_tries(TRIES).build();
+    let theirs = new_jobs()?;
     let id = raw.put(&Bytes::from_static(b"no number")).await?;
     raw.put(&Bytes::from_static(b"5")).await?;
     match theirs.take().await {
@@ -456,8 +458,15 @@ async fn an_item_that_cannot_be_read_is_told_and_stays((one, two): Clients) -> R
     }
     assert_eq!(drained(&theirs).await?, [5]);
     assert!(theirs.take_timeout(SHORT).await?.is_none());
+    for _ in 0..2 * TRIES {
+        let theirs = new_jobs()?;
+        let told = theirs.take().await;
+        ensure!(matches!(told, Err(QueueError::Undecodable { .. })), "{told:?}");
+        children_reach(&one, &node("/claims"), 0).await?;
+    }
     let item = raw.take().await?;
     assert_eq!((item.id(), item.value().as_ref()), (id.as_str(), &b"no number"[..]));
+    assert_eq!(item.attempt(), 1);
     Ok(item.done().await?)
 }
 

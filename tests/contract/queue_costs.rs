@@ -56,6 +56,8 @@ async fn a_put_a_take_and_an_end_are_a_write_each((alice, bob): Pair) -> Result<
     bob.proxy.restore();
     let item = taking.await??;
     let mut sent = requests(&bob);
+    // The listing may be too old by now.
+    sent.retain(|op| *op != MultiRead);
     sent.sort_unstable_by_key(|op| *op != Multi);
     assert_eq!(sent, [Multi, GetData]);
 

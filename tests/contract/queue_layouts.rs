@@ -33,7 +33,7 @@ const WITHOUT_CLAIMS: [QueueLayout; 2] = [QueueLayout::CuratorSimple, QueueLayou
 type Values<D = lockkeeper::AtLeastOnce> = Queue<Bytes, D>;
 
 /// A queue with claims.
-fn builder(client: &Client, layout: QueueLayout) -> QueueBuilder {
+fn builder(client: &Client, layout: QueueLayout) -> QueueBuilder<Bytes> {
     let builder = Queue::<Bytes>::builder(client, JOBS).layout(layout);
     if CURATOR.contains(&layout) { builder.lock_path(CLAIMS) } else { builder }
 }

@@ -64,7 +64,7 @@ impl QueueKind {
         self.claims.is_some() || self.layout == QueueLayout::KazooLocking
     }
 
-    fn builder(self, client: &Client) -> QueueBuilder {
+    fn builder(self, client: &Client) -> QueueBuilder<Bytes> {
         let builder = Queue::<Bytes>::builder(client, QUEUE).layout(self.layout);
         match self.claims {
             Some(claims) => builder.lock_path(claims),

@@ -197,7 +197,7 @@ impl DayLook {
             let reason = format!("tried {TRIES} times: job {job} always fails");
             // Whoever had it last may have died before it could say that.
             let is_lost =
-                letter.reason == format!("tried {TRIES} times, and given back or lost each time");
+                letter.reason == format!("tried {TRIES} times: given back or lost each time");
             ensure!(letter.reason == reason || is_lost, "{letter:?}");
             ensure!(letter.attempts == TRIES && letter.holder.is_some(), "{letter:?}");
             dead.push(job);

@@ -26,7 +26,8 @@ pub struct QueueReport {
     pub claimed: usize,
     /// How many dead letters there are.
     pub dead: usize,
-    /// How many consumers there are, by sessions.
+    /// How many consumers there are. One that was killed counts until its session is over, and so does what it has
+    /// claimed.
     pub workers: usize,
     /// How many of them wait in line for an item.
     pub idle: usize,

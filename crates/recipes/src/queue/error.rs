@@ -15,9 +15,11 @@ pub enum QueueError {
     /// A queue cannot be there.
     #[error("{0}")]
     Path(#[from] ValuePathError),
-    /// There is no queue any more: somebody has deleted it, or is about to. The next use of the handle makes
-    /// another one.
-    #[error("the queue {path} was deleted; to use it again makes another one")]
+    /// There is no queue: nobody has used it yet, or somebody has deleted it, or is about to. The next put or take
+    /// makes another one.
+    #[error(
+        "there is no queue at {path}: nobody has used it yet, or it was deleted; the next put or take makes one"
+    )]
     Deleted {
         /// The queue.
         path: ZnodePath,
@@ -73,10 +75,10 @@ pub enum QueueError {
         /// What is wrong.
         reason: String,
     },
-    /// An item cannot be read as a `T`. It stays in the queue for consumers that can read it, and this handle
-    /// passes over it from now on.
+    /// An item cannot be read as a `T`. It stays for programs that can read it, and a consumer passes over it from
+    /// now on. In our own layout it goes to the end of the queue, and the try does not count.
     #[error(
-        "item {id} of {path} cannot be read: {reason}. It stays in the queue, and this consumer passes over it"
+        "item {id} of {path} cannot be read here: {reason}. It stays for programs that can read it"
     )]
     Undecodable {
         /// The queue.

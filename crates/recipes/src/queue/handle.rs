@@ -12,7 +12,7 @@ use crate::exact::shared_write::lock;
 use crate::queue::core::{Core, Options};
 use crate::queue::delivery::{AtLeastOnce, AtMostOnce, Delivery};
 use crate::queue::error::QueueError;
-use crate::queue::item::Item;
+use crate::queue::item::{Item, pass_on};
 use crate::queue::layout::Places;
 use crate::queue::peer_layouts::{QueueLayout, Slot};
 use crate::queue::take::{Mode, Reads, TakenItem};
@@ -121,19 +121,18 @@ impl<T, D> Clone for Queue<T, D> {
 }
 
 /// The options of a [`Queue`].
-#[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
-pub struct QueueBuilder<D = AtLeastOnce> {
+pub struct QueueBuilder<T, D = AtLeastOnce> {
     client: Client,
     path: String,
     layout: QueueLayout,
     lock_path: Option<String>,
     markers: Option<String>,
     options: Options,
-    delivery: PhantomData<fn() -> D>,
+    types: PhantomData<fn() -> (T, D)>,
 }
 
-impl<D> QueueBuilder<D> {
+impl<T, D> QueueBuilder<T, D> {
     lockkeeper_client::setters! {
         /// The znodes of the queue: our own, or those of another library, whose programs share it. Default: our own.
         pub fn layout(self, layout: QueueLayout) => self.layout = layout;
@@ -143,8 +142,9 @@ impl<D> QueueBuilder<D> {
         pub fn lock_path(self, path: &str) => self.lock_path = Some(path.to_owned());
 
         /// How often an item is taken at most, at least 1; then it is a dead letter. It counts if a consumer gave
-        /// the item back, was lost with it, or asked for a retry. Default: 16; in the layouts of other libraries,
-        /// no limit, as they keep no count.
+        /// the item back, was lost with it, or asked for a retry, so leave room for consumers that are killed. The
+        /// limit of whoever takes the item is applied; programs that only put need none. Default: 16; in the
+        /// layouts of other libraries, no limit, as they keep no count.
         pub fn max_tries(self, tries: u32) => self.options.most_tries = Some(tries.max(1));
 
         /// For how long an item is held at most: one that is held for longer is lost, and taken by another
@@ -175,19 +175,19 @@ impl<D> QueueBuilder<D> {
 
     /// What becomes of an item that is taken: [`AtLeastOnce`], the default, or [`AtMostOnce`]. It is up to each
     /// consumer; programs that only put need not care.
-    pub fn delivery<E>(self, delivery: E) -> QueueBuilder<E> {
+    pub fn delivery<E>(self, delivery: E) -> QueueBuilder<T, E> {
         let _ = delivery;
         let Self { client, path, layout, lock_path, markers, options, .. } = self;
-        QueueBuilder { client, path, layout, lock_path, markers, options, delivery: PhantomData }
+        QueueBuilder { client, path, layout, lock_path, markers, options, types: PhantomData }
     }
 }
 
-impl<D: Delivery> QueueBuilder<D> {
+impl<T, D: Delivery> QueueBuilder<T, D> {
     /// Makes the handle, for values that are written as JSON. No I/O.
     ///
     /// # Errors
     /// If a queue cannot be at the path; [`QueueError::NotInLayout`] if the layout cannot do what was asked for.
-    pub fn build<T>(self) -> Result<Queue<T, D>, QueueError>
+    pub fn build(self) -> Result<Queue<T, D>, QueueError>
     where
         Json: Codec<T>,
     {
@@ -198,7 +198,7 @@ impl<D: Delivery> QueueBuilder<D> {
     ///
     /// # Errors
     /// As [`QueueBuilder::build`].
-    pub fn build_with<T>(self, codec: impl Codec<T> + 'static) -> Result<Queue<T, D>, QueueError> {
+    pub fn build_with(self, codec: impl Codec<T> + 'static) -> Result<Queue<T, D>, QueueError> {
         let path = checked(&self.client, &self.path)?;
         let markers = checked(&self.client, self.markers.as_deref().unwrap_or(DEFAULT_MARKERS))?;
         let places = self.places(path)?;
@@ -258,11 +258,11 @@ impl<T> Queue<T> {
     }
 
     /// The options of a queue.
-    pub fn builder(client: &Client, path: &str) -> QueueBuilder {
+    pub fn builder(client: &Client, path: &str) -> QueueBuilder<T> {
         let options = Options { most_tries: None, max_run: None, strictly: false, label: None };
         let (client, path, layout) = (client.clone(), path.to_owned(), QueueLayout::default());
         let (lock_path, markers) = (None, None);
-        QueueBuilder { client, path, layout, lock_path, markers, options, delivery: PhantomData }
+        QueueBuilder { client, path, layout, lock_path, markers, options, types: PhantomData }
     }
 
     /// Takes the next item, and waits until there is one. Costs one round trip (1 write) if the last listing has
@@ -270,8 +270,8 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     /// If the queue was deleted, is something else, or a request is refused; if no server can be reached for a
-    /// whole session timeout; [`QueueError::Undecodable`] if an item cannot be read: it is given back, and the next
-    /// call passes over it.
+    /// whole session timeout; [`QueueError::Undecodable`] if an item cannot be read: it goes to the end of the queue,
+    /// and this handle passes over it from now on.
     ///
     /// # Session loss
     /// Goes on with the next session.
@@ -328,7 +328,10 @@ impl<T> Queue<T> {
             let data = body.clone().unwrap_or_default();
             match self.decode(&entry.id, body) {
                 Ok(value) => items.push(Item::new(&self.core, entry, version, held, (value, data))),
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    pass_on(&self.core, entry, version, held);
+                    failed = Some(error);
+                }
             }
         }
         match failed {
@@ -488,3 +491,4 @@ impl<T, D> Queue<T, D> {
         })
     }
 }
+lockkeeper_client::impl_debug!(QueueBuilder<T, D>, self => path: self.path);

@@ -16,7 +16,7 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, Header, Obituary};
-use crate::queue::take::Held;
+use crate::queue::take::{Held, tried};
 
 /// How many steps end an item, before those of the caller.
 const OWN_STEPS: usize = 3;
@@ -55,9 +55,7 @@ impl<T> Item<T> {
         held: Held,
         (value, data): (T, Bytes),
     ) -> Self {
-        let (Held { guard, claim }, core) = (held, Arc::clone(core));
-        let is_ending = AtomicBool::new(false);
-        let claimed = Arc::new(Claimed { guard, claim, core, entry, version, data, is_ending });
+        let claimed = Arc::new(Claimed::new(core, entry, version, held, data));
         let timer = claimed.core.options.max_run.map(|time| end_after(&claimed, time));
         Self { value, claimed, timer }
     }
@@ -141,42 +139,13 @@ impl<T> Item<T> {
             return claimed.ended(written.await);
         }
         if self.attempt() >= core.most_tries() {
-            return self.bury(format!("tried {} times: {reason}", self.attempt())).await;
+            return self.bury(tried(self.attempt(), &reason)).await;
         }
 
-        let mut header =
-            Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();
-        loop {
-            claimed.ensure_held()?;
-            let segment = core.last_segment().await?;
-            let tries = self.attempt();
-            let steps =
-                core.new_entry(segment, claimed.end_steps(), &entry.id, tries, header.clone());
-            // Its version counts the retries.
-            let steps = steps.set_data(&core.places.claims, "", None);
-            match core.commit(core.at_end_of(segment, steps)).await {
-                Ok(written) => {
-                    core.note_entries(segment, written.results.as_deref()).await;
-                    return claimed.ended(Ok(written));
-                }
-                // A server without room takes what is no longer than what it is rid of.
-                Err(error)
-                    if error
-                        .refused()
-                        .is_some_and(|(_, code)| code == ErrorCode::QuotaExceeded)
-                        && !header.is_empty() =>
-                {
-                    header = nothing();
-                }
-                Err(error) if matches!(error.refused(), Some((..2, _))) => {
-                    return claimed.ended(Err(error));
-                }
-                Err(error) if error.not_met().is_some() || error.refused().is_some() => {
-                    core.not_at_end(segment, error, OWN_STEPS).await?;
-                }
-                Err(error) => return claimed.ended(Err(error)),
-            }
-        }
+        let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();
+        // The version of the claims counts the retries.
+        let counted = core.client.transaction().set_data(&core.places.claims, "", None);
+        claimed.move_to_end(self.attempt(), header, counted).await
     }
 
     /// Makes a dead letter of it, with a reason for people to read: nobody takes it any more, until
@@ -216,6 +185,46 @@ impl<T> Item<T> {
 }
 
 impl Claimed {
+    fn new(core: &Arc<Core>, entry: Entry, version: i32, held: Held, data: Bytes) -> Self {
+        let (Held { guard, claim }, core) = (held, Arc::clone(core));
+        let is_ending = AtomicBool::new(false);
+        Self { guard, claim, core, entry, version, data, is_ending }
+    }
+
+    /// Makes another entry of it at the end of the queue, which was taken so often before, together with more steps.
+    async fn move_to_end(
+        &self,
+        tries: u32,
+        mut header: Bytes,
+        more: Transaction,
+    ) -> Result<(), QueueError> {
+        let (core, id) = (&self.core, &self.entry.id);
+        loop {
+            self.ensure_held()?;
+            let segment = core.last_segment().await?;
+            let steps = core.new_entry(segment, self.end_steps(), id, tries, header.clone());
+            let write = core.at_end_of(segment, steps.and(&more));
+            let error = match core.commit(write).await {
+                Ok(written) => {
+                    core.note_entries(segment, written.results.as_deref()).await;
+                    return self.ended(Ok(written));
+                }
+                Err(error) => error,
+            };
+            match error.refused() {
+                // A server without room takes what is no longer than what it is rid of.
+                Some((_, ErrorCode::QuotaExceeded)) if !header.is_empty() => header = nothing(),
+                Some((index, _)) if index >= self.checks() => {
+                    core.not_at_end(segment, error, OWN_STEPS).await?;
+                }
+                None if error.not_met().is_some() => {
+                    core.not_at_end(segment, error, OWN_STEPS).await?;
+                }
+                _ => return self.ended(Err(error)),
+            }
+        }
+    }
+
     /// The first steps of every end: they fail unless the item is still this consumer's.
     fn end_steps(&self) -> Transaction {
         self.is_ending.store(true, Ordering::Release);
@@ -296,6 +305,21 @@ impl Claimed {
             }
         }
     }
+}
+
+/// Leaves an item to others that this consumer cannot read: at the end of the queue, as they would find it first again
+/// and again, and without counting this try. In another library's queue, it is given back.
+pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
+    if !core.layout().is_own() {
+        return;
+    }
+    let tries = entry.taken(version);
+    let claimed = Claimed::new(core, entry, version, held, nothing());
+    core.client.tokio_runtime().spawn(async move {
+        let more = claimed.core.client.transaction();
+        // If it fails, the item is given back, and this try counts.
+        let _ = claimed.move_to_end(tries, nothing(), more).await;
+    });
 }
 
 /// Gives an item back that is held for longer than this.

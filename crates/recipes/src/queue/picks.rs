@@ -7,9 +7,18 @@
 //! each time, and list again when one was not free.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use lockkeeper_client::Instant;
 
 use crate::queue::layout::{Entry, read_claim};
 use crate::queue::peer_names::Named;
+
+/// How old a listing is at most that is still used.
+const OLDEST_LISTING: Duration = Duration::from_secs(2);
+
+/// How many items that it cannot read a consumer remembers. If there are more, it meets them again.
+const MOST_UNREADABLE: usize = 10_000;
 
 /// What one request has read, all in one state of the servers.
 pub(super) struct Window<'a> {
@@ -32,6 +41,8 @@ pub(super) struct FreeEntry {
 #[derive(Debug, Default)]
 pub(super) struct Picks {
     picks: VecDeque<FreeEntry>,
+    /// When they were listed.
+    listed_at: Option<Instant>,
     /// Whether they fall to other consumers.
     are_of_others: bool,
     /// How many of these are tried at once: one that is not free makes a batch again.
@@ -56,18 +67,24 @@ impl Picks {
         self.picks.drain(..some).collect()
     }
 
-    /// One that was tried was not free. If it falls to another consumer, that one is at work on the others too.
-    pub(super) fn was_late(&mut self) {
+    /// Forgets what falls to others: it is not this consumer's turn to try them, or one of them was not free, so that
+    /// they are at work.
+    pub(super) fn leave_others(&mut self) {
         if self.are_of_others {
             self.forget();
         }
     }
 
-    /// Forgets what falls to others.
-    pub(super) fn leave_others(&mut self) {
-        if self.are_of_others {
+    /// Forgets a listing that is too old by now: what was given back since would wait.
+    pub(super) fn forget_old(&mut self, now: Instant) {
+        if self.listed_at.is_some_and(|then| now.saturating_sub(OLDEST_LISTING) > then) {
             self.forget();
         }
+    }
+
+    /// What was taken in last was listed now.
+    pub(super) fn listed(&mut self, now: Instant) {
+        self.listed_at = Some(now);
     }
 
     /// Forgets the listing.
@@ -82,6 +99,9 @@ impl Picks {
 
     /// The item cannot be read here. Says whether that is new.
     pub(super) fn skip(&mut self, id: &str) -> bool {
+        if self.unreadable.len() >= MOST_UNREADABLE {
+            self.unreadable.clear();
+        }
         self.unreadable.insert(id.to_owned())
     }
 
@@ -110,7 +130,6 @@ impl Picks {
         most: usize,
     ) {
         let claims: HashSet<_> = claims.iter().map(String::as_str).collect();
-        self.unreadable.retain(|id| items.iter().any(|item| item.entry.id == *id));
         let free = items.into_iter().filter(|item| {
             let id = item.entry.id.as_str();
             !claims.contains(id) && !self.unreadable.contains(id)
@@ -136,11 +155,6 @@ impl Picks {
 
         // What is not listed any more is gone.
         self.raised.retain(|_, raised| entries.contains(raised));
-        if !self.unreadable.is_empty() {
-            let ids: HashSet<_> = entries.iter().map(|entry| entry.id.as_str()).collect();
-            self.unreadable.retain(|id| ids.contains(id.as_str()));
-        }
-
         entries.retain(|it| !it.is_claimed(&claims) && !self.unreadable.contains(&it.id));
         let picks = entries.into_iter().map(|entry| {
             let version = listed.versions.get(&entry.id).copied().unwrap_or(0);
@@ -231,10 +245,10 @@ mod tests {
         let of_b: Vec<_> = (0..40).map(|it| 2 * it + 1).collect();
         list(&mut picks, &of_b);
         assert_eq!([9; 5].map(|most| tried(&mut picks, most)), [1, 2, 4, 8, 9]);
-        picks.was_late();
+        picks.leave_others();
         assert_eq!(tried(&mut picks, 9), 0, "it lists again");
         list(&mut picks, &[0, 2, 4]);
-        picks.was_late();
+        picks.leave_others();
         assert_eq!(tried(&mut picks, 9), 3, "its own");
     }
 

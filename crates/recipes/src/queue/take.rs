@@ -206,13 +206,13 @@ impl Core {
         worker: &Worker,
         also_others: bool,
     ) -> Result<Vec<FreeEntry>, QueueError> {
-        let known = lock(&self.picks).next_some(most);
+        let known = self.known(most);
         if !known.is_empty() {
             return Ok(known);
         }
         let mut segments = self.segments.lock().await;
         // Another task may have listed meanwhile.
-        let known = lock(&self.picks).next_some(most);
+        let known = self.known(most);
         if !known.is_empty() {
             return Ok(known);
         }
@@ -224,8 +224,16 @@ impl Core {
         Ok(picks.next_some(most))
     }
 
+    /// The next entries of the last listing.
+    fn known(&self, most: usize) -> Vec<FreeEntry> {
+        let mut picks = lock(&self.picks);
+        picks.forget_old(self.client.now());
+        picks.next_some(most)
+    }
+
     /// Lists segments, from the first one on, until there is something to try.
     async fn list(&self, segments: &mut Vec<u32>, worker: &Worker) -> Result<(), QueueError> {
+        let listed_at = self.client.now();
         if !self.layout().is_own() {
             return self.list_peers().await;
         }
@@ -242,6 +250,7 @@ impl Core {
                 continue;
             };
             *segments = now;
+            lock(&self.picks).listed(listed_at);
             if found {
                 return Ok(());
             }
@@ -391,7 +400,7 @@ impl Core {
                     return Ok(Tried::NotFree);
                 }
                 if matches!(error.refused(), Some((0 | 1, _))) {
-                    lock(&self.picks).was_late();
+                    lock(&self.picks).leave_others();
                 }
                 match error.refused() {
                     Some((0, ErrorCode::BadVersion) | (1, ErrorCode::NodeExists)) => {
@@ -450,8 +459,8 @@ impl Core {
         let tries = entry.taken(version);
         let obituary = Obituary {
             reason: match header.reason {
-                Some(reason) => format!("tried {tries} times: {reason}"),
-                None => format!("tried {tries} times, and given back or lost each time"),
+                Some(reason) => tried(tries, &reason),
+                None => tried(tries, "given back or lost each time"),
             },
             attempts: tries,
             holder: header.holder,
@@ -572,6 +581,14 @@ fn taken(tried: Vec<Tried>) -> Vec<TakenItem> {
         Tried::NotFree | Tried::NotInLine | Tried::NoRoom => None,
     });
     taken.collect()
+}
+
+/// Why an item is a dead letter that was tried too often.
+pub(super) fn tried(tries: u32, reason: &str) -> String {
+    match tries {
+        1 => format!("tried once: {reason}"),
+        _ => format!("tried {tries} times: {reason}"),
+    }
 }
 
 /// With a step that leaves the line.

@@ -53,6 +53,13 @@ impl<T> Queue<T> {
     /// [`Guard::run`](lockkeeper_locks::Guard::run), so what it asks of this client is sent only while the item is
     /// held. Costs what the takes and the ends do.
     ///
+    /// All handlers run in the task that calls this, in turns: one that computes or blocks stops the others, and on a
+    /// single-threaded runtime the session too. Move such work to `tokio::task::spawn_blocking`, or to a task of its
+    /// own.
+    ///
+    /// # Panics
+    /// If a handler panics. All handlers are dropped then, and their items go to other consumers.
+    ///
     /// # Errors
     /// What cannot pass by waiting: the queue was deleted, is something else, a request is refused, or the client
     /// was closed. An item that cannot be read is passed over, with a warning in the log.
@@ -78,7 +85,10 @@ impl<T> Queue<T> {
     }
 
     /// [`Queue::work`] until `stop` is over: then no more items are taken, and it returns when those that were taken
-    /// are ended. Costs what [`Queue::work`] does.
+    /// are ended. If no server can be reached, that is when their session is over. Costs what [`Queue::work`] does.
+    ///
+    /// # Panics
+    /// As [`Queue::work`].
     ///
     /// # Errors
     /// As [`Queue::work`].

@@ -76,7 +76,7 @@ impl Terms {
         self.alone || self.strictly
     }
 
-    fn builder(&self, client: &Client) -> QueueBuilder {
+    fn builder(&self, client: &Client) -> QueueBuilder<u64> {
         let builder = Queue::<u64>::builder(client, QUEUE);
         let builder = builder.max_tries(self.max_tries).strictly_in_order(self.strictly);
         match self.max_run {
