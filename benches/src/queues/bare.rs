@@ -12,7 +12,7 @@ use lockkeeper::{Client, CreateMode, OpResult, Transaction, ZnodePath};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::{Consumers, Items, ON_THEIR_WAY, put_until_done};
+use super::items::{Consumers, Items, ON_THEIR_WAY, put_until_done};
 use crate::lines::{close, sessions};
 use crate::measure::{Measured, Plan};
 
@@ -72,7 +72,7 @@ impl Writer {
 /// An entry that is free: its node, and the item's name.
 type Entry = (ZnodePath, String);
 
-/// As [`super::measure_ours`].
+/// As [`super::ours::measure`].
 pub(crate) async fn measure(
     servers: &str,
     path: &str,

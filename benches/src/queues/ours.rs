@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lockkeeper::{Client, Item, Queue, Raw};
 use tokio::task::JoinSet;
 
-use super::{Consumers, Items, put_until_done};
+use super::items::{Consumers, Items, put_until_done};
 use crate::lines::{close, sessions};
 use crate::measure::{Measured, Plan};
 

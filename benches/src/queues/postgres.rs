@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 
-use super::{Consumers, Items, put_until_done};
+use super::items::{Consumers, Items, put_until_done};
 use crate::locks::postgres::connect;
 use crate::measure::{Measured, Plan};
 

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::streams::{StreamReadOptions, StreamReadReply};
 use tokio::task::JoinSet;
 
-use super::{Consumers, Items, put_until_done};
+use super::items::{Consumers, Items, put_until_done};
 use crate::locks::redis::connect;
 use crate::measure::{Measured, Plan};
 
