@@ -3,13 +3,15 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use lockkeeper_testkit::sharing::queues::QUEUE;
 use lockkeeper_tree::ConnectionId;
+use lockkeeper_wire::{Decoder, Record as _, ReplyHeader, WatchEvent, xid};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
@@ -48,6 +50,8 @@ pub(crate) struct Listener {
     connections: Mutex<u64>,
     /// Of everything that has arrived on either side.
     traffic: Mutex<DefaultHasher>,
+    /// How many events of the queue's nodes have reached clients.
+    queue_events: AtomicUsize,
 }
 
 /// Where a message arrives.
@@ -71,6 +75,16 @@ impl Listener {
     /// A sum over every byte that has arrived, and when.
     pub(crate) fn traffic(&self) -> u64 {
         self.traffic.lock().expect("nobody panics with it").finish()
+    }
+
+    /// How many events of the queue's nodes have reached clients.
+    pub(crate) fn queue_events(&self) -> usize {
+        self.queue_events.load(Ordering::Relaxed)
+    }
+
+    fn count_events(&self, frames: Bytes) {
+        let of_queue = events(frames).filter(|event| event.path.starts_with(QUEUE));
+        self.queue_events.fetch_add(of_queue.count(), Ordering::Relaxed);
     }
 
     fn count(&self, at: Duration, to: (ConnectionId, Side), bytes: &[u8]) {
@@ -267,6 +281,7 @@ impl Route {
         tokio::spawn(async move {
             let arrive = |bytes: Bytes| {
                 downwards.count((id, Side::Client), &bytes);
+                downwards.listener.count_events(bytes.clone());
                 deliver.send(bytes).is_ok()
             };
             let open = &downwards.to_client;
@@ -310,6 +325,19 @@ impl Route {
         }
         end
     }
+}
+
+/// The events among these frames.
+fn events(mut frames: Bytes) -> impl Iterator<Item = WatchEvent> {
+    let frames = std::iter::from_fn(move || {
+        let length = usize::try_from(frames.try_get_u32().ok()?).ok()?;
+        Some(frames.split_to(length.min(frames.len())))
+    });
+    frames.filter_map(|frame| {
+        let mut frame = Decoder::new(frame);
+        let header = ReplyHeader::decode(&mut frame).ok()?;
+        (header.xid == xid::NOTIFICATION).then(|| WatchEvent::decode(&mut frame).ok())?
+    })
 }
 
 /// A client's end of a connection.

@@ -70,6 +70,9 @@ impl Queues {
             if self.terms.winds && index == 1 {
                 tasks.push(machine.run(program("wind").wind()));
             }
+            if self.terms.has_clerk && index == 2 {
+                tasks.push(machine.run(program("clerk").see_to_letters()));
+            }
 
             let job = ConsumerJob {
                 run: Arc::clone(run),
@@ -96,11 +99,13 @@ impl Queues {
             random: Mutex::default(),
             terms: self.terms,
         };
-        if timeout(PATIENCE, queues::settle(&program, &self.orders)).await.is_err() {
+        let consumers = self.consumers.into_inner().expect("nobody panics with it");
+        let settled = queues::settle(&program, &self.orders, consumers.len());
+        if timeout(PATIENCE, settled).await.is_err() {
             let left = queues::look(&program).await;
             return run.note("world", What::Stuck(format!("items are not taken: {left}")));
         }
-        for consumer in self.consumers.into_inner().expect("nobody panics with it") {
+        for consumer in consumers {
             match timeout(PATIENCE, consumer).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => run.note("world", What::Stuck(format!("a task ended: {error}"))),
@@ -118,6 +123,20 @@ fn scene(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Arc<dyn Scene
         Severity::Bounded => run.pace.register,
     };
     Arc::new(Until::new(run, end, pace).on(machine))
+}
+
+/// Cuts a machine off, for a little longer than a session lives.
+fn cutting_off(run: &Arc<Run>, machine: &Arc<Machine>) -> impl Fn() + use<> {
+    let (run, machine) = (Arc::clone(run), Arc::clone(machine));
+    move || {
+        run.note("world", What::Fault("a consumer is cut off".into()));
+        machine.route.set(false, false);
+        let (machine, lasts) = (Arc::clone(&machine), run.timing.timeout().mul_f64(1.1));
+        tokio::spawn(async move {
+            sleep(lasts).await;
+            machine.route.set(true, true);
+        });
+    }
 }
 
 /// The job of a consumer, which one program after the other has.
@@ -154,7 +173,8 @@ impl ConsumerJob {
                 replaced.store(by_another, Ordering::Relaxed);
                 has_died.notify_one();
             });
-            let consumer = Consumer { program, orders: Arc::clone(&self.orders), die };
+            let cut_off = Box::new(cutting_off(&self.run, &self.machine));
+            let consumer = Consumer { program, orders: Arc::clone(&self.orders), die, cut_off };
             let work = self.machine.run(mortal.gate.through(consumer.consume()));
             tokio::select! {
                 biased;

@@ -55,6 +55,10 @@ impl Scene for Until {
     fn true_time(&self, reading: Instant) -> Option<Duration> {
         self.machine.as_ref().map(|machine| machine.clock.true_time(reading))
     }
+
+    fn queue_events(&self) -> Option<usize> {
+        Some(self.run.host.listener.queue_events())
+    }
 }
 
 /// A run until `end`, for programs that do something as often as the register is used.

@@ -61,6 +61,7 @@ pub const INVARIANTS: &[Invariant] = &[
     data("tokens and tries of an item grow", sharing::takes_grow),
     data("a value is removed at most once", sharing::removed_at_most_once),
     data("items are taken in the order of puts", sharing::taken_in_order),
+    data("consumers are not woken for nothing", sharing::woken_for_items),
     data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
     data(
         "registered instances are in every directory",

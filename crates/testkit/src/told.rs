@@ -27,6 +27,15 @@ pub enum End {
     Bury,
 }
 
+/// What is done to a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "as the methods of a queue are called")]
+pub enum Fate {
+    PutBack,
+    Discard,
+}
+
 /// Something that a program did to shared data, or was told of it. `id` is the program's own number for
 /// an add, `item` one that nobody else has.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -90,6 +99,14 @@ pub enum Told {
     Removed { attempt: u64, item: u64 },
     /// There was nothing, or that was refused. Without this and the one above, nobody knows.
     NotRemoved { attempt: u64 },
+    /// It begins to do this to an item that is a dead letter; `attempt` is its own number for it.
+    Sends { attempt: u64, item: u64, fate: Fate },
+    /// That was confirmed.
+    Sent { attempt: u64 },
+    /// It was no dead letter any more, or that was refused. Without this and the one above, nobody knows.
+    NotSent { attempt: u64 },
+    /// Consumers that waited took so many items, which were put one after the other. So many events told them.
+    Woke { items: usize, events: usize },
     /// The queue was empty in the end: the items that are dead letters, and those whose end wrote a node.
     Emptied { dead: Vec<u64>, written: Vec<u64> },
     /// What there was in the end: the sum, and the list.

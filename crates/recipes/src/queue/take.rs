@@ -185,17 +185,14 @@ impl Core {
         let tries = picks.into_iter().zip(places);
         let tries = tries.map(|(pick, place)| self.attempt(mode, pick, worker, place));
 
-        let (mut tried, mut failed) = (Vec::new(), None);
-        for one in join_all(tries).await {
-            match one {
-                Ok(one) => tried.push(one),
-                Err(error) => failed = Some(error),
-            }
+        let mut tried = join_all(tries).await;
+        if tried.iter().all(Result::is_err)
+            && let Some(failed) = tried.pop()
+        {
+            return failed.map(|one| vec![one]);
         }
-        match failed {
-            Some(error) if tried.is_empty() => Err(error),
-            _ => Ok(tried),
-        }
+        // Each stays in its place: the first one alone has left the line.
+        Ok(tried.into_iter().map(|one| one.unwrap_or(Tried::NotFree)).collect())
     }
 
     /// Up to `most` entries to try, of the last listing or a new one. `also_others`: even if all that it lists fall to

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::judge::told;
 use crate::history::Entry;
-use crate::told::{End, Told};
+use crate::told::{End, Fate, Told};
 
 /// A put of several items.
 #[derive(Debug)]
@@ -36,6 +36,15 @@ impl Take {
     }
 }
 
+/// Something that was done to a dead letter.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    item: u64,
+    fate: Fate,
+    /// `None`: nobody knows.
+    confirmed: Option<bool>,
+}
+
 /// What is known of all items.
 #[derive(Debug, Default)]
 struct Known<'a> {
@@ -46,6 +55,8 @@ struct Known<'a> {
     removed: Vec<u64>,
     /// Attempts to take something out of which nobody knows what came.
     removes: BTreeSet<u64>,
+    /// By attempt.
+    sendings: BTreeMap<u64, Sending>,
     dead: BTreeSet<u64>,
     written: BTreeSet<u64>,
     is_emptied: bool,
@@ -90,6 +101,12 @@ impl<'a> Known<'a> {
                 self.removed.push(*item);
             }
             Told::NotRemoved { attempt } => drop(self.removes.remove(attempt)),
+            Told::Sends { attempt, item, fate } => {
+                let sending = Sending { item: *item, fate: *fate, confirmed: None };
+                self.sendings.insert(*attempt, sending);
+            }
+            Told::Sent { attempt } => self.answer_sending(*attempt, true),
+            Told::NotSent { attempt } => self.answer_sending(*attempt, false),
             Told::Emptied { dead, written } => {
                 self.is_emptied = true;
                 self.dead.extend(dead);
@@ -106,6 +123,11 @@ impl<'a> Known<'a> {
         }
     }
 
+    fn answer_sending(&mut self, attempt: u64, confirmed: bool) {
+        let sending = self.sendings.get_mut(&attempt);
+        sending.into_iter().for_each(|sending| sending.confirmed = Some(confirmed));
+    }
+
     fn take(&mut self, item: u64, token: u128) -> Option<&mut Take> {
         self.takes.get_mut(&item)?.iter_mut().find(|take| take.token == token)
     }
@@ -114,22 +136,34 @@ impl<'a> Known<'a> {
         self.takes.get(&item).map_or(&[], Vec::as_slice)
     }
 
+    /// How often this may have been done to an item, as a dead letter.
+    fn sent(&self, item: u64, fate: Fate) -> usize {
+        let sent = self.sendings.values().filter(|it| (it.item, it.fate) == (item, fate));
+        sent.filter(|it| it.confirmed != Some(false)).count()
+    }
+
     /// Whether anybody has seen an item.
     fn is_seen(&self, item: u64) -> bool {
         !self.takes(item).is_empty()
             || self.removed.contains(&item)
             || self.dead.contains(&item)
             || self.written.contains(&item)
+            || self.sendings.values().any(|sending| sending.item == item)
     }
 
-    /// How often it came to an end for certain: it was done, it is a dead letter, or it was removed.
+    /// How often it came to an end for certain: it was done, it is a dead letter or was one and was discarded, or it
+    /// was removed.
     fn ends(&self, item: u64) -> usize {
         let done = |take: &&Take| take.has_ended() && take.end == Some(End::Done);
         let done = self.takes(item).iter().filter(done).count();
         // Of one that may have been done, what it wrote tells.
         let done = done.max(usize::from(self.written.contains(&item)));
         let removed = self.removed.iter().filter(|removed| **removed == item).count();
-        done + removed + usize::from(self.dead.contains(&item))
+        let is_discarded = |it: &&Sending| {
+            it.item == item && it.fate == Fate::Discard && it.confirmed == Some(true)
+        };
+        let discarded = self.sendings.values().filter(is_discarded).count();
+        done + removed + discarded + usize::from(self.dead.contains(&item))
     }
 
     /// # Errors
@@ -139,16 +173,19 @@ impl<'a> Known<'a> {
         if self.ends(item) > 1 {
             return Err(format!("item {item} came to more than one end: {takes:?}"));
         }
-        if let Some(ended) = takes.iter().find(|take| take.has_ended())
-            && let Some(later) = takes.iter().find(|take| take.token > ended.token)
-        {
-            return Err(format!("item {item} was taken after its end: {ended:?}, {later:?}"));
+        // Each end by burial that another take follows, or that is no dead letter in the end, has been undone.
+        let undone = self.sent(item, Fate::PutBack);
+        let ended = |how| takes.iter().filter(move |it| it.has_ended() && it.end == Some(how));
+        let has_later = |end: &&Take| takes.iter().any(|take| take.token > end.token);
+        let later = ended(End::Bury).filter(has_later).count();
+        if later > undone || ended(End::Done).any(|end| has_later(&end)) {
+            return Err(format!("item {item} was taken after its end: {takes:?}"));
         }
         if self.written.contains(&item) && !takes.iter().any(Take::may_be_done) {
             return Err(format!("item {item} was not done, and its end was written: {takes:?}"));
         }
-        let is_buried = takes.iter().any(|take| take.has_ended() && take.end == Some(End::Bury));
-        if self.is_emptied && is_buried && !self.dead.contains(&item) {
+        let left = undone + self.sent(item, Fate::Discard) + usize::from(self.dead.contains(&item));
+        if self.is_emptied && ended(End::Bury).count() > left {
             return Err(format!("item {item} was buried, and is no dead letter: {takes:?}"));
         }
         Ok(())
@@ -161,6 +198,7 @@ impl<'a> Known<'a> {
 pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let seen = known.takes.keys().chain(&known.removed).chain(&known.dead).chain(&known.written);
+    let seen = seen.chain(known.sendings.values().map(|sending| &sending.item));
     for item in seen {
         match known.places.get(item).map(|(put, _)| known.puts[*put].confirmed) {
             None => return Err(format!("item {item} was never put")),
@@ -176,9 +214,11 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
         put.confirmed == Some(true) || put.items.iter().any(|item| known.is_seen(*item))
     };
     let there = known.puts.iter().filter(is_there).flat_map(|put| put.items);
-    let may_be_done = |item: &u64| known.takes(*item).iter().any(Take::may_be_done);
+    let may_be_over = |item: &u64| {
+        known.takes(*item).iter().any(Take::may_be_done) || known.sent(*item, Fate::Discard) > 0
+    };
     let missing: Vec<_> =
-        there.filter(|item| known.ends(**item) == 0 && !may_be_done(item)).collect();
+        there.filter(|item| known.ends(**item) == 0 && !may_be_over(item)).collect();
     match missing.len() <= known.removes.len() {
         true => Ok(()),
         false => {
@@ -187,16 +227,18 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Of two takes of an item, the later one has the higher token, and was tried more often.
+/// Of two takes of an item, the later one has the higher token, and was tried more often, unless the item was put
+/// back as a dead letter in between.
 pub(crate) fn takes_grow(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    for (item, mut takes) in known.takes {
-        takes.sort_by_key(|take| take.tries);
-        let wrong = takes
-            .windows(2)
-            .find(|pair| pair[0].tries == pair[1].tries || pair[0].token >= pair[1].token);
-        if let Some(pair) = wrong {
-            return Err(format!("item {item}: {pair:?}"));
+    for (item, takes) in &known.takes {
+        let mut takes = takes.clone();
+        takes.sort_by_key(|take| (take.token, take.tries));
+        let pairs = || takes.windows(2);
+        let begins_anew = pairs().filter(|pair| pair[0].tries >= pair[1].tries).count();
+        let is_twice = pairs().any(|pair| pair[0].token == pair[1].token);
+        if is_twice || begins_anew > known.sent(*item, Fate::PutBack) {
+            return Err(format!("item {item}: {takes:?}"));
         }
     }
     Ok(())
@@ -212,14 +254,15 @@ pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Where takes tell when their items were put, items are taken for the first time in that order.
+/// Where takes tell when their items were put, items are taken for the first time in that order. One that was put
+/// back as a dead letter may be taken for the first time again.
 pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let mut first: Vec<_> = known
         .takes
         .iter()
         .flat_map(|(item, takes)| takes.iter().map(move |take| (*item, take)))
-        .filter(|(_, take)| take.tries == 1)
+        .filter(|(item, take)| take.tries == 1 && known.sent(*item, Fate::PutBack) == 0)
         .filter_map(|(item, take)| {
             Some((take.token, take.put?, known.places.get(&item).copied()?, item))
         })
@@ -241,6 +284,19 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
             }
         }
         last = Some(now);
+    }
+    Ok(())
+}
+
+/// An item wakes two consumers at most: the first of those that wait, and the next one when that has left. Two more
+/// events may have been on their way.
+pub(crate) fn woken_for_items(entries: &[Entry]) -> Result<(), String> {
+    for (_, told) in told(entries) {
+        if let Told::Woke { items, events } = told
+            && *events > 2 * items + 2
+        {
+            return Err(format!("{events} events told of {items} items"));
+        }
     }
     Ok(())
 }
@@ -331,6 +387,46 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_letter_is_put_back_or_discarded() {
+        let sends = |attempt, fate| Told::Sends { attempt, item: 8, fate };
+        let sent = |attempt| Told::Sent { attempt };
+        let buried = [puts(&[8]), put(&[8]), takes(8, 11, 3), ends(8, 11, End::Bury), ended(8, 11)];
+        let all = |judge, more: &[Told]| of(judge, &[&buried[..], more].concat());
+
+        let put_back = [sends(1, Fate::PutBack), sent(1)];
+        let done = [takes(8, 12, 1), ends(8, 12, End::Done), ended(8, 12), emptied(&[], &[])];
+        let again = [&put_back[..], &done].concat();
+        assert_eq!(all(items_are_once, &again), Ok(()));
+        assert_eq!(all(takes_grow, &again), Ok(()));
+        // Without an answer too, but not if it was no dead letter any more.
+        assert_eq!(all(items_are_once, &[&put_back[..1], &done].concat()), Ok(()));
+        let not = [sends(1, Fate::PutBack), Told::NotSent { attempt: 1 }];
+        refused(all(items_are_once, &[&not[..], &done].concat()), "taken after its end");
+        refused(all(takes_grow, &[&not[..], &done].concat()), "item 8");
+        refused(
+            all(items_are_once, &[&put_back[..], &[emptied(&[], &[])]].concat()),
+            "[8] are lost",
+        );
+        let twice = [takes(8, 13, 2), ends(8, 13, End::Bury), ended(8, 13), emptied(&[], &[])];
+        refused(all(items_are_once, &[&put_back[..], &twice].concat()), "no dead letter");
+
+        let discarded = [sends(1, Fate::Discard), sent(1)];
+        let after = |more: &[Told]| all(items_are_once, &[&discarded[..], more].concat());
+        assert_eq!(after(&[emptied(&[], &[])]), Ok(()));
+        refused(after(&[emptied(&[8], &[])]), "more than one end");
+        refused(after(&[sends(2, Fate::Discard), sent(2)]), "more than one end");
+        let unknown = [sends(1, Fate::Discard), emptied(&[8], &[])];
+        assert_eq!(all(items_are_once, &unknown), Ok(()));
+    }
+
+    #[test]
+    fn an_item_wakes_two_consumers() {
+        let woke = |events| of(woken_for_items, &[Told::Woke { items: 6, events }]);
+        assert_eq!(woke(14), Ok(()));
+        refused(woke(15), "15 events");
+    }
+
+    #[test]
     fn a_value_is_removed_at_most_once() {
         let removes = |attempt| Told::Removes { attempt };
         let removed = |attempt, item| Told::Removed { attempt, item };
@@ -362,6 +458,8 @@ mod tests {
         // Both puts were one transaction, or both takes.
         assert_eq!(of(&[takes(4, 10, 1, 6), takes(3, 11, 1, 6)]), Ok(()));
         assert_eq!(of(&[takes(3, 10, 1, 6), takes(1, 10, 1, 5)]), Ok(()));
+        let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
+        assert_eq!(of(&[takes(3, 10, 1, 6), back, takes(1, 11, 1, 5)]), Ok(()));
 
         refused(of(&[takes(3, 10, 1, 6), takes(1, 11, 1, 5)]), "item 3 was put by 6");
         refused(of(&[takes(2, 10, 1, 5), takes(1, 11, 1, 5)]), "item 2 was put by 5");

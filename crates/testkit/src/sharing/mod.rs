@@ -22,7 +22,9 @@ use tokio::time::sleep;
 
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
-pub(crate) use self::items::{items_are_once, removed_at_most_once, taken_in_order, takes_grow};
+pub(crate) use self::items::{
+    items_are_once, removed_at_most_once, taken_in_order, takes_grow, woken_for_items,
+};
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 pub(crate) use self::views::views_fit;
 use crate::history::What;
@@ -44,6 +46,11 @@ pub trait Scene {
     /// The true time of a reading of the program's own clock; `None` where nobody can tell.
     fn true_time(&self, reading: Instant) -> Option<Duration> {
         let _ = reading;
+        None
+    }
+
+    /// How many events of the queue's nodes have reached clients; `None` where nobody counts them.
+    fn queue_events(&self) -> Option<usize> {
         None
     }
 }

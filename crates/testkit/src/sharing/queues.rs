@@ -6,19 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
     AtMostOnce, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, Queue, QueueBuilder,
-    QueueError, SessionId, State, TransactionError, Verdict, ZnodePath,
+    QueueError, QueueReport, SessionId, State, TransactionError, Verdict, ZnodePath,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::{Share, What};
-use crate::told::{End, Told};
+use crate::told::{End, Fate, Told};
 
 /// The queue.
 pub const QUEUE: &str = "/queue";
@@ -29,6 +30,9 @@ const WRITTEN: &str = "/written";
 /// Nothing is there.
 const MISSING: &str = "/missing";
 
+/// No dead letter has this id.
+const NO_LETTER: &str = "00000000000000000000000000000000";
+
 /// How long to wait for something else to come.
 const GLANCE: Duration = Duration::from_millis(200);
 
@@ -37,6 +41,9 @@ const AT_ONCE: usize = 3;
 
 /// More entries than a segment takes, together with a few items.
 const NEARLY_FULL: usize = 250;
+
+/// How many items wake consumers in the end, one after the other.
+const WAKING: usize = 6;
 
 /// What the queue of a run is like.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +56,8 @@ pub struct Terms {
     pub at_most_once: bool,
     /// Whether segments are nearly full now and then.
     pub winds: bool,
+    /// Whether there is somebody who sees to the dead letters.
+    pub has_clerk: bool,
     max_run: Option<Duration>,
     max_tries: u32,
     /// Whether nothing that happens is a reason for an error.
@@ -66,6 +75,7 @@ impl Terms {
             strictly: order == 1,
             at_most_once: order > 1 && random.u8(0..3) == 0,
             winds: random.bool(),
+            has_clerk: random.bool(),
             max_run,
             max_tries: random.u32(3..12),
             is_well,
@@ -103,12 +113,15 @@ enum Order {
 #[derive(Debug)]
 pub struct Orders {
     orders: Mutex<BTreeMap<u64, Order>>,
+    /// How many consumers do nothing but work on what is left.
+    settling: watch::Sender<usize>,
     is_over: watch::Sender<bool>,
 }
 
 impl Default for Orders {
     fn default() -> Self {
-        Self { orders: Mutex::default(), is_over: watch::Sender::new(false) }
+        let (settling, is_over) = (watch::Sender::new(0), watch::Sender::new(false));
+        Self { orders: Mutex::default(), settling, is_over }
     }
 }
 
@@ -147,10 +160,20 @@ impl QueueProgram {
         let queue = self.terms.open(&self.client);
         while self.pause().await {
             match self.below(3) {
-                0 => drop(tokio::join!(self.put_some(&queue), self.put_some(&queue))),
+                0 => self.put_beside_a_refusal(&queue).await,
                 _ => drop(self.put_some(&queue).await),
             }
         }
+    }
+
+    /// Two puts, and a write that is refused: each comes to its own end, although they may be made together.
+    async fn put_beside_a_refusal(&self, queue: &Queue<u64>) {
+        let refused = async {
+            if let Ok(true) = queue.put_back(NO_LETTER).await {
+                self.wrong("a dead letter was put back that is none".to_owned());
+            }
+        };
+        tokio::join!(self.put_some(queue), self.put_some(queue), refused);
     }
 
     async fn put_some(&self, queue: &Queue<u64>) -> bool {
@@ -194,6 +217,39 @@ impl QueueProgram {
             });
             // Others have closed the segment, or there is no server.
             let _ = steps.commit().await;
+        }
+    }
+
+    /// Puts dead letters back, or discards them, or tries both at once.
+    pub async fn see_to_letters(self) {
+        let queue = self.terms.open(&self.client);
+        while self.pause().await {
+            let Ok(letters) = queue.dead_letters().await else { continue };
+            for letter in &letters {
+                // It may be none any more.
+                let Ok(Some(item)) = queue.dead_value(&letter.id).await else { continue };
+                let send = |fate| self.send(&queue, &letter.id, item, fate);
+                match self.below(6) {
+                    0 | 1 => send(Fate::PutBack).await,
+                    2 => send(Fate::Discard).await,
+                    3 => drop(tokio::join!(send(Fate::PutBack), send(Fate::Discard))),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    async fn send(&self, queue: &Queue<u64>, id: &str, item: u64, fate: Fate) {
+        let (attempt, session) = (self.unique(), self.client.session_id());
+        self.tell(Told::Sends { attempt, item, fate });
+        let sent = match fate {
+            Fate::PutBack => queue.put_back(id).await,
+            Fate::Discard => queue.discard(id).await,
+        };
+        match sent {
+            Ok(true) => self.tell(Told::Sent { attempt }),
+            Err(error) if self.is_unknown(session, "the end of a letter", &error) => {}
+            Ok(false) | Err(_) => self.tell(Told::NotSent { attempt }),
         }
     }
 
@@ -280,6 +336,8 @@ pub struct Consumer {
     /// Ends the program where it stands: nothing of it runs after that. Told whether another one is to come in its
     /// place.
     pub die: Box<dyn Fn(bool) + Send + Sync>,
+    /// Cuts its machine off, for a little longer than its session lives.
+    pub cut_off: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Consumer {
@@ -305,7 +363,7 @@ impl Consumer {
 
     /// Takes an item, in any way, or nothing.
     async fn take_once(&self, queue: &Queue<u64>) -> Result<Option<Item<u64>>, QueueError> {
-        match self.below(6) {
+        match self.below(7) {
             0 => {
                 sleep(self.upto(0.3)).await;
                 queue.try_take().await
@@ -315,6 +373,15 @@ impl Consumer {
             2 => timeout(self.upto(0.2), queue.take())
                 .await
                 .map_or(Ok(None), |taken| taken.map(Some)),
+            // Not polled for a while, in which it may have taken something, and have lost it again.
+            3 if !self.terms.is_well => {
+                let mut take = pin!(queue.take());
+                if let Ok(taken) = timeout(self.upto(0.2), &mut take).await {
+                    return taken.map(Some);
+                }
+                sleep(self.upto(4.0)).await;
+                timeout(self.scene.pace(), take).await.map_or(Ok(None), |taken| taken.map(Some))
+            }
             _ => {
                 let most = self.scene.pace() * 3;
                 timeout(most, queue.take()).await.map_or(Ok(None), |taken| taken.map(Some))
@@ -334,15 +401,29 @@ impl Consumer {
             let believes = Believes(self, item);
             self.begin(item).await;
             self.look(item).await;
+            if self.below(4) == 0 {
+                self.is_refused(item).await;
+            }
             // To end it says so.
             std::mem::forget(believes);
-            match self.below(8) {
-                0 => self.end(item, End::Retry).await,
-                1 => self.end(item, End::Bury).await,
-                _ => self.end(item, End::Done).await,
+            let how = match self.below(8) {
+                0 => End::Retry,
+                1 => End::Bury,
+                _ => End::Done,
+            };
+            let reason = "by the handler".to_owned();
+            if self.below(4) > 0 {
+                self.end(item, how).await;
+                // One that was not ended is tried again.
+                return Verdict::Retry(reason);
             }
-            // One that was not ended is tried again.
-            Verdict::Retry("by the handler".to_owned())
+            // Nobody tells what comes of a verdict.
+            self.begin_end(item, how);
+            match how {
+                End::Done => Verdict::Done,
+                End::Retry => Verdict::Retry(reason),
+                End::Bury => Verdict::Bury(reason),
+            }
         };
         if let Err(error) = queue.work_until(AT_ONCE, stop, handler).await {
             self.wrong(format!("the work ended: {error:?}"));
@@ -351,6 +432,7 @@ impl Consumer {
 
     /// In the end: works on whatever is left, and follows orders.
     async fn settle(&self, queue: &Queue<u64>) {
+        self.orders.settling.send_modify(|settling| *settling += 1);
         let work = async {
             loop {
                 // Without a limit: whoever asks again and again need not be woken.
@@ -373,6 +455,9 @@ impl Consumer {
     }
 
     async fn work(&self, item: Item<u64>) -> Next {
+        if !item.is_held() {
+            self.wrong(format!("{} was lost when it was handed over", item.value()));
+        }
         self.begin(&item).await;
         let order = match item.attempt() {
             1 => self.orders.take(*item.value()),
@@ -397,7 +482,12 @@ impl Consumer {
             1 | 2 if goes_on => self.gives_back(&item),
             3 | 4 if goes_on => self.end(&item, End::Retry).await,
             5 => self.end(&item, End::Bury).await,
-            6 | 7 => {
+            // When that is sent, in the next session, somebody else may have the item.
+            6 if goes_on && !self.terms.is_well => {
+                (self.cut_off)();
+                self.end(&item, End::Done).await;
+            }
+            7 | 8 => {
                 self.is_refused(&item).await;
                 self.end(&item, End::Done).await;
             }
@@ -475,8 +565,7 @@ impl Consumer {
     async fn end(&self, item: &Item<u64>, how: End) {
         let (id, token, session) =
             (*item.value(), item.token().to_u128(), self.client.session_id());
-        self.tell(Told::Ends { item: id, token, how });
-        self.gives_back(item);
+        self.begin_end(item, how);
         let ended = match how {
             End::Done if id.is_multiple_of(2) => {
                 let node = path(&format!("{WRITTEN}/{id}"));
@@ -502,6 +591,11 @@ impl Consumer {
         }
     }
 
+    fn begin_end(&self, item: &Item<u64>, how: End) {
+        self.tell(Told::Ends { item: *item.value(), token: item.token().to_u128(), how });
+        self.gives_back(item);
+    }
+
     /// Asks for an end with a write that is refused.
     async fn is_refused(&self, item: &Item<u64>) {
         let steps = self.client.transaction().delete(&path(MISSING), None);
@@ -518,14 +612,16 @@ pub async fn prepare(client: &Client) {
 }
 
 /// After the faults: returns when all was taken, also what somebody gives back who takes nothing more, and what
-/// somebody has who dies, and says what there is.
-pub async fn settle(program: &QueueProgram, orders: &Orders) {
+/// somebody has who dies, and says what there is. There are so many consumers.
+pub async fn settle(program: &QueueProgram, orders: &Orders, consumers: usize) {
     let queue = program.terms.open(&program.client);
     let asked: &[_] = match program.terms.alone {
         true => &[None],
         false => &[Some(Order::Leave), Some(Order::Die), None],
     };
     program.until_empty(&queue).await;
+    let _ = orders.settling.subscribe().wait_for(|settling| *settling == consumers).await;
+    program.wake(&queue).await;
     for order in asked {
         let item = program.unique();
         order.iter().for_each(|order| orders.give(item, *order));
@@ -563,15 +659,45 @@ pub async fn look(program: &QueueProgram) -> String {
 impl QueueProgram {
     /// Waits until nothing is to be taken, and nobody has anything.
     async fn until_empty(&self, queue: &Queue<u64>) {
+        self.until(queue, |report| report.waiting + report.claimed == 0).await;
+    }
+
+    /// Waits until the queue stands so, or was never made.
+    async fn until(&self, queue: &Queue<u64>, is_so: impl Fn(&QueueReport) -> bool) {
         loop {
             let root = path(QUEUE);
             retried(GLANCE, || self.client.sync(&root)).await;
             match queue.inspect().await {
-                Ok(report) if report.waiting + report.claimed == 0 => return,
+                Ok(report) if is_so(&report) => return,
                 // Nothing was ever put.
                 Err(QueueError::Deleted { .. }) => return,
                 _ => sleep(GLANCE).await,
             }
+        }
+    }
+
+    /// Puts items while all consumers wait, and says how many events told these of it. What is held for too long
+    /// comes back, and whoever comes or goes wakes others too: then it says nothing.
+    async fn wake(&self, queue: &Queue<u64>) {
+        let all_wait = |report: &QueueReport| {
+            report.waiting + report.claimed == 0 && report.idle == report.workers
+        };
+        let workers = format!("{QUEUE}/workers");
+        if self.terms.max_run.is_some() {
+            return;
+        }
+        self.until(queue, all_wait).await;
+        let there = self.names_in(&workers).await;
+        let Some(before) = self.scene.queue_events() else { return };
+        for _ in 0..WAKING {
+            if !self.put_these(queue, vec![self.unique()]).await {
+                return;
+            }
+            self.until(queue, all_wait).await;
+        }
+        if self.names_in(&workers).await == there {
+            let events = self.scene.queue_events().unwrap_or_default() - before;
+            self.tell(Told::Woke { items: WAKING, events });
         }
     }
 
