@@ -2,13 +2,14 @@
 
 use lockkeeper::order::upgrade::Upgrade;
 use lockkeeper::order::{Standing, WaitQueue};
-use lockkeeper::{Kind, Profile};
+use lockkeeper::{Kind, Profile, SessionId};
 use lockkeeper_testkit::history::Share;
 
 use crate::histories::Seen;
+use crate::items;
 use crate::machine::author;
 use crate::program::{Belief, GaveUp, Phase, Standing as Stands};
-use crate::scenarios::Bounds;
+use crate::scenarios::{Bounds, LockKind};
 use crate::state::{Broken, Parts, State};
 
 /// Something that must be true in every state.
@@ -18,13 +19,15 @@ pub(crate) struct Promise {
     pub(crate) holds: fn(&Parts, &State, bool) -> bool,
 }
 
-/// A new one is one more line here. Others are about one step: see [`step`], [`grant`] and [`leaves`].
+/// A new one is one more line here. Others are about one step: see [`step`], [`grant`] and [`leaves`], and those of
+/// [`items`].
 pub(crate) const PROMISES: &[Promise] = &[
     Promise { name: "mutual exclusion by lease", holds: leases_fit },
     Promise { name: "whoever holds has its node", holds: holders_have_their_nodes },
     Promise { name: "nobody waits for nothing", holds: nobody_is_forgotten },
     Promise { name: "nobody waits for ever", holds: all_come_to_an_end },
     Promise { name: "nothing is left behind", holds: nothing_is_left },
+    Promise { name: "an item is there until it is done", holds: items::item_is_there },
 ];
 
 /// Who believes to hold at this moment, each with its share and its node.
@@ -52,7 +55,7 @@ fn leases_fit(parts: &Parts, state: &State, _: bool) -> bool {
 
 /// The number at the end of a name stays when a node is replaced by another.
 fn holders_have_their_nodes(parts: &Parts, state: &State, _: bool) -> bool {
-    let nodes = &parts.service.queue(state.server).nodes;
+    let nodes = &parts.service.view(state.server).nodes;
     believers(parts, state).all(|(n, _, belief)| {
         let turning = matches!(parts.seen(state, n).map(|s| &s.phase), Some(Phase::Turning(_)));
         belief.nodes.iter().all(|node| {
@@ -71,6 +74,9 @@ fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
     if clients().any(|(n, seen)| seen.timer || !state.clients[n].is_quiet()) {
         return true;
     }
+    if parts.bounds.lock == LockKind::Queue {
+        return !items::is_forgotten(parts, state);
+    }
     let Some(mut line) = parts.line(state) else { return true };
     line.set_permits(state.permits);
     let own = |n| line.places().iter().rev().find(move |place| author(&place.name) == Some(n));
@@ -87,13 +93,22 @@ fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
     })
 }
 
-fn all_come_to_an_end(_: &Parts, state: &State, is_over: bool) -> bool {
-    !is_over || state.clients.iter().all(|client| client.history.is_none())
+/// All have gone but consumers that wait for nothing.
+fn all_come_to_an_end(parts: &Parts, state: &State, is_over: bool) -> bool {
+    let is_empty = parts.service.view(state.server).entries.is_empty();
+    let may_stay = |seen: &Seen| {
+        parts.bounds.lock == LockKind::Queue && is_empty && matches!(seen.phase, Phase::Asking(_))
+    };
+    !is_over || (0..state.clients.len()).filter_map(|n| parts.seen(state, n)).all(may_stay)
 }
 
 /// Where the data was put back, sessions that had ended are there again, and end in their time.
 fn nothing_is_left(parts: &Parts, state: &State, is_over: bool) -> bool {
-    !is_over || state.used.restores > 0 || parts.service.queue(state.server).nodes.is_empty()
+    let view = parts.service.view(state.server);
+    let is_left = |(node, owner): &(String, SessionId)| {
+        items::is_claim(node) || !view.sessions.iter().any(|(_, session)| session == owner)
+    };
+    !is_over || state.used.restores > 0 || !view.nodes.iter().any(is_left)
 }
 
 /// A client has made a step.
@@ -107,7 +122,7 @@ pub(crate) fn step(bounds: &Bounds, seen: &Seen) -> Result<(), Broken> {
     }
     let may = match &seen.phase {
         Phase::GaveUp(GaveUp::TooMany) => bounds.changes > 0,
-        Phase::GaveUp(GaveUp::Failed(_)) => bounds.ticks > 0,
+        Phase::GaveUp(GaveUp::Failed(_) | GaveUp::Lost) => bounds.ticks > 0,
         _ => true,
     };
     if may { Ok(()) } else { Err("nobody gives up without a reason") }
@@ -160,7 +175,7 @@ fn again(parts: &Parts, state: &State, seen: &Seen, token: u128) -> Result<(), B
         return Err("nobody else had what is held again");
     }
     let Some(belief) = &seen.belief else { return Err("whoever holds has its node") };
-    let nodes = &parts.service.queue(state.server).nodes;
+    let nodes = &parts.service.view(state.server).nodes;
     let is_there =
         |node: &String| nodes.iter().any(|(path, owner)| path == node && *owner == belief.session);
     match belief.nodes.iter().all(is_there) {
@@ -175,11 +190,11 @@ fn again(parts: &Parts, state: &State, seen: &Seen, token: u128) -> Result<(), B
 ///
 /// Something of its present session is there.
 pub(crate) fn leaves(parts: &Parts, state: &State, n: usize) -> Result<(), Broken> {
-    let queue = parts.service.queue(state.server);
+    let view = parts.service.view(state.server);
     let connection = state.connection(n);
-    let mut sessions = queue.sessions.iter().filter(|(of, _)| *of == connection);
+    let mut sessions = view.sessions.iter().filter(|(of, _)| *of == connection);
     let Some((_, session)) = sessions.next() else { return Ok(()) };
-    match queue.nodes.iter().any(|(_, owner)| owner == session) {
+    match view.nodes.iter().any(|(_, owner)| owner == session) {
         true => Err("nothing is left behind"),
         false => Ok(()),
     }
@@ -227,7 +242,7 @@ impl Parts {
             return None;
         }
         let kinds = [Kind::Exclusive, Kind::Upgradeable, Kind::Read, Kind::Write, Kind::Permits(1)];
-        let nodes = &self.service.queue(state.server).nodes;
+        let nodes = &self.service.view(state.server).nodes;
         let names = nodes.iter().map(|(path, _)| name(path).to_owned()).collect();
         Some(WaitQueue::read(names, Profile::Curator, &kinds).expect("only contenders"))
     }

@@ -1,6 +1,6 @@
-//! Every order in which things can happen to a few clients of one lock, up to a bound.
+//! Every order in which things can happen to a few clients of one lock, or consumers of one item, up to a bound.
 //!
-//! All of it is the code that runs in production: the locks and the client as they are, each client
+//! All of it is the code that runs in production: the locks, the queue and the client as they are, each client
 //! in a runtime of its own, and the engine's tree as the server. The network loses connections before
 //! and after each message, time passes in steps, sessions expire, waits are cancelled, holders
 //! upgrade, downgrade, enter once more, and give back what they acquire again at once, the number of
@@ -10,9 +10,10 @@
 //!   scenarios    who asks for what, and what may happen how often
 //!   search       looks at every state, the closest first; tells the way to one that is wrong
 //!   state        all of it at one moment, and what can happen next
-//!   judge        what must be true of every state
+//!   judge        what must be true of every state          items     ... of the item of a queue
 //!   histories    a client is a function of its history: each history is run once
 //!   program      ... what it does when it is told to      machine   ... its clock and network
+//!   wanted       ... what it asks for
 //!   service      the server's states, each of whose inputs is handled once
 //!   timeline     steps as people read them                frames    messages, each kept once
 //! ```
@@ -22,6 +23,7 @@
 
 mod frames;
 mod histories;
+mod items;
 mod judge;
 mod machine;
 mod program;
@@ -30,6 +32,7 @@ mod search;
 mod service;
 mod state;
 mod timeline;
+mod wanted;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -50,8 +53,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The lock.
 const LOCK: &str = "/l";
 
+/// The queue.
+const QUEUE: &str = "/q";
+
 /// What holders write to that ride out outages. It is not there, and so nothing comes of it.
-const WORK: &str = "/work";
+const WORK: &str = "/effects";
 
 /// How long the server keeps a session that it does not hear of.
 const TIMEOUT: Duration = Duration::from_secs(6);

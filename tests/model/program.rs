@@ -1,4 +1,5 @@
-//! What a client's program does: takes the lock, changes it, gives it back, when it is told to.
+//! What a client's program does: takes the lock, changes it, gives it back, when it is told to; or puts an
+//! item, takes it, and records that it is done.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -6,26 +7,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, Contact, LeaseMode, SessionId, State, ZnodePath};
+use lockkeeper::{Client, Contact, LeaseMode, SessionId, State, ZnodePath};
 use lockkeeper_testkit::history::Share;
+use lockkeeper_testkit::locks::Held;
 use tokio::sync::mpsc;
 
 use crate::WORK;
 use crate::machine::Machine;
-use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
+use crate::wanted::{Owned, Source, Wanted};
 
 /// More than any run takes.
-const ENDLESS: Duration = Duration::from_secs(1_000_000);
+pub(crate) const ENDLESS: Duration = Duration::from_secs(1_000_000);
 
 /// What a program is told to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Command {
+    /// To put the item into the queue.
+    Put,
     Acquire(Share),
-    /// To drop the guard, and acquire again at once: both go in one transaction.
+    /// To drop the guard, and acquire again at once: a lock does both in one transaction.
     Again(Share),
     /// An upgrade or a downgrade.
     Turn,
+    /// To give the lock back, or to record that the item is done.
     Release,
+    /// To drop the item if it has it, and to go.
+    Leave,
     /// To drop the future that it waits for.
     Cancel,
 }
@@ -36,23 +43,26 @@ pub(crate) enum Phase {
     #[default]
     Connecting,
     Idle,
+    Putting,
     Asking(Share),
     Holding(Share),
     /// From one share to another.
     Turning(Share),
     GivingBack,
-    /// It had the lock, and has given it back.
+    /// It had the lock, and has given it back; or the item, and was told that it is done.
     Done,
     /// It gave up, and why.
     GaveUp(GaveUp),
 }
 
-/// Why a program does not have the lock.
+/// Why a program does not have the lock, or the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GaveUp {
     Cancelled,
     /// There are fewer permits than it wants.
     TooMany,
+    /// It was told so when it recorded that the item is done.
+    Lost,
     Failed(String),
 }
 
@@ -60,7 +70,7 @@ pub(crate) enum GaveUp {
 #[derive(Default)]
 pub(crate) struct Desk {
     phase: Mutex<Phase>,
-    held: Mutex<Option<Arc<Held>>>,
+    held: Mutex<Option<Arc<Owned>>>,
     /// What it was granted since somebody looked.
     granted: Mutex<Option<(Share, u128)>>,
     /// Whether its work was done, or it entered once more, without the lock.
@@ -133,16 +143,16 @@ impl Desk {
         *self.phase.lock().expect("nobody panics with it") = phase;
     }
 
-    fn held(&self) -> Option<Arc<Held>> {
+    fn held(&self) -> Option<Arc<Owned>> {
         self.held.lock().expect("nobody panics with it").clone()
     }
 
-    fn take(&self) -> Option<Held> {
+    fn take(&self) -> Option<Owned> {
         let held = self.held.lock().expect("nobody panics with it").take()?;
         Some(Arc::into_inner(held).expect("its work is over"))
     }
 
-    fn has(&self, share: Share, held: Held) {
+    fn has(&self, share: Share, held: Owned) {
         let token = held.guard().token().to_u128();
         *self.granted.lock().expect("nobody panics with it") = Some((share, token));
         *self.held.lock().expect("nobody panics with it") = Some(Arc::new(held));
@@ -153,8 +163,7 @@ impl Desk {
 /// What the program of a client is like.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    pub(crate) design: Design,
-    pub(crate) sharing: Sharing,
+    pub(crate) wanted: Wanted,
     pub(crate) timeout: Duration,
     pub(crate) server_tick: Duration,
     pub(crate) mode: LeaseMode,
@@ -176,7 +185,7 @@ pub(crate) async fn run(
         .connect_timeout(ENDLESS)
         .runtime(machine);
     let client = builder.connect("explored:1").await.expect("nothing is wrong yet");
-    let lock = setup.design.open(&client, setup.sharing);
+    let source = setup.wanted.open(&client);
     desk.enter(Phase::Idle);
     loop {
         let held = desk.held().filter(|_| setup.rides_out);
@@ -186,16 +195,22 @@ pub(crate) async fn run(
             never = ride_out(&client, &desk, held) => match never {},
         };
         let Some(command) = command else { return };
-        obey(&lock, &desk, command, &mut commands).await;
+        obey(&source, &desk, command, &mut commands).await;
+        if source.has_nodes() && matches!(desk.phase(), Phase::Done | Phase::GaveUp(_)) {
+            break;
+        }
     }
+    drop(source);
+    // The client stays.
+    pending().await
 }
 
 /// Works under a lock for as long as it is held, through outages.
-async fn ride_out(client: &Client, desk: &Desk, held: Option<Arc<Held>>) -> Infallible {
-    if let Some(held) = held {
+async fn ride_out(client: &Client, desk: &Desk, held: Option<Arc<Owned>>) -> Infallible {
+    if let Some(Owned::Lock(held)) = held.as_deref() {
         // How it stands is for all to see.
-        let worked = held.run_through(ENDLESS, work(client, desk, &held));
-        let _ = tokio::join!(worked, enter_again(desk, &held));
+        let worked = held.run_through(ENDLESS, work(client, desk, held));
+        let _ = tokio::join!(worked, enter_again(desk, held));
     }
     pending().await
 }
@@ -235,32 +250,39 @@ async fn enter_again(desk: &Desk, held: &Held) {
 }
 
 async fn obey(
-    lock: &Lock,
+    source: &Source,
     desk: &Desk,
     command: Command,
     commands: &mut mpsc::UnboundedReceiver<Command>,
 ) {
     let (share, getting): (_, lockkeeper_client::runtime::Boxed<'_, _>) = match command {
+        Command::Put => {
+            desk.enter(Phase::Putting);
+            return desk.enter(source.put().await.map_or_else(Phase::GaveUp, |()| Phase::Idle));
+        }
         Command::Acquire(share) => {
             desk.enter(Phase::Asking(share));
-            (share, Box::pin(lock.acquire(share, Patience::Endless)))
+            (share, Box::pin(source.get(share)))
         }
         Command::Again(share) => {
             desk.enter(Phase::Asking(share));
             drop(desk.take());
-            (share, Box::pin(lock.acquire(share, Patience::Endless)))
+            (share, Box::pin(source.get(share)))
         }
         Command::Turn => {
             let Some(held) = desk.take() else { return };
             let share = held.may_become().expect("only those turn that can");
             desk.enter(Phase::Turning(share));
-            (share, Box::pin(async { held.turn(ENDLESS).await.map(Some) }))
+            (share, Box::pin(held.turn()))
         }
         Command::Release => {
             let Some(held) = desk.take() else { return };
             desk.enter(Phase::GivingBack);
-            held.release().await;
-            return desk.enter(Phase::Done);
+            return desk.enter(held.end().await);
+        }
+        Command::Leave => {
+            drop(desk.take());
+            return desk.enter(Phase::GaveUp(GaveUp::Cancelled));
         }
         Command::Cancel => return,
     };
@@ -270,9 +292,7 @@ async fn obey(
         result = getting => result,
     };
     match result {
-        Ok(Some(held)) => desk.has(share, held),
-        Ok(None) => unreachable!("it waits"),
-        Err(AcquireError::TooMany { .. }) => desk.enter(Phase::GaveUp(GaveUp::TooMany)),
-        Err(error) => desk.enter(Phase::GaveUp(GaveUp::Failed(error.to_string()))),
+        Ok(held) => desk.has(share, held),
+        Err(why) => desk.enter(Phase::GaveUp(why)),
     }
 }

@@ -6,6 +6,7 @@ use lockkeeper::{Kind, LeaseMode, SemaphoreProfile};
 
 use crate::histories::Times;
 use crate::program::Setup;
+use crate::wanted::Wanted;
 use crate::{LOCK, TIMEOUT};
 use lockkeeper_testkit::locks::{self, Design, Sharing};
 
@@ -49,6 +50,8 @@ pub(crate) struct Bounds {
     /// How often the server's data is put back to when the first client held, while that is in jeopardy.
     /// All have heard of more since.
     pub(crate) restores: u8,
+    /// Whether the first client puts the item, and does nothing else. Else it is there at the beginning.
+    pub(crate) puts: bool,
 }
 
 /// A kind of lock.
@@ -65,6 +68,8 @@ pub(crate) enum LockKind {
     /// A semaphore in the layout of Curator, whose number is a convention.
     CuratorSemaphore,
     KazooSemaphore,
+    /// None: the item of a queue.
+    Queue,
 }
 
 impl LockKind {
@@ -79,9 +84,10 @@ impl LockKind {
         matches!(self, Self::Semaphore | Self::KazooSemaphore)
     }
 
-    fn kind(self, permits: u32) -> locks::Kind {
+    /// As it is made; `None` if it is none.
+    fn kind(self, permits: u32) -> Option<locks::Kind> {
         let semaphore = |layout| locks::Kind::Semaphore { permits, layout };
-        match self {
+        Some(match self {
             Self::Mutex => locks::Kind::Mutex,
             Self::Delayed(ms) => locks::Kind::Delayed(Duration::from_millis(ms)),
             Self::Reentrant => locks::Kind::Reentrant,
@@ -91,7 +97,8 @@ impl LockKind {
             Self::Semaphore => semaphore(SemaphoreProfile::Native),
             Self::CuratorSemaphore => semaphore(SemaphoreProfile::Curator),
             Self::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo),
-        }
+            Self::Queue => return None,
+        })
     }
 }
 
@@ -120,14 +127,16 @@ impl Bounds {
     }
 
     pub(crate) fn setup(&self) -> Setup {
-        let kind = self.lock.kind(self.permits);
         let sharing = match self.linger_ms {
             0 => Sharing::Never,
             ms => Sharing::Linger(Duration::from_millis(ms)),
         };
+        let wanted = match self.lock.kind(self.permits) {
+            Some(kind) => Wanted::Lock(Design { path: LOCK, kind }, sharing),
+            None => Wanted::Item,
+        };
         Setup {
-            design: Design { path: LOCK, kind },
-            sharing,
+            wanted,
             timeout: TIMEOUT,
             server_tick: Duration::from_millis(500),
             mode: self.mode,
@@ -184,6 +193,7 @@ const MUTEX: Bounds = Bounds {
     rides_out: false,
     deletions: 0,
     restores: 0,
+    puts: false,
 };
 
 /// One holds, rides out an outage, and has others behind it. After three steps without an answer its
@@ -237,6 +247,17 @@ const SEMAPHORE_IN_TURN: Bounds = Bounds {
     asking: Asking::InTurn,
     ..SEMAPHORE
 };
+
+/// One consumer has the item, and the others wait. Whoever has it records that it is done, or drops it, and
+/// goes.
+const QUEUE: Bounds =
+    Bounds { lock: LockKind::Queue, clients: 2, together: true, in_line: true, ..MUTEX };
+
+/// A producer puts the item, for which the others wait.
+const QUEUE_PUT: Bounds = Bounds { puts: true, ..QUEUE };
+
+/// Nobody has the item yet.
+const QUEUE_FREE: Bounds = Bounds { in_line: false, ..QUEUE };
 
 /// One line of [`SCENARIOS`].
 const fn scenario(name: &'static str, length: Length, bounds: Bounds) -> Scenario {
@@ -553,6 +574,74 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "`MultiLock`, 2 clients, jeopardy, a quorum lease",
         Long,
         Bounds { mode: LeaseMode::Quorum, ..RIDING_MULTI },
+    ),
+    scenario("`Queue`, a consumer behind another", Moment, Bounds { together: false, ..QUEUE }),
+    scenario(
+        "`Queue`, two consumers behind another, a cancelled wait",
+        Short,
+        Bounds { clients: 3, cancellations: 1, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, taken again at once",
+        Short,
+        Bounds { again: 1, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, a lost connection",
+        Short,
+        Bounds { losses: 1, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, a restart",
+        Short,
+        Bounds { restarts: 1, ..QUEUE },
+    ),
+    scenario("`Queue`, a producer and a consumer", Moment, Bounds { together: false, ..QUEUE_PUT }),
+    scenario(
+        "`Queue`, a producer and a consumer, a lost connection",
+        Short,
+        Bounds { losses: 1, ..QUEUE_PUT },
+    ),
+    scenario("`Queue`, 2 consumers", Short, QUEUE_FREE),
+    scenario(
+        "`Queue`, a consumer behind another, two lost connections",
+        Long,
+        Bounds { losses: 2, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, two consumers behind another, a lost connection",
+        Long,
+        Bounds { clients: 3, losses: 1, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, taken again at once, a lost connection",
+        Long,
+        Bounds { again: 1, losses: 1, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, taken again at once, a cancelled wait",
+        Long,
+        Bounds { again: 1, cancellations: 1, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, sessions that expire",
+        Long,
+        Bounds { ticks: 3, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a consumer behind another, late replies, time",
+        Long,
+        Bounds { ticks: 2, late: true, ..QUEUE },
+    ),
+    scenario(
+        "`Queue`, a producer and a consumer, sessions that expire",
+        Long,
+        Bounds { ticks: 3, ..QUEUE_PUT },
+    ),
+    scenario(
+        "`Queue`, a producer and two consumers, a lost connection",
+        Long,
+        Bounds { clients: 3, losses: 1, ..QUEUE_PUT },
     ),
     scenario("`ReentrantMutex`, 2 clients, entered again, jeopardy", Short, RIDING_REENTRANT),
     scenario(

@@ -1,6 +1,6 @@
 //! Looks at every state that can be reached, the closest ones first.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -24,8 +24,9 @@ pub(crate) struct Totals {
     /// The different states of the server.
     pub(crate) servers: usize,
     pub(crate) took: Duration,
-    /// Whether somewhere all got the lock.
+    /// Whether somewhere all got the lock, or who has ended the item.
     all_had_it: bool,
+    ended_by: BTreeSet<usize>,
     /// Whether somewhere a lease ended while it was held.
     lease_ended: bool,
     /// How holds stood that had been in jeopardy.
@@ -197,7 +198,9 @@ fn told(parts: &mut Parts, path: &[usize]) -> String {
 impl Totals {
     fn note(&mut self, parts: &Parts, state: &State) {
         let seen = || (0..state.clients.len()).map(|n| parts.seen(state, n));
-        self.all_had_it |= !state.tokens.is_empty() && seen().all(|seen| seen.is_none());
+        self.ended_by.extend(state.fate.ended_by);
+        self.all_had_it |= !state.tokens.is_empty() && seen().all(|seen| seen.is_none())
+            || self.ended_by.len() == state.clients.len() - usize::from(parts.bounds.puts);
         self.lease_ended |= seen().flatten().any(|seen| {
             matches!(seen.phase, Phase::Holding(_))
                 && seen.belief.as_ref().is_none_or(|belief| belief.until <= seen.now)

@@ -15,7 +15,7 @@ use lockkeeper_wire::{
 };
 
 use crate::frames::{FrameId, Frames};
-use crate::{LOCK, TIMEOUT};
+use crate::{LOCK, QUEUE, TIMEOUT};
 
 /// The clock of the server's machine starts here, so that times before the start can be told.
 const EPOCH: Duration = Duration::from_secs(100);
@@ -73,16 +73,19 @@ pub(crate) struct StateId(u32);
 
 /// What the judges look at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Queue {
+pub(crate) struct View {
     /// The paths of the ephemeral nodes, each with its session.
     pub(crate) nodes: Vec<(String, SessionId)>,
+    /// The paths of a queue's entries, and of what they contain.
+    pub(crate) entries: Vec<String>,
+    pub(crate) bodies: Vec<String>,
     /// The session of each connection.
     pub(crate) sessions: Vec<(Connection, SessionId)>,
 }
 
 struct Known {
     before: Option<(StateId, Input)>,
-    queue: Queue,
+    view: View,
 }
 
 /// What comes of an input.
@@ -115,8 +118,8 @@ impl Service {
         StateId(0)
     }
 
-    pub(crate) fn queue(&self, state: StateId) -> &Queue {
-        &self.known[state.0 as usize].queue
+    pub(crate) fn view(&self, state: StateId) -> &View {
+        &self.known[state.0 as usize].view
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -155,7 +158,7 @@ impl Service {
         let id = StateId(u32::try_from(self.known.len()).expect("fewer than memory has room for"));
         let id = *self.by_print.entry(live.print()).or_insert(id);
         if id.0 as usize == self.known.len() {
-            self.known.push(Known { before, queue: live.queue() });
+            self.known.push(Known { before, view: live.view() });
         }
         id
     }
@@ -340,7 +343,7 @@ impl Live {
         half(1) << 64 | half(2)
     }
 
-    fn queue(&self) -> Queue {
+    fn view(&self) -> View {
         let owned = self.server.ephemerals_by_session();
         let nodes = owned
             .into_iter()
@@ -348,7 +351,19 @@ impl Live {
         let sessions = self.open.iter().filter_map(|connection| {
             Some((Connection::of(*connection), self.server.session_of(*connection)?))
         });
-        Queue { nodes: nodes.collect(), sessions: sessions.collect() }
+        let below = |directory: &str| self.paths_below(&format!("{QUEUE}/{directory}/"));
+        let mut entries = below("entries");
+        // The others are segments.
+        entries.retain(|path| path.contains('-'));
+        let (nodes, sessions) = (nodes.collect(), sessions.collect());
+        View { nodes, entries, bodies: below("bodies"), sessions }
+    }
+
+    /// The nodes whose paths begin so.
+    fn paths_below(&self, prefix: &str) -> Vec<String> {
+        let nodes = self.disk.keys().filter(|(table, _)| *table == Table::Nodes);
+        let paths = nodes.map(|(_, path)| String::from_utf8_lossy(path).into_owned());
+        paths.filter(|path| path.starts_with(prefix)).collect()
     }
 }
 

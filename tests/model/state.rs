@@ -7,10 +7,11 @@ use lockkeeper_testkit::history::Share;
 
 use crate::frames::Frames;
 use crate::histories::{Histories, HistoryId, HistoryInput, Seen};
+use crate::items::{self, Fate};
 use crate::judge::{self, Promise};
 use crate::machine::End;
 use crate::program::{Command, Phase, Standing};
-use crate::scenarios::Bounds;
+use crate::scenarios::{Bounds, LockKind};
 use crate::service::{self, Connection, Sent, Service, StateId};
 use crate::timeline::{self, Timeline};
 
@@ -26,6 +27,7 @@ pub(crate) struct State {
     pub(crate) most: u32,
     /// The highest token of each kind of grant.
     pub(crate) tokens: BTreeMap<Share, u128>,
+    pub(crate) fate: Fate,
 }
 
 /// One client, as the network sees it.
@@ -129,15 +131,20 @@ impl Parts {
             permits: self.bounds.permits,
             most: self.bounds.permits,
             tokens: BTreeMap::new(),
+            fate: Fate::default(),
         };
         for n in 0..self.bounds.clients {
             self.next(&mut state, Action::Connect(n)).expect("nothing is broken yet");
             self.quieten(&mut state);
             assert_eq!(self.seen(&state, n).map(|seen| &seen.phase), Some(&Phase::Idle));
         }
+        if self.bounds.lock == LockKind::Queue && !self.bounds.puts {
+            self.next(&mut state, Action::Tell(0, Command::Put)).expect("nothing is broken yet");
+            self.quieten(&mut state);
+        }
         // Where no time passes, only the arrival of what they send matters, and not when they begin.
         if self.bounds.ticks == 0 || self.bounds.in_line {
-            for n in 0..self.bounds.clients {
+            for n in usize::from(self.bounds.puts)..self.bounds.clients {
                 let acquire = Action::Tell(n, Command::Acquire(self.share(n)));
                 self.next(&mut state, acquire).expect("nothing is broken yet");
                 if self.bounds.in_line {
@@ -145,14 +152,14 @@ impl Parts {
                 }
             }
         }
-        if self.bounds.in_line {
+        if self.bounds.in_line && !self.bounds.puts {
             assert!(matches!(
                 self.seen(&state, 0).map(|seen| &seen.phase),
                 Some(Phase::Holding(_))
             ));
         }
         if self.bounds.restores > 0 {
-            self.serve(&mut state, service::Input::BackUp);
+            self.serve(&mut state, service::Input::BackUp).expect("nothing is broken yet");
             self.next(&mut state, Action::Tick).expect("nothing is broken yet");
             self.quieten(&mut state);
         }
@@ -195,7 +202,7 @@ impl Parts {
             let idle = seen.phase == Phase::Idle;
             // They start in the order of their numbers: others differ in the names only.
             if !idle || all_started {
-                let commands = self.commands(seen, n, used);
+                let commands = self.commands(state, seen, n);
                 actions.extend(commands.into_iter().map(|command| Action::Tell(n, command)));
             }
             all_started &= !idle;
@@ -228,9 +235,13 @@ impl Parts {
     }
 
     /// What a program may do next.
-    fn commands(&self, seen: &Seen, n: usize, used: &Used) -> Vec<Command> {
+    fn commands(&self, state: &State, seen: &Seen, n: usize) -> Vec<Command> {
+        let used = &state.used;
         let mut commands = Vec::new();
         match seen.phase {
+            Phase::Idle if self.bounds.puts && n == 0 => {
+                commands.push(if state.fate.is_put { Command::Leave } else { Command::Put });
+            }
             Phase::Idle => commands.push(Command::Acquire(self.share(n))),
             Phase::Holding(share) => {
                 commands.push(Command::Release);
@@ -242,6 +253,9 @@ impl Parts {
                 }
                 if used.again < self.bounds.again {
                     commands.push(Command::Again(share));
+                }
+                if self.bounds.lock == LockKind::Queue {
+                    commands.push(Command::Leave);
                 }
             }
             Phase::Asking(_) | Phase::Turning(_)
@@ -287,15 +301,15 @@ impl Parts {
                 client.connections += 1;
                 client.is_connected = true;
                 let connection = state.connection(n);
-                self.serve(state, service::Input::Connected(connection));
+                self.serve(state, service::Input::Connected(connection))?;
                 self.feed(state, n, HistoryInput::Connected)?;
             }
             Action::Arrive(n) if self.bounds.together => {
                 while !state.clients[n].up.is_empty() {
-                    self.arrive(state, n);
+                    self.arrive(state, n)?;
                 }
             }
-            Action::Arrive(n) => self.arrive(state, n),
+            Action::Arrive(n) => self.arrive(state, n)?,
             Action::Receive(n) => self.receive(state, n)?,
             Action::Timer(n) => self.feed(state, n, HistoryInput::Timer)?,
             Action::Tell(n, command) => {
@@ -303,17 +317,17 @@ impl Parts {
                     Command::Cancel => state.used.cancellations += 1,
                     Command::Turn => state.used.turns += 1,
                     Command::Again(_) => state.used.again += 1,
-                    Command::Acquire(_) | Command::Release => {}
+                    Command::Put | Command::Acquire(_) | Command::Release | Command::Leave => {}
                 }
                 self.feed(state, n, HistoryInput::Told(command))?;
             }
             Action::Lose(n, taken) => {
                 state.used.losses += 1;
                 for _ in 0..taken {
-                    self.arrive(state, n);
+                    self.arrive(state, n)?;
                 }
                 let connection = state.connection(n);
-                self.serve(state, service::Input::Disconnected(connection));
+                self.serve(state, service::Input::Disconnected(connection))?;
                 self.cut(state, n, End::Lost)?;
             }
             Action::Restart => {
@@ -326,7 +340,7 @@ impl Parts {
             }
             Action::Tick => {
                 state.used.ticks += 1;
-                self.serve(state, service::Input::Tick);
+                self.serve(state, service::Input::Tick)?;
                 for n in 0..state.clients.len() {
                     self.feed(state, n, HistoryInput::Tick)?;
                 }
@@ -335,24 +349,23 @@ impl Parts {
                 state.used.deletions += 1;
                 let belief = self.seen(state, n).and_then(|seen| seen.belief.as_ref());
                 if let Some(session) = belief.map(|belief| belief.session) {
-                    self.serve(state, service::Input::Delete(session));
+                    self.serve(state, service::Input::Delete(session))?;
                 }
             }
             Action::Permits(permits) => {
                 state.used.changes += 1;
                 state.permits = permits;
                 state.most = state.most.max(permits);
-                self.serve(state, service::Input::Permits(permits));
+                self.serve(state, service::Input::Permits(permits))?;
             }
         }
         Ok(())
     }
 
-    fn arrive(&mut self, state: &mut State, n: usize) {
-        if let Some(frame) = state.clients[n].up.pop_front() {
-            let connection = state.connection(n);
-            self.serve(state, service::Input::Frame(connection, frame));
-        }
+    fn arrive(&mut self, state: &mut State, n: usize) -> Result<(), Broken> {
+        let Some(frame) = state.clients[n].up.pop_front() else { return Ok(()) };
+        let connection = state.connection(n);
+        self.serve(state, service::Input::Frame(connection, frame))
     }
 
     fn receive(&mut self, state: &mut State, n: usize) -> Result<(), Broken> {
@@ -365,7 +378,7 @@ impl Parts {
 
     /// The server stops and starts, and all connections end.
     fn start_again(&mut self, state: &mut State, how: service::Input) -> Result<(), Broken> {
-        self.serve(state, how);
+        self.serve(state, how)?;
         for n in 0..state.clients.len() {
             if state.clients[n].is_connected {
                 self.cut(state, n, End::Lost)?;
@@ -380,10 +393,10 @@ impl Parts {
         self.feed(state, n, HistoryInput::Ended(end))
     }
 
-    fn serve(&mut self, state: &mut State, input: service::Input) {
+    fn serve(&mut self, state: &mut State, input: service::Input) -> Result<(), Broken> {
         self.say_server(input);
         let (server, sent) = self.service.then(state.server, input, &mut self.frames);
-        state.server = server;
+        let before = std::mem::replace(&mut state.server, server);
         for (to, sent) in sent {
             let client = &mut state.clients[usize::from(to.client)];
             if client.is_connected && client.connections == to.number {
@@ -393,6 +406,7 @@ impl Parts {
                 });
             }
         }
+        items::step(self, before, input, state)
     }
 
     fn feed(&mut self, state: &mut State, n: usize, input: HistoryInput) -> Result<(), Broken> {
@@ -405,10 +419,11 @@ impl Parts {
         let granted = seen.granted;
         judge::step(&self.bounds, seen)?;
         judge::goes_on(self, state, before, seen)?;
+        items::told(self, state, n, before, seen)?;
         if seen.hung_up {
             let connection = state.connection(n);
             state.clients[n].hang_up();
-            self.serve(state, service::Input::Disconnected(connection));
+            self.serve(state, service::Input::Disconnected(connection))?;
         }
         if let Some((share, token)) = granted {
             judge::grant(self, state, n, share, token)?;
@@ -431,7 +446,7 @@ impl Parts {
             }
             judge::leaves(self, state, n)?;
             let connection = state.connection(n);
-            self.serve(state, service::Input::Disconnected(connection));
+            self.serve(state, service::Input::Disconnected(connection))?;
             state.clients[n].hang_up();
             state.clients[n].history = None;
             state.clients[n].connections = 0;
