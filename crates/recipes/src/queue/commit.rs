@@ -280,3 +280,49 @@ pub(super) fn created_name(result: &OpResult) -> Option<&str> {
 pub(super) fn nothing() -> Bytes {
     Bytes::new()
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::{ErrorCode, OpCode};
+
+    use super::*;
+
+    /// What writes are answered if this step is refused: the place of each, and the step's number in it; `None` for
+    /// its condition.
+    fn refused(batch: &Batch<'_, ()>, index: usize) -> Vec<(usize, Option<usize>)> {
+        let (op, path, code) = (OpCode::Check, "/a".to_owned(), ErrorCode::NoNode);
+        let failed = TransactionError::Failed { index, op, path, code };
+        let refusals = batch.refusals(&WriteError::NotApplied(failed));
+        let answers = refusals.into_iter().map(|(place, error)| match error.not_met() {
+            Some(_) => (place, None),
+            None => (place, error.refused().map(|(index, _)| index)),
+        });
+        answers.collect()
+    }
+
+    #[tokio::test]
+    async fn conditions_and_the_ring_are_made_once_and_their_refusal_is_that_of_all_who_have_them()
+    {
+        let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
+        let [one, other, ring] = ["/a", "/b", "/ring"].map(|path| ZnodePath::new(path).unwrap());
+        let steps =
+            |count| (0..count).fold(client.transaction(), |steps, _| steps.delete(&ring, None));
+        let writes: [Write<()>; 4] = [
+            Write::new(steps(2)).if_at(&one, None).ringing(),
+            Write::new(steps(1)).if_at(&other, None),
+            Write::new(steps(3)).if_at(&one, None),
+            Write::new(steps(1)).ringing(),
+        ];
+        let batch = Batch::of(&writes);
+        assert_eq!(batch.add_to(client.transaction(), &ring).len(), 2 + 7 + 1);
+        assert_eq!(refused(&batch, 0), [(2, None), (0, None)]);
+        assert_eq!(refused(&batch, 1), [(1, None)]);
+        let of_steps: Vec<_> = (2..9).flat_map(|index| refused(&batch, index)).collect();
+        let expected = [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (2, 2), (3, 0)];
+        assert_eq!(of_steps, expected.map(|(place, step)| (place, Some(step))));
+        assert_eq!(refused(&batch, 9), [(3, Some(1)), (0, Some(2))]);
+
+        let silent = Batch::of(&writes[1..3]);
+        assert_eq!(silent.add_to(client.transaction(), &ring).len(), 2 + 4);
+    }
+}
