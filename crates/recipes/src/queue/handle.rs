@@ -73,7 +73,7 @@ use crate::values::{Codec, Json};
 ///
 /// - A put costs 1 write, a take 1, an end 1, each 1 round trip. What tasks of one handle ask for at the same time
 ///   shares 1 write. One put in 256 costs 1 more.
-/// - A listing of some hundred entries costs 1 read, and serves many takes.
+/// - A listing of some hundred entries costs 1 read, and serves many takes, for 2 seconds at most.
 /// - A consumer that finds nothing stands in line, which costs 1 write, and as the first 2 reads. Then it costs
 ///   nothing until there is something: 2 events for each item, however many consumers wait.
 ///
