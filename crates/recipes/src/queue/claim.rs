@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_client::retry::outlast;
+use lockkeeper_client::retry::{outlast, pause, reachable};
 use lockkeeper_client::{Cleanup, Contact, ErrorCode, ExpectedNode, ZnodePath, present};
 
 use crate::queue::commit::{Answer, Committed, Committer, Duty, Write};
@@ -90,13 +90,23 @@ impl Claim {
             committer.client.clean_up(Cleanup::IfExpected { node, expected });
             return;
         }
-        let steps = committer.client.transaction().delete(&node, None);
         self.committer.client.tokio_runtime().spawn(async move {
-            match committer.commit(Write::new(steps).ringing()).await {
-                Ok(_) => {}
-                Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => {}
-                // It goes with its session at the latest, and others look then.
-                Err(_) => committer.client.clean_up(Cleanup::Node(node)),
+            let client = &committer.client;
+            loop {
+                let steps = client.transaction().delete(&node, None);
+                match committer.commit(Write::new(steps).ringing()).await {
+                    Ok(_) => return,
+                    // An earlier try was applied, ring and all, or others have seen that the session is over.
+                    Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => return,
+                    Err(error) if error.is_session_expired() => return,
+                    // The session may outlive an outage, and then nobody would look for the item.
+                    Err(error) if error.may_pass() => {
+                        reachable(client).await;
+                        pause().await;
+                    }
+                    // It goes with its session at the latest, and others look then.
+                    Err(_) => return client.clean_up(Cleanup::Node(node)),
+                }
             }
         });
     }

@@ -243,6 +243,17 @@ impl CommitError {
         )
     }
 
+    /// Whether servers may answer it if it is made again.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Write(WriteError::Unknown(_)) => true,
+            Self::Write(WriteError::NotApplied(TransactionError::Request(error))) => {
+                error.is_retryable()
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it had no effect, and only because the session ended before it was sent.
     pub(super) fn is_session_expired(&self) -> bool {
         matches!(
