@@ -1,7 +1,7 @@
 //! What the clones of a handle share, and how a queue comes into being.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,6 +46,9 @@ pub(super) struct Core {
     is_known: AtomicBool,
     /// The segment that gets new entries, as far as it is known.
     last_segment: std::sync::Mutex<Option<u32>>,
+    /// The name of this consumer, and how many nodes with it there were.
+    consumer: OnceLock<String>,
+    workers_made: AtomicU32,
     /// The node that says that this consumer is there.
     worker: tokio::sync::Mutex<Option<SessionOwned>>,
     pub(super) picks: std::sync::Mutex<Picks>,
@@ -69,6 +72,8 @@ impl Core {
             options,
             is_known: AtomicBool::new(false),
             last_segment: std::sync::Mutex::default(),
+            consumer: OnceLock::new(),
+            workers_made: AtomicU32::new(0),
             worker: tokio::sync::Mutex::default(),
             picks: std::sync::Mutex::default(),
             segments: tokio::sync::Mutex::default(),
@@ -253,8 +258,10 @@ impl Core {
             }
 
             self.ensure_open().await?;
-            let name = self.client.unique_id().simple().to_string();
-            let node = self.places.workers.child(&name).expect("hexadecimal digits");
+            // Its former nodes may still be there: all of them are one consumer.
+            let id = self.consumer.get_or_init(|| self.client.unique_id().simple().to_string());
+            let number = self.workers_made.fetch_add(1, Ordering::Relaxed);
+            let node = self.places.workers.child(&format!("{id}.{number}")).expect("a plain name");
             let mut made = SessionOwned::new(&self.client, node);
             match made.create(owner_data(&self.owner)).await {
                 Ok(()) => *slot = Some(made),

@@ -36,7 +36,8 @@ use crate::values::{Codec, Json};
 /// - While a consumer waits in [`Queue::take`] and can reach a server, whatever can be taken is taken, also what
 ///   somebody has left who died.
 /// - Items are taken in the order in which they were put: strictly by one consumer program, or
-///   [if asked for](QueueBuilder::strictly_in_order). Several take from the oldest few hundred.
+///   [if asked for](QueueBuilder::strictly_in_order). Several take from the oldest few hundred; one that was killed
+///   counts until its session is over.
 /// - A put wakes one of the consumers that wait, and that one the next.
 ///
 /// # Not guaranteed
@@ -63,7 +64,7 @@ use crate::values::{Codec, Json};
 /// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on.
 /// - `dead/<id>`: it is a dead letter.
 ///
-/// And `workers/<name>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
+/// And `workers/<name>.<number>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
 /// markers are in `/lockkeeper-outcomes`, or [where the builder says](QueueBuilder::markers).
 ///
 /// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout).

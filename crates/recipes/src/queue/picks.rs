@@ -175,12 +175,20 @@ impl Picks {
     }
 }
 
-/// How many consumers are before this one, and how many there are, at least 1.
+/// How many consumers are before this one, and how many there are, at least 1. Nodes of one consumer, of which one may
+/// be of a session that is not over yet, have one name up to the point.
 fn place_among(workers: &[String], own: &str) -> (u32, u32) {
-    let before = workers.iter().filter(|name| name.as_str() < own).count();
-    let all = workers.iter().filter(|name| name.as_str() != own).count() + 1;
+    let own = consumer_of(own);
+    let others = workers.iter().map(|name| consumer_of(name)).filter(|name| *name != own);
+    let others: HashSet<_> = others.collect();
+    let before = others.iter().filter(|name| **name < own).count();
+    let all = others.len() + 1;
     let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
     (number(before), number(all))
+}
+
+fn consumer_of(worker: &str) -> &str {
+    worker.split_once('.').map_or(worker, |(consumer, _)| consumer)
 }
 
 #[cfg(test)]
@@ -214,6 +222,8 @@ mod tests {
         let [a, b, c] = three.map(|own| tried(&entries, &[], &three, own));
         assert_eq!((a, b), (vec![0, 3, 6], vec![1, 4, 7]));
         assert_eq!(c, [2, 5, 8]);
+        // Another node of it is of its last session.
+        assert_eq!(tried(&entries, &[], &["a.0", "a.1"], "a.1"), (0..9).collect::<Vec<_>>());
         // One that is not listed yet counts as well.
         assert_eq!(tried(&entries, &[], &["a", "c"], "b"), [1, 4, 7]);
     }
