@@ -185,14 +185,7 @@ impl Core {
         let tries = picks.into_iter().zip(places);
         let tries = tries.map(|(pick, place)| self.attempt(mode, pick, worker, place));
 
-        let mut tried = join_all(tries).await;
-        if tried.iter().all(Result::is_err)
-            && let Some(failed) = tried.pop()
-        {
-            return failed.map(|one| vec![one]);
-        }
-        // Each stays in its place: the first one alone has left the line.
-        Ok(tried.into_iter().map(|one| one.unwrap_or(Tried::NotFree)).collect())
+        in_their_places(join_all(tries).await)
     }
 
     /// Up to `most` entries to try, of the last listing or a new one. `also_others`: even if all that it lists fall to
@@ -571,6 +564,16 @@ impl Core {
     }
 }
 
+/// What came of each try, in its place: the first one alone has left the line. Fails if all have.
+fn in_their_places(mut tried: Vec<Result<Tried, QueueError>>) -> Result<Vec<Tried>, QueueError> {
+    if tried.iter().all(Result::is_err)
+        && let Some(failed) = tried.pop()
+    {
+        return failed.map(|one| vec![one]);
+    }
+    Ok(tried.into_iter().map(|one| one.unwrap_or(Tried::NotFree)).collect())
+}
+
 /// What was taken.
 fn taken(tried: Vec<Tried>) -> Vec<TakenItem> {
     let taken = tried.into_iter().filter_map(|tried| match tried {
@@ -699,4 +702,23 @@ async fn connected_again(mut status: watch::Receiver<Status>) {
     // Neither fails while there is a client.
     let _ = status.wait_for(|status| !is_connected(status)).await;
     let _ = status.wait_for(is_connected).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_client::ZnodePath;
+
+    use super::*;
+
+    /// Seen to fail when those that fail were left out.
+    #[test]
+    fn a_try_that_fails_stays_in_its_place() {
+        let failed = || -> Result<Tried, QueueError> {
+            Err(QueueError::Panicked { path: ZnodePath::new("/jobs").unwrap() })
+        };
+        let tried = in_their_places(vec![failed(), Ok(Tried::NotInLine)]).unwrap();
+        assert!(matches!(tried[..], [Tried::NotFree, Tried::NotInLine]));
+        assert!(in_their_places(vec![failed(), failed()]).is_err());
+        assert!(in_their_places(Vec::new()).unwrap().is_empty());
+    }
 }
