@@ -221,11 +221,6 @@ async fn write_together<C: Duty>(
                 answer_all(calls, first, &applied, writer.marked_session());
                 return;
             }
-            Err(error @ WriteError::NotApplied(TransactionError::Failed { .. })) => {
-                for (culprit, error) in batch.refusals(&error) {
-                    calls.remove(culprit).answer(Err(error));
-                }
-            }
             // It may be one of them that is too long.
             Err(WriteError::TooLong(_)) if calls.len() > 1 => {
                 for call in calls {
@@ -234,17 +229,28 @@ async fn write_together<C: Duty>(
                 return;
             }
             Err(error) => {
-                for mut call in calls {
-                    let claim = call.question.claim.take();
-                    if let (WriteError::Unknown(_), Some(claim)) = (&error, claim) {
-                        // Whether or not the caller is still there to hear of it.
-                        claim.in_doubt();
-                    }
-                    call.answer(Err(CommitError::Write(error.clone())));
+                let refusals = batch.refusals(&error);
+                if refusals.is_empty() {
+                    answer_none(calls, &error);
+                    return;
                 }
-                return;
+                for (culprit, refusal) in refusals {
+                    calls.remove(culprit).answer(Err(refusal));
+                }
             }
         }
+    }
+}
+
+/// None of them is known to be applied.
+fn answer_none<C: Duty>(calls: Vec<Call<C>>, error: &WriteError) {
+    for mut call in calls {
+        let claim = call.question.claim.take();
+        if let (WriteError::Unknown(_), Some(claim)) = (error, claim) {
+            // Whether or not the caller is still there to hear of it.
+            claim.in_doubt();
+        }
+        call.answer(Err(CommitError::Write(error.clone())));
     }
 }
 
