@@ -134,7 +134,8 @@ impl DayWorker {
         let effect = tokio::task::spawn_blocking(move || {
             // Whoever is paused while it holds still is in no transaction, in which it would keep all others out.
             let mut effects = effects.lock().expect("no panic");
-            if takes(&folder, HOLD) {
+            // A repeat would tell nothing: the world waits until another worker has the effect.
+            if !effects.has(job)? && takes(&folder, HOLD) {
                 hold(&folder, number, job)?;
             }
             effects.have(job, &id, token)?;
