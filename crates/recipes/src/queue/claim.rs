@@ -90,6 +90,7 @@ impl Claim {
             committer.client.clean_up(Cleanup::IfExpected { node, expected });
             return;
         }
+
         self.committer.client.tokio_runtime().spawn(async move {
             let client = &committer.client;
             loop {

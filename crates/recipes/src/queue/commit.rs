@@ -97,10 +97,11 @@ impl<C: Duty> Committer<C> {
         if self.client.is_bound() && write.claim.is_none() {
             return self.commit_alone(write, None).await;
         }
-        let (client, markers, ring) =
-            (self.client.clone(), self.markers.clone(), self.ring.clone());
-        let new_writer = move || ExactWriter::new(&client, &markers);
-        let batches = |turn| write_batches(new_writer, ring, turn);
+        let batches = |turn| {
+            let (client, markers) = (self.client.clone(), self.markers.clone());
+            let new_writer = move || ExactWriter::new(&client, &markers);
+            write_batches(new_writer, self.ring.clone(), turn)
+        };
         let answer = self.writes.ask(&self.client, write, batches);
         answer.await.unwrap_or(Err(CommitError::Panicked))
     }

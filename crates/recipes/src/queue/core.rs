@@ -1,7 +1,7 @@
 //! What the clones of a handle share, and how a queue comes into being.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,17 +40,16 @@ pub(super) struct Core {
     pub(super) options: Options,
     /// This program, as it is named where an item is looked at.
     pub(super) owner: OwnerInfo,
+    /// The data of an entry that it takes.
+    pub(super) header: Bytes,
     pub(super) line: Line,
     committer: Arc<Committer<Claim>>,
     /// Whether the queue was seen.
     is_known: AtomicBool,
     /// The segment that gets new entries, as far as it is known.
     last_segment: std::sync::Mutex<Option<u32>>,
-    /// The name of this consumer, and how many nodes with it there were.
-    consumer: OnceLock<String>,
-    workers_made: AtomicU32,
     /// The node that says that this consumer is there.
-    worker: tokio::sync::Mutex<Option<SessionOwned>>,
+    worker: tokio::sync::Mutex<WorkerNode>,
     pub(super) picks: std::sync::Mutex<Picks>,
     /// The segments as they were listed last. Who has it lists; the others wait for what is found.
     pub(super) segments: tokio::sync::Mutex<Vec<u32>>,
@@ -63,8 +62,10 @@ impl Core {
         markers: ZnodePath,
         options: Options,
     ) -> Arc<Self> {
+        let owner = OwnerInfo::current(options.label.clone());
         Arc::new(Self {
-            owner: OwnerInfo::current(options.label.clone()),
+            header: Header { holder: Some(owner.clone()), reason: None }.to_data(),
+            owner,
             line: Line::new(&client, places.line.clone()),
             committer: Arc::new(Committer::new(&client, markers, places.entries.clone())),
             client,
@@ -72,8 +73,6 @@ impl Core {
             options,
             is_known: AtomicBool::new(false),
             last_segment: std::sync::Mutex::default(),
-            consumer: OnceLock::new(),
-            workers_made: AtomicU32::new(0),
             worker: tokio::sync::Mutex::default(),
             picks: std::sync::Mutex::default(),
             segments: tokio::sync::Mutex::default(),
@@ -247,24 +246,22 @@ impl Core {
             // Others have no such nodes; the claims tell by themselves who has gone.
             return Ok(Worker { node: self.path().clone(), session: self.client.session_id() });
         }
-        let mut slot = self.worker.lock().await;
+        let mut worker = self.worker.lock().await;
         let mut was_missing = false;
         loop {
-            match &*slot {
-                Some(worker) if worker.session() == self.client.session_id() => {
-                    return Ok(Worker { node: worker.path().clone(), session: worker.session() });
+            match &worker.node {
+                Some(node) if node.session() == self.client.session_id() => {
+                    return Ok(Worker { node: node.path().clone(), session: node.session() });
                 }
-                _ => *slot = None,
+                _ => worker.node = None,
             }
 
             self.ensure_open().await?;
-            // Its former nodes may still be there: all of them are one consumer.
-            let id = self.consumer.get_or_init(|| self.client.unique_id().simple().to_string());
-            let number = self.workers_made.fetch_add(1, Ordering::Relaxed);
-            let node = self.places.workers.child(&format!("{id}.{number}")).expect("a plain name");
+            let name = worker.next_name(&self.client);
+            let node = self.places.workers.child(&name).expect("a plain name");
             let mut made = SessionOwned::new(&self.client, node);
             match made.create(owner_data(&self.owner)).await {
-                Ok(()) => *slot = Some(made),
+                Ok(()) => worker.node = Some(made),
                 Err(error) if error.code() != Some(ErrorCode::NoNode) => self.again(error).await?,
                 Err(_) if was_missing => return Err(self.deleted()),
                 Err(_) => {
@@ -277,17 +274,31 @@ impl Core {
 
     /// The node of this consumer was found to be missing.
     pub(super) async fn forget_worker(&self, missing: &ZnodePath) {
-        let mut slot = self.worker.lock().await;
-        drop(slot.take_if(|worker| worker.path() == missing));
-    }
-
-    /// The data of an entry that this consumer takes.
-    pub(super) fn header(&self) -> Bytes {
-        Header { holder: Some(self.owner.clone()), reason: None }.to_data()
+        let mut worker = self.worker.lock().await;
+        drop(worker.node.take_if(|node| node.path() == missing));
     }
 }
 
 lockkeeper_client::impl_debug!(Core, self => path: self.places.path);
+
+/// The node of a consumer, under another name in each session.
+#[derive(Debug, Default)]
+struct WorkerNode {
+    consumer: Option<String>,
+    /// How many there were before.
+    number: u32,
+    node: Option<SessionOwned>,
+}
+
+impl WorkerNode {
+    /// The former nodes may still be there: by its first part, all of them are one consumer.
+    fn next_name(&mut self, client: &Client) -> String {
+        let new_id = || client.unique_id().simple().to_string();
+        let name = format!("{}.{}", self.consumer.get_or_insert_with(new_id), self.number);
+        self.number += 1;
+        name
+    }
+}
 
 /// A consumer in one session.
 #[derive(Clone, Debug, PartialEq, Eq)]

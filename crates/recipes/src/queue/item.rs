@@ -16,7 +16,7 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, Header, Obituary};
-use crate::queue::take::{Held, tried};
+use crate::queue::take::Held;
 
 /// How many steps end an item, before those of the caller.
 const OWN_STEPS: usize = 3;
@@ -139,7 +139,7 @@ impl<T> Item<T> {
             return claimed.ended(written.await);
         }
         if self.attempt() >= core.most_tries() {
-            return self.bury(tried(self.attempt(), &reason)).await;
+            return self.bury(Obituary::worn_out(self.attempt(), &reason)).await;
         }
 
         let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();
@@ -282,6 +282,7 @@ impl Claimed {
             }
             Err(error) => error,
         };
+
         match error.refused() {
             // It was given back, or taken away: somebody else may have it.
             Some((index, ErrorCode::NoNode | ErrorCode::BadVersion)) if index < self.checks() => {

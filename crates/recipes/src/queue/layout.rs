@@ -255,6 +255,14 @@ pub(super) struct Obituary {
 }
 
 impl Obituary {
+    /// Why an item is a dead letter that was tried too often.
+    pub(super) fn worn_out(tries: u32, reason: &str) -> String {
+        match tries {
+            1 => format!("tried once: {reason}"),
+            _ => format!("tried {tries} times: {reason}"),
+        }
+    }
+
     pub(super) fn to_data(&self) -> Bytes {
         to_data(self)
     }

@@ -154,7 +154,7 @@ impl Core {
             let worker = self.worker().await?;
             let tried = self.try_some(mode, most, &worker, also_others, None).await?;
             let none = tried.is_empty();
-            let taken = taken(tried);
+            let taken = items_of(tried);
             if none || !taken.is_empty() {
                 return Ok(taken);
             }
@@ -239,6 +239,7 @@ impl Core {
                 (was_missing, *segments) = (true, Vec::new());
                 continue;
             };
+
             *segments = now;
             lock(&self.picks).listed(listed_at);
             if found {
@@ -326,7 +327,7 @@ impl Core {
             return Ok(Tried::NotFree);
         }
         pending.settled();
-        match self.attempt_as(mode, pick.clone(), worker, place, self.header()).await? {
+        match self.attempt_as(mode, pick.clone(), worker, place, self.header.clone()).await? {
             // A server without room refuses data that gets longer, and lets claims be made.
             Tried::NoRoom => match self.attempt_as(mode, pick, worker, place, nothing()).await? {
                 Tried::NoRoom => Ok(Tried::NotFree),
@@ -448,10 +449,10 @@ impl Core {
         let header = self.data_in(&node).await?.map(|data| Header::read(&data)).unwrap_or_default();
         let tries = entry.taken(version);
         let obituary = Obituary {
-            reason: match header.reason {
-                Some(reason) => tried(tries, &reason),
-                None => tried(tries, "given back or lost each time"),
-            },
+            reason: Obituary::worn_out(
+                tries,
+                header.reason.as_deref().unwrap_or("given back or lost each time"),
+            ),
             attempts: tries,
             holder: header.holder,
         };
@@ -518,11 +519,11 @@ impl Core {
             match tried.first() {
                 Some(Tried::Taken(_)) => {
                     place.left();
-                    return Ok(taken(tried));
+                    return Ok(items_of(tried));
                 }
-                Some(Tried::NotInLine) => return Ok(taken(tried)),
+                Some(Tried::NotInLine) => return Ok(items_of(tried)),
                 Some(Tried::NotFree | Tried::NoRoom) => {
-                    let taken = taken(tried);
+                    let taken = items_of(tried);
                     if !taken.is_empty() {
                         return Ok(taken);
                     }
@@ -575,20 +576,12 @@ fn in_their_places(mut tried: Vec<Result<Tried, QueueError>>) -> Result<Vec<Trie
 }
 
 /// What was taken.
-fn taken(tried: Vec<Tried>) -> Vec<TakenItem> {
-    let taken = tried.into_iter().filter_map(|tried| match tried {
-        Tried::Taken(taken) => Some(*taken),
+fn items_of(tried: Vec<Tried>) -> Vec<TakenItem> {
+    let items = tried.into_iter().filter_map(|tried| match tried {
+        Tried::Taken(item) => Some(*item),
         Tried::NotFree | Tried::NotInLine | Tried::NoRoom => None,
     });
-    taken.collect()
-}
-
-/// Why an item is a dead letter that was tried too often.
-pub(super) fn tried(tries: u32, reason: &str) -> String {
-    match tries {
-        1 => format!("tried once: {reason}"),
-        _ => format!("tried {tries} times: {reason}"),
-    }
+    items.collect()
 }
 
 /// With a step that leaves the line.
@@ -652,6 +645,7 @@ impl Watches {
             };
             let workers = workers.filter(|_| self.workers.is_none());
             let workers = workers.map(|node| client.children_watched(node));
+
             let mut failed = None;
             if let Some(entries) = entries {
                 match entries.await {
@@ -665,6 +659,7 @@ impl Watches {
                     Err(error) => failed = Some(error),
                 }
             }
+
             match failed {
                 None => return Ok(true),
                 Some(error) if error.code() == Some(ErrorCode::NoNode) => {

@@ -178,6 +178,7 @@ impl<T> Queue<T> {
         if item.is_ended() {
             return;
         }
+
         let ended = match verdict {
             Verdict::Done => item.done().await,
             Verdict::Retry(reason) => item.retry(reason).await,

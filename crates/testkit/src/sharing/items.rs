@@ -81,6 +81,7 @@ impl<'a> Known<'a> {
             }
             Told::Put { items } => self.answer_put(items, true),
             Told::NotPut { items } => self.answer_put(items, false),
+
             Told::Takes { item, token, tries, put } => {
                 let (token, tries, put) = (*token, *tries, *put);
                 let take = Take { token, tries, put, end: None, confirmed: None };
@@ -95,18 +96,21 @@ impl<'a> Known<'a> {
             Told::NotEnded { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| take.confirmed = Some(false));
             }
+
             Told::Removes { attempt } => drop(self.removes.insert(*attempt)),
             Told::Removed { attempt, item } => {
                 self.removes.remove(attempt);
                 self.removed.push(*item);
             }
             Told::NotRemoved { attempt } => drop(self.removes.remove(attempt)),
+
             Told::Sends { attempt, item, fate } => {
                 let sending = Sending { item: *item, fate: *fate, confirmed: None };
                 self.sendings.insert(*attempt, sending);
             }
             Told::Sent { attempt } => self.answer_sending(*attempt, true),
             Told::NotSent { attempt } => self.answer_sending(*attempt, false),
+
             Told::Emptied { dead, written } => {
                 self.is_emptied = true;
                 self.dead.extend(dead);

@@ -396,6 +396,7 @@ impl Consumer {
                 sleep(self.scene.pace()).await;
             }
         };
+
         let handler = async |item: Arc<Item<u64>>| {
             let item = &*item;
             let believes = Believes(self, item);
@@ -404,6 +405,7 @@ impl Consumer {
             if self.below(4) == 0 {
                 self.is_refused(item).await;
             }
+
             // To end it says so.
             std::mem::forget(believes);
             let how = match self.below(8) {
@@ -425,6 +427,7 @@ impl Consumer {
                 End::Bury => Verdict::Bury(reason),
             }
         };
+
         if let Err(error) = queue.work_until(AT_ONCE, stop, handler).await {
             self.wrong(format!("the work ended: {error:?}"));
         }
