@@ -39,6 +39,7 @@ mod queue;
 mod queue_access;
 mod queue_costs;
 mod queue_layouts;
+mod queue_options;
 mod reentrant_mutex;
 mod registration;
 mod registry;

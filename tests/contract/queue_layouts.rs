@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, Failure, Item, LossReason, Queue, QueueBuilder, QueueError,
-    QueueLayout, Raw, Slot, State, ZnodePath,
+    AtMostOnce, Client, CreateMode, Failure, Item, LossReason, PutOptions, Queue, QueueBuilder,
+    QueueError, QueueLayout, Raw, State, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -143,7 +143,7 @@ async fn slots_are_taken_in_their_order(client: Client) -> Result<()> {
     {
         let queue = claiming(&client, layout)?;
         for (slot, name) in slots.into_iter().zip(["last", "second", "first"]) {
-            queue.put_at(&value(name), Slot::Priority(slot)).await?;
+            queue.put_with(&value(name), &PutOptions::new().priority(slot)).await?;
         }
         for name in ["first", "second", "last"] {
             let item = next(&queue).await?;
@@ -154,7 +154,7 @@ async fn slots_are_taken_in_their_order(client: Client) -> Result<()> {
     }
 
     let queue = claiming(&client, QueueLayout::CuratorId)?;
-    let id = queue.put_at(&value("one"), Slot::Id("a.7".into())).await?;
+    let id = queue.put_with(&value("one"), &PutOptions::new().id("a.7")).await?;
     assert!(id.starts_with("queue-|a.7|"), "{id}");
     let item = next(&queue).await?;
     item.retry("again").await?;
@@ -166,9 +166,9 @@ async fn slots_are_taken_in_their_order(client: Client) -> Result<()> {
 async fn an_item_is_free_when_it_is_due(client: Client) -> Result<()> {
     let queue = claiming(&client, QueueLayout::CuratorDelay)?;
     let now = wall_clock_ms()?;
-    queue.put_at(&value("much later"), Slot::DueUnixMs(now + 3_600_000)).await?;
+    queue.put_with(&value("much later"), &PutOptions::new().due_unix_ms(now + 3_600_000)).await?;
     let due = now + 700;
-    queue.put_at(&value("later"), Slot::DueUnixMs(due)).await?;
+    queue.put_with(&value("later"), &PutOptions::new().due_unix_ms(due)).await?;
     queue.put(&value("now")).await?;
     next(&queue).await?.done().await?;
     let item = next(&queue).await?;
@@ -363,7 +363,9 @@ async fn what_a_layout_cannot_do_is_said(client: Client) -> Result<()> {
 
     let queue = claiming(&client, QueueLayout::CuratorQueue)?;
     queue.put(&value("x")).await?;
-    refused(queue.put_at(&value("x"), Slot::Priority(1)).await, "no priorities");
+    refused(queue.put_with(&value("x"), &PutOptions::new().priority(1)).await, "no priorities");
+    refused(queue.put_with(&value("x"), &PutOptions::new().key("a")).await, "no keys");
+    refused(queue.cancel("x").await, "no cancellations");
     let item = next(&queue).await?;
     refused(item.bury("no").await, "no dead letters");
     assert!(item.is_held());
@@ -374,13 +376,12 @@ async fn what_a_layout_cannot_do_is_said(client: Client) -> Result<()> {
     refused(queue.delete().await, "no consumers listed");
     item.done().await?;
 
-    let own: Queue<Bytes> = Queue::<Bytes>::builder(&client, "/app/own").build_with(Raw)?;
-    refused(own.put_at(&value("x"), Slot::Id("a".into())).await, "no ids");
     let kazoo = claiming(&client, QueueLayout::KazooLocking)?;
-    let bad = kazoo.put_at(&value("x"), Slot::Priority(-1)).await;
-    assert!(matches!(bad, Err(QueueError::Slot { .. })), "{bad:?}");
+    let bad = kazoo.put_with(&value("x"), &PutOptions::new().priority(-1)).await;
+    assert!(matches!(bad, Err(QueueError::Options { .. })), "{bad:?}");
 
     // Each finds the other's at its path.
+    let own: Queue<Bytes> = Queue::<Bytes>::builder(&client, "/app/own").build_with(Raw)?;
     own.put(&value("x")).await?;
     let there = Queue::<Bytes>::builder(&client, "/app/own").layout(QueueLayout::KazooLocking);
     let foreign = there.build_with(Raw)?.put(&value("x")).await;

@@ -15,6 +15,16 @@ pub(crate) struct Applied {
     pub(crate) results: Option<Vec<OpResult>>,
     /// Its number.
     pub(crate) zxid: Zxid,
+    /// When it was applied, in milliseconds since 1970 by the servers' clock; `None` if no answer tells.
+    pub(crate) at_unix_ms: Option<u64>,
+}
+
+impl Applied {
+    /// `marker`: the outcome marker, as the transaction has left it.
+    fn new(results: Option<Vec<OpResult>>, zxid: Zxid, marker: Option<&Stat>) -> Self {
+        let at_unix_ms = marker.and_then(|stat| u64::try_from(stat.mtime).ok());
+        Self { results, zxid, at_unix_ms }
+    }
 }
 
 /// Why a transaction was not applied, or may not have been.
@@ -102,8 +112,11 @@ impl Attempt {
         match answer {
             Ok(_) if let Some(why) = self.given_up => Next::Done(Err(WriteError::TooLong(why))),
             Ok((mut results, zxid)) => {
-                results.remove(0);
-                Next::Done(Ok(Applied { results: Some(results), zxid }))
+                let marker = match results.remove(0) {
+                    OpResult::SetData(stat) => Some(stat),
+                    _ => None,
+                };
+                Next::Done(Ok(Applied::new(Some(results), zxid, marker.as_ref())))
             }
             Err(TransactionError::Request(error)) => self.unanswered(error),
             Err(error @ TransactionError::Failed { index: 0, code, .. }) => match code {
@@ -137,7 +150,7 @@ impl Attempt {
             Some(Ok(Some(stat))) if stat.version == self.raised() => {
                 Next::Done(match self.given_up {
                     Some(why) if stat.data_length > 0 => Err(WriteError::TooLong(why)),
-                    _ => Ok(Applied { results: None, zxid: stat.mzxid }),
+                    _ => Ok(Applied::new(None, stat.mzxid, Some(&stat))),
                 })
             }
             Some(Err(error)) => self.unanswered(error),
@@ -188,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_refused_mark_tells_that_it_was_applied_only_after_a_doubt() {
-        let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
+        let by_marker =
+            Next::Done(Ok(Applied::new(None, Zxid(7), Some(&Stat::of_new(Zxid(3), SessionId(1))))));
         let refused = failed(0, ErrorCode::BadVersion);
         assert_eq!(doubted(4).answered(refused.clone(), marker(5)), by_marker);
         assert_eq!(Attempt::new(4).answered(refused.clone(), None), Next::OtherMarker);
@@ -214,7 +228,8 @@ mod tests {
         assert_eq!(given_up().answered(marked, marker(5)), not_applied);
 
         let refused = failed(0, ErrorCode::BadVersion);
-        let by_marker = Next::Done(Ok(Applied { results: None, zxid: Zxid(7) }));
+        let by_marker =
+            Next::Done(Ok(Applied::new(None, Zxid(7), Some(&Stat::of_new(Zxid(3), SessionId(1))))));
         assert_eq!(given_up().answered(refused.clone(), marker(5)), by_marker);
         let Some(Ok(Some(stat))) = marker(5) else { unreachable!() };
         let data_length = i32::try_from(given_up().mark().len()).unwrap();

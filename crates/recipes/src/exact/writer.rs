@@ -113,7 +113,9 @@ impl ExactWriter {
                 // A session that was followed by another one has ended: the client refuses this.
                 let refused = steps(self.client.transaction()).in_session(wanted).commit_numbered();
                 return match refused.await {
-                    Ok((results, zxid)) => Ok(Applied { results: Some(results), zxid }),
+                    Ok((results, zxid)) => {
+                        Ok(Applied { results: Some(results), zxid, at_unix_ms: None })
+                    }
                     Err(error) => Err(WriteError::NotApplied(error)),
                 };
             }

@@ -9,8 +9,10 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
-use crate::queue::layout::{Entry, Obituary, QueueMark, is_id};
-use crate::queue::reads::{data_of, stat_of};
+use crate::queue::lanes::{PLAIN, Segment, last_of};
+use crate::queue::layout::{ClaimName, Entry, NewEntry, Obituary, QueueMark, is_id};
+use crate::queue::marks::Marks;
+use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
 /// How many nodes are asked for, or deleted, at once.
@@ -24,6 +26,8 @@ pub struct QueueReport {
     pub waiting: usize,
     /// How many are being worked on.
     pub claimed: usize,
+    /// How many come into the queue later, or are to be tried again later.
+    pub delayed: usize,
     /// How many dead letters there are.
     pub dead: usize,
     /// How many consumers there are. One that was killed counts until its session is over, and so does what it has
@@ -115,7 +119,7 @@ impl<T, D> Queue<T, D> {
     }
 
     /// Puts a dead letter back at the end of the queue, as if it had never been taken. Says whether there was one of
-    /// this id. Costs 1 round trip (1 write).
+    /// this id. Costs 2 round trips (1 read, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -131,10 +135,14 @@ impl<T, D> Queue<T, D> {
             return Ok(false);
         }
         let core = &self.core;
+        let letter = core.places.dead_letter(id);
+        let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
+        let marks = Marks::read(&Obituary::read(&data).marks).unwrap_or_default();
         loop {
-            let segment = core.last_segment().await?;
-            let steps = core.client.transaction().delete(&core.places.dead_letter(id), None);
-            let steps = core.new_entry(segment, steps, id, 0, nothing());
+            let segment = core.last_segment(marks.lane()).await?;
+            let steps = core.client.transaction().delete(&letter, None);
+            let new = NewEntry { id, tries: 0, marks: &marks };
+            let steps = core.new_entry(segment, steps, &new, nothing());
             match core.commit(core.at_end_of(segment, steps)).await {
                 Ok(written) => {
                     core.note_entries(segment, written.results.as_deref()).await;
@@ -142,6 +150,45 @@ impl<T, D> Queue<T, D> {
                 }
                 Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => return Ok(false),
                 Err(error) => core.not_at_end(segment, error, usize::MAX).await?,
+            }
+        }
+    }
+
+    /// Cancels an item, wherever it is: waiting, to come later, worked on, or a dead letter. Nobody takes it from now on;
+    /// whoever works on it is told by [`Item::cancelled`](crate::Item::cancelled), and by a failed end. Says whether there
+    /// was one of this id. Its entry stays in the queue until a consumer comes to it, and is counted until then. Costs 2
+    /// round trips (1 read, 1 write).
+    ///
+    /// # Errors
+    /// As [`Queue::put`].
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be cancelled.
+    pub async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
+        self.core.only_own("cancellations")?;
+        if !is_id(id) {
+            return Ok(false);
+        }
+        let core = &self.core;
+        let letter = core.places.dead_letter(id);
+        loop {
+            let steps = core.client.transaction().delete(&core.places.body(id), None);
+            let steps = match core.data_in(&letter).await? {
+                Some(_) => steps.delete(&letter, None),
+                None => steps,
+            };
+            match core.write(steps).await {
+                Ok(_) => return Ok(true),
+                Err(error) if error.is_session_expired() => {}
+                Err(error) => match error.refused() {
+                    Some((0, ErrorCode::NoNode)) => return Ok(false),
+                    // It was put back meanwhile.
+                    Some((1, ErrorCode::NoNode)) => {}
+                    _ => return Err(error.for_user(core.path(), usize::MAX)),
+                },
             }
         }
     }
@@ -199,21 +246,34 @@ impl Core {
         let places = &self.places;
         let parts = [&places.claims, &places.dead, &places.workers, &places.line];
         let nodes = parts.into_iter().cloned().chain(segments.iter().map(|it| places.segment(*it)));
-        let answers = self.read_all(nodes.map(|node| data_of(&node)).collect()).await?;
+        let ops = nodes.map(|node| data_of(&node)).chain([children_of(&places.claims)]);
+        let mut answers = self.read_all(ops.collect()).await?;
+        let claims = answers.pop().and_then(names_of).unwrap_or_default();
+        let claims: Vec<_> = claims.iter().filter_map(|name| ClaimName::read(name)).collect();
+        let (paused, claimed): (Vec<_>, Vec<_>) =
+            claims.into_iter().partition(|claim| claim.free_from.is_some());
+
         let stats: Vec<_> = answers.iter().map(stat_of).collect();
         let count = |index: usize| stats.get(index).copied().flatten().map_or(0, children);
-        let claimed = count(0);
-        let entries: usize = (4..stats.len()).map(count).sum();
+        let listed: Vec<_> = segments.iter().zip(parts.len()..).collect();
+        let is_ready = |segment: &Segment| segment.lane.due_from().is_none();
+        let (ready, later): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|(segment, _)| is_ready(segment));
+        let all = |lanes: &[(&Segment, usize)]| lanes.iter().map(|(_, it)| count(*it)).sum();
+        let (entries, later): (usize, usize) = (all(&ready), all(&later));
         let retries = stats.first().copied().flatten().map_or(0, |stat| stat.version);
 
-        let first = (4..stats.len()).find(|index| count(*index) > 0);
-        let oldest = match first.and_then(|index| segments.get(index - 4)) {
-            Some(segment) => self.oldest_in(*segment).await?,
-            None => None,
-        };
+        let mut oldest: Option<u64> = None;
+        for segments in ready.chunk_by(|one, next| one.0.lane == next.0.lane) {
+            if let Some((segment, _)) = segments.iter().find(|(_, it)| count(*it) > 0) {
+                let since = self.oldest_in(**segment).await?;
+                oldest = oldest.into_iter().chain(since).min();
+            }
+        }
         Ok(QueueReport {
-            waiting: entries.saturating_sub(claimed),
-            claimed,
+            waiting: entries.saturating_sub(claimed.len() + paused.len()),
+            claimed: claimed.len(),
+            delayed: later + paused.len(),
             dead: count(1),
             workers: count(2),
             idle: count(3),
@@ -223,7 +283,7 @@ impl Core {
     }
 
     /// Since when the first item of a segment is in the queue.
-    async fn oldest_in(&self, segment: u32) -> Result<Option<u64>, QueueError> {
+    async fn oldest_in(&self, segment: Segment) -> Result<Option<u64>, QueueError> {
         let names = self.names_in(&self.places.segment(segment)).await?.unwrap_or_default();
         let entries = names.iter().filter_map(|name| Entry::read(segment, name));
         let Some(oldest) = entries.min_by_key(|entry| entry.number) else { return Ok(None) };
@@ -251,7 +311,7 @@ impl Core {
             // One that is missing was put back meanwhile.
             letters.extend(ids.iter().zip(answers).filter_map(|(id, answer)| match answer {
                 ReadResult::Data { data, stat } => {
-                    let Obituary { reason, attempts, holder } = Obituary::read(&data);
+                    let Obituary { reason, attempts, holder, .. } = Obituary::read(&data);
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
                     Some((
                         stat.czxid,
@@ -281,10 +341,10 @@ impl Core {
     async fn close_for_good(&self) -> Result<bool, QueueError> {
         let places = &self.places;
         let Some(segments) = self.listed_segments().await? else { return Ok(false) };
-        let Some(last) = segments.last() else { return Ok(false) };
+        let Some(last) = last_of(&segments, PLAIN) else { return Ok(false) };
         // It fails if there is anything below: whoever takes has a node there.
         let steps = self.client.transaction().delete(&places.workers, None);
-        let steps = steps.set_data(&places.segment(*last), nothing(), Some(0));
+        let steps = steps.set_data(&places.segment(last), nothing(), Some(0));
         let steps = steps.set_data(&places.path, QueueMark::new(true).to_data(), None);
         match steps.commit().await {
             Ok(_) => Ok(true),
@@ -315,7 +375,7 @@ impl Core {
             self.delete_nodes(&nodes).await?;
         }
 
-        for part in [&places.dead, &places.claims, &places.line, &places.bodies] {
+        for part in [&places.dead, &places.claims, &places.busy, &places.line, &places.bodies] {
             let names = self.names_in(part).await?.unwrap_or_default();
             let mut nodes = Vec::new();
             for name in &names {
@@ -326,7 +386,8 @@ impl Core {
             }
             self.delete_nodes(&nodes).await?;
         }
-        let parts = [&places.dead, &places.claims, &places.line, &places.bodies, &places.entries];
+        let (claims, busy) = (&places.claims, &places.busy);
+        let parts = [&places.dead, claims, busy, &places.line, &places.bodies, &places.entries];
         self.delete_nodes(&parts.map(Clone::clone)).await?;
         self.delete_nodes(&[places.workers.clone(), places.path.clone()]).await
     }

@@ -14,6 +14,8 @@ use crate::queue::commit::{Answer, Committed, Committer, Duty, Write};
 pub(super) struct Claim {
     committer: Arc<Committer<Claim>>,
     node: ZnodePath,
+    /// What is made and deleted with its node, so that whoever has that has these.
+    beside: Vec<ZnodePath>,
     /// The data of its node, which tells it from another consumer's.
     mark: Bytes,
     /// Whether other nodes can have its name.
@@ -63,7 +65,17 @@ impl Claim {
     ) -> Self {
         let committer = Arc::clone(committer);
         let is_made = AtomicBool::new(false);
-        Self { committer, node, mark, is_name_shared, is_made }
+        Self { committer, node, beside: Vec::new(), mark, is_name_shared, is_made }
+    }
+
+    /// The same, of which these nodes are a part.
+    pub(super) fn with(mut self, beside: Vec<ZnodePath>) -> Self {
+        self.beside = beside;
+        self
+    }
+
+    pub(super) fn beside(&self) -> &[ZnodePath] {
+        &self.beside
     }
 
     pub(super) fn node(&self) -> &ZnodePath {
@@ -91,10 +103,12 @@ impl Claim {
             return;
         }
 
+        let beside = self.beside.clone();
         self.committer.client.tokio_runtime().spawn(async move {
             let client = &committer.client;
             loop {
                 let steps = client.transaction().delete(&node, None);
+                let steps = beside.iter().fold(steps, |steps, node| steps.delete(node, None));
                 match committer.commit(Write::new(steps).ringing()).await {
                     Ok(_) => return,
                     // An earlier try was applied, ring and all, or others have seen that the session is over.

@@ -27,11 +27,14 @@ pub(super) trait Duty: Send + Sync + 'static {
     fn in_doubt(self);
 }
 
+/// A node, and its version if that has to be one.
+type Condition = (ZnodePath, Option<i32>);
+
 /// What a handle wants to be written.
 #[derive(Debug)]
 pub(super) struct Write<C> {
-    /// A node that has to be there at this version, as several writes ask for. Made first.
-    condition: Option<(ZnodePath, Option<i32>)>,
+    /// Nodes that have to be there at these versions, as several writes ask for. Made first.
+    conditions: Vec<Condition>,
     pub(super) steps: Transaction,
     /// Whether the first of those that wait for an item has to look for one. Made last.
     rings: bool,
@@ -41,11 +44,12 @@ pub(super) struct Write<C> {
 
 impl<C> Write<C> {
     pub(super) fn new(steps: Transaction) -> Self {
-        Self { condition: None, steps, rings: false, claim: None }
+        Self { conditions: Vec::new(), steps, rings: false, claim: None }
     }
 
-    pub(super) fn if_at(self, node: &ZnodePath, version: Option<i32>) -> Self {
-        Self { condition: Some((node.clone(), version)), ..self }
+    pub(super) fn if_at(mut self, node: &ZnodePath, version: Option<i32>) -> Self {
+        self.conditions.push((node.clone(), version));
+        self
     }
 
     pub(super) fn ringing(self) -> Self {
@@ -64,6 +68,8 @@ pub(super) struct Committed<C> {
     /// was applied.
     pub(super) results: Option<Vec<OpResult>>,
     pub(super) zxid: Zxid,
+    /// When, in milliseconds since 1970 by the servers' clock, if an answer tells.
+    pub(super) at_unix_ms: Option<u64>,
     /// The session that made it.
     pub(super) session: SessionId,
     pub(super) claim: Option<C>,
@@ -115,11 +121,12 @@ impl<C: Duty> Committer<C> {
         let mut writer = self.alone.take();
         let batch = Batch::of([&write]);
         let applied = writer.commit_in(session, |marked| batch.add_to(marked, &self.ring)).await;
-        let Applied { results, zxid } = applied.map_err(|error| {
+        let Applied { results, zxid, at_unix_ms } = applied.map_err(|error| {
             let refusal = batch.refusals(&error).pop();
             refusal.map_or(CommitError::Write(error), |(_, refusal)| refusal)
         })?;
-        Ok(Committed { results, zxid, session: writer.marked_session(), claim: None })
+        let session = writer.marked_session();
+        Ok(Committed { results, zxid, at_unix_ms, session, claim: None })
     }
 }
 
@@ -154,7 +161,7 @@ fn first_batch<C>(waiting: &mut Vec<Call<C>>) -> Vec<Call<C>> {
 
 /// Writes that are made in one transaction: conditions that several have are checked once, and it rings once.
 struct Batch<'a, C> {
-    conditions: Vec<&'a (ZnodePath, Option<i32>)>,
+    conditions: Vec<&'a Condition>,
     writes: Vec<&'a Write<C>>,
 }
 
@@ -162,7 +169,7 @@ impl<'a, C> Batch<'a, C> {
     fn of(writes: impl IntoIterator<Item = &'a Write<C>>) -> Self {
         let writes: Vec<_> = writes.into_iter().collect();
         let mut conditions = Vec::new();
-        for condition in writes.iter().filter_map(|write| write.condition.as_ref()) {
+        for condition in writes.iter().flat_map(|write| &write.conditions) {
             if !conditions.contains(&condition) {
                 conditions.push(condition);
             }
@@ -194,7 +201,7 @@ impl<'a, C> Batch<'a, C> {
         let step = |index| CommitError::Write(WriteError::NotApplied(failed(index)));
         let places = (0..self.writes.len()).rev();
         if let Some(condition) = self.conditions.get(*index) {
-            let owners = places.filter(|it| self.writes[*it].condition.as_ref() == Some(condition));
+            let owners = places.filter(|it| self.writes[*it].conditions.contains(condition));
             return owners.map(|place| (place, CommitError::NotMet(failed(0)))).collect();
         }
         let mut left = index - self.conditions.len();
@@ -269,7 +276,8 @@ fn answer_all<C: Duty>(
 
         let claim = call.question.claim.take().inspect(Duty::made);
         let results = results.map(<[OpResult]>::to_vec);
-        call.answer(Ok(Committed { results, zxid: applied.zxid, session, claim }));
+        let Applied { zxid, at_unix_ms, .. } = *applied;
+        call.answer(Ok(Committed { results, zxid, at_unix_ms, session, claim }));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the clones of a handle share, and how a queue comes into being.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,20 +17,31 @@ use lockkeeper_locks::for_recipes::{Line, owner_data};
 use crate::exact::SessionOwned;
 use crate::exact::shared_write::lock;
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
-use crate::queue::commit::{Committer, created_name, nothing};
+use crate::queue::commit::{Committed, Committer, created_name, nothing};
+use crate::queue::due::ServerClock;
 use crate::queue::error::QueueError;
+use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
 use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};
+use crate::queue::options::Backoff;
 use crate::queue::picks::Picks;
 
 /// How often an item is taken at most, unless a builder says otherwise.
 const MOST_TRIES: u32 = 16;
 
+/// Of how many lanes it is remembered which segment gets new entries.
+const MOST_LANES: usize = 256;
+
 /// What a handle was made with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     pub(super) most_tries: Option<u32>,
     pub(super) max_run: Option<Duration>,
     pub(super) strictly: bool,
+    /// How many items of a kind are worked on at once.
+    pub(super) limits: BTreeMap<String, u32>,
+    pub(super) backoff: Option<Backoff>,
+    /// Whether a retry of an item with a key lets those behind it pass.
+    pub(super) retries_pass: bool,
     pub(super) label: Option<String>,
 }
 
@@ -46,13 +58,14 @@ pub(super) struct Core {
     committer: Arc<Committer<Claim>>,
     /// Whether the queue was seen.
     is_known: AtomicBool,
-    /// The segment that gets new entries, as far as it is known.
-    last_segment: std::sync::Mutex<Option<u32>>,
+    /// The segments that get new entries, as far as they are known.
+    last_segments: std::sync::Mutex<BTreeMap<Lane, Segment>>,
+    pub(super) clock: ServerClock,
     /// The node that says that this consumer is there.
     worker: tokio::sync::Mutex<WorkerNode>,
     pub(super) picks: std::sync::Mutex<Picks>,
     /// The segments as they were listed last. Who has it lists; the others wait for what is found.
-    pub(super) segments: tokio::sync::Mutex<Vec<u32>>,
+    pub(super) segments: tokio::sync::Mutex<Vec<Segment>>,
 }
 
 impl Core {
@@ -72,7 +85,8 @@ impl Core {
             places,
             options,
             is_known: AtomicBool::new(false),
-            last_segment: std::sync::Mutex::default(),
+            last_segments: std::sync::Mutex::default(),
+            clock: ServerClock::default(),
             worker: tokio::sync::Mutex::default(),
             picks: std::sync::Mutex::default(),
             segments: tokio::sync::Mutex::default(),
@@ -90,7 +104,11 @@ impl Core {
 
     /// Makes a write, together with others that come meanwhile.
     pub(super) async fn commit(&self, write: ClaimWrite) -> ClaimAnswer {
-        self.committer.commit(write).await
+        let written = self.committer.commit(write).await;
+        if let Ok(Committed { at_unix_ms: Some(at), .. }) = &written {
+            self.clock.learn(*at, self.client.now());
+        }
+        written
     }
 
     /// A write of steps alone.
@@ -155,15 +173,15 @@ impl Core {
     /// It is gone. The next use of the handle may make it anew.
     pub(super) fn deleted(&self) -> QueueError {
         self.is_known.store(false, Ordering::Release);
-        self.set_last_segment(None);
+        lock(&self.last_segments).clear();
         QueueError::Deleted { path: self.path().clone() }
     }
 
     /// Makes the nodes of the queue, unless somebody else is quicker.
     async fn make(&self) -> Result<(), QueueError> {
-        let Places { path, entries, bodies, claims, workers, dead, .. } = &self.places;
-        let first = self.places.segment(0);
-        let made = [entries, &first, bodies, claims, workers, dead];
+        let Places { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
+        let first = self.places.segment(Segment::first_of(PLAIN));
+        let made = [entries, &first, bodies, claims, busy, workers, dead];
         let steps = self.client.transaction();
         let steps = steps.create(path, QueueMark::new(false).to_data(), CreateMode::Persistent);
         let steps = made
@@ -185,42 +203,63 @@ impl Core {
         }
     }
 
-    pub(super) fn set_last_segment(&self, segment: Option<u32>) {
-        *lock(&self.last_segment) = segment;
+    fn set_last_segment(&self, segment: Segment) {
+        let mut last = lock(&self.last_segments);
+        if last.len() >= MOST_LANES {
+            last.clear();
+        }
+        last.insert(segment.lane, segment);
     }
 
-    /// The segment that gets new entries.
-    pub(super) async fn last_segment(&self) -> Result<u32, QueueError> {
+    fn forget_last_segment(&self, lane: Lane) {
+        lock(&self.last_segments).remove(&lane);
+    }
+
+    /// The segment of a lane that gets new entries. Makes the lane if there is none.
+    pub(super) async fn last_segment(&self, lane: Lane) -> Result<Segment, QueueError> {
         self.ensure_open().await?;
-        let known = *lock(&self.last_segment);
+        let known = lock(&self.last_segments).get(&lane).copied();
         if let Some(known) = known {
             return Ok(known);
         }
         loop {
-            match self.listed_segments().await? {
-                Some(segments) => {
-                    let last = segments.last().copied();
-                    self.set_last_segment(last);
-                    return last.ok_or_else(|| self.deleted());
+            let Some(segments) = self.listed_segments().await? else {
+                self.open().await?;
+                continue;
+            };
+            if let Some(last) = last_of(&segments, lane) {
+                self.set_last_segment(last);
+                return Ok(last);
+            }
+            if lane == PLAIN {
+                return Err(self.deleted());
+            }
+            let first = self.places.segment(Segment::first_of(lane));
+            match self.client.create(&first, nothing(), CreateMode::Persistent).await {
+                Ok(_) => {}
+                Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => self.open().await?,
+                Err(error) if error.code().is_some() => {
+                    return Err(QueueError::Client { path: first, source: error });
                 }
-                None => self.open().await?,
+                Err(error) => self.again(error).await?,
             }
         }
     }
 
     /// The check of this segment has failed that it gets new entries. Returns when another one may do.
-    pub(super) async fn segment_is_closed(&self, segment: u32) -> Result<(), QueueError> {
-        self.set_last_segment(None);
+    pub(super) async fn segment_is_closed(&self, segment: Segment) -> Result<(), QueueError> {
+        self.forget_last_segment(segment.lane);
         // Tells if the queue is going.
         self.open().await?;
-        if self.last_segment().await? == segment {
+        if self.last_segment(segment.lane).await? == segment {
             self.open_after(segment, None).await;
         }
         Ok(())
     }
 
     /// Notes what new entries were called; closes a segment that has its share.
-    pub(super) async fn note_entries(&self, segment: u32, results: Option<&[OpResult]>) {
+    pub(super) async fn note_entries(&self, segment: Segment, results: Option<&[OpResult]>) {
         let names = results.unwrap_or_default().iter().filter_map(created_name);
         let entries = names.filter_map(|name| Entry::read(segment, name));
         if entries.map(|entry| entry.number).max().is_some_and(|number| number + 1 >= SEGMENT) {
@@ -230,12 +269,14 @@ impl Core {
 
     /// Closes a segment, whose version is this one until then, and makes the next. Whatever fails is tried
     /// again with the next entry.
-    async fn open_after(&self, segment: u32, version: Option<i32>) {
-        let (old, next) = (self.places.segment(segment), self.places.segment(segment + 1));
+    async fn open_after(&self, segment: Segment, version: Option<i32>) {
+        let (old, next) = (self.places.segment(segment), self.places.segment(segment.next()));
         let steps = self.client.transaction().set_data(&old, nothing(), version);
         let steps = steps.create(&next, nothing(), CreateMode::Persistent);
-        let is_made = steps.commit().await.is_ok();
-        self.set_last_segment(is_made.then_some(segment + 1));
+        match steps.commit().await {
+            Ok(_) => self.set_last_segment(segment.next()),
+            Err(_) => self.forget_last_segment(segment.lane),
+        }
     }
 
     /// The node of this consumer in the present session, which it makes if there is none: others see by it
@@ -249,12 +290,10 @@ impl Core {
         let mut worker = self.worker.lock().await;
         let mut was_missing = false;
         loop {
-            match &worker.node {
-                Some(node) if node.session() == self.client.session_id() => {
-                    return Ok(Worker { node: node.path().clone(), session: node.session() });
-                }
-                _ => worker.node = None,
+            if let Some(present) = worker.present(&self.client) {
+                return Ok(present);
             }
+            worker.node = None;
 
             self.ensure_open().await?;
             let name = worker.next_name(&self.client);
@@ -272,10 +311,16 @@ impl Core {
         }
     }
 
-    /// The node of this consumer was found to be missing.
-    pub(super) async fn forget_worker(&self, missing: &ZnodePath) {
-        let mut worker = self.worker.lock().await;
-        drop(worker.node.take_if(|node| node.path() == missing));
+    /// The same, if it is known now.
+    pub(super) fn known_worker(&self) -> Option<Worker> {
+        self.worker.try_lock().ok()?.present(&self.client)
+    }
+
+    /// The node of this consumer was found to be missing. If somebody is making another one, this is done.
+    pub(super) fn forget_worker(&self, missing: &ZnodePath) {
+        if let Ok(mut worker) = self.worker.try_lock() {
+            drop(worker.node.take_if(|node| node.path() == missing));
+        }
     }
 }
 
@@ -291,6 +336,12 @@ struct WorkerNode {
 }
 
 impl WorkerNode {
+    /// The consumer in the present session, if it has a node.
+    fn present(&self, client: &Client) -> Option<Worker> {
+        let node = self.node.as_ref().filter(|node| node.session() == client.session_id())?;
+        Some(Worker { node: node.path().clone(), session: node.session() })
+    }
+
     /// The former nodes may still be there: by its first part, all of them are one consumer.
     fn next_name(&mut self, client: &Client) -> String {
         let new_id = || client.unique_id().simple().to_string();

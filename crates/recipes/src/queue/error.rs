@@ -59,9 +59,9 @@ pub enum QueueError {
         /// What to do instead, if there is anything.
         instead: &'static str,
     },
-    /// An item cannot be put there.
+    /// An item cannot be put with these options.
     #[error("an item cannot be put into {path} like this: {reason}")]
-    Slot {
+    Options {
         /// The queue.
         path: ZnodePath,
         /// What is wrong.
@@ -124,6 +124,22 @@ pub enum QueueError {
         id: String,
         /// Why.
         reason: LossReason,
+    },
+    /// An item of this id is in the queue, or a dead letter. Nothing was put.
+    #[error("{path} has an item {id} already")]
+    Exists {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
+    },
+    /// The item was [cancelled](crate::Queue::cancel): it is gone.
+    #[error("item {id} of {path} was cancelled")]
+    Cancelled {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
     },
     /// The item was ended before.
     #[error("item {id} of {path} was ended before")]

@@ -12,9 +12,10 @@ use crate::exact::shared_write::lock;
 use crate::queue::core::{Core, Options};
 use crate::queue::delivery::{AtLeastOnce, AtMostOnce, Delivery};
 use crate::queue::error::QueueError;
-use crate::queue::item::{Item, pass_on};
+use crate::queue::item::{Item, end_cancelled, pass_on};
 use crate::queue::layout::Places;
-use crate::queue::peer_layouts::{QueueLayout, Slot};
+use crate::queue::options::{Backoff, PutOptions};
+use crate::queue::peer_layouts::QueueLayout;
 use crate::queue::take::{Mode, Reads, TakenItem};
 use crate::values::place::checked;
 use crate::values::{Codec, Json};
@@ -159,6 +160,22 @@ impl<T, D> QueueBuilder<T, D> {
         /// are taken for the first time in the order in which they were put. Default: `false`.
         pub fn strictly_in_order(self, wanted: bool) => self.options.strictly = wanted;
 
+        /// For how long a retry waits before it is in the queue again, by the servers' clock: `first` after the first
+        /// take, twice as long after each further one, `longest` at most. Of the consumer that asks for the retry.
+        /// Default: it is there at once.
+        pub fn backoff(self, first: Duration, longest: Duration) =>
+            self.options.backoff = Some(Backoff { first, longest });
+
+        /// Whether a retry of an item with a [key](PutOptions::key) goes to the end of the queue, so that those behind
+        /// it pass. By default it keeps its place, and the others of its key wait with it, as order is what a key is for.
+        pub fn retries_pass(self, wanted: bool) => self.options.retries_pass = wanted;
+
+        /// How many items of this [kind](PutOptions::kind) are worked on at once, by all consumers of the queue: they
+        /// must agree on it, as each sees to its own limit. 0 leaves them to others. It makes each listing longer by
+        /// as many names. Default: no limit.
+        pub fn at_most(self, kind: &str, limit: u32) =>
+            _ = self.options.limits.insert(kind.to_owned(), limit);
+
         /// What others read beside an item that this program works on. Default: nothing but host, process and
         /// program.
         pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());
@@ -260,7 +277,7 @@ impl<T> Queue<T> {
 
     /// The options of a queue.
     pub fn builder(client: &Client, path: &str) -> QueueBuilder<T> {
-        let options = Options { most_tries: None, max_run: None, strictly: false, label: None };
+        let options = Options::default();
         let (client, path, layout) = (client.clone(), path.to_owned(), QueueLayout::default());
         let (lock_path, markers) = (None, None);
         QueueBuilder { client, path, layout, lock_path, markers, options, types: PhantomData }
@@ -322,22 +339,33 @@ impl<T> Queue<T> {
         most: usize,
         waits: bool,
     ) -> Result<Vec<Item<T>>, QueueError> {
-        let taken = self.core.take(Mode::Claim, most, waits).await?;
-        let (mut items, mut failed) = (Vec::with_capacity(taken.len()), None);
-        for TakenItem { entry, version, body, held } in taken {
-            let Some(held) = held else { continue };
-            let data = body.clone().unwrap_or_default();
-            match self.decode(&entry.id, body) {
-                Ok(value) => items.push(Item::new(&self.core, entry, version, held, (value, data))),
-                Err(error) => {
-                    pass_on(&self.core, entry, version, held);
-                    failed = Some(error);
+        loop {
+            let taken = self.core.take(Mode::Claim, most, waits).await?;
+            let (was_any, mut failed) = (!taken.is_empty(), None);
+            let mut items = Vec::with_capacity(taken.len());
+            for TakenItem { entry, version, body, held } in taken {
+                let Some(held) = held else { continue };
+                if body.is_none() && self.core.layout().is_own() {
+                    end_cancelled(&self.core, entry, version, held);
+                    continue;
+                }
+                let data = body.clone().unwrap_or_default();
+                match self.decode(&entry.id, body) {
+                    Ok(value) => {
+                        items.push(Item::new(&self.core, entry, version, held, (value, data)));
+                    }
+                    Err(error) => {
+                        pass_on(&self.core, entry, version, held);
+                        failed = Some(error);
+                    }
                 }
             }
-        }
-        match failed {
-            Some(error) if items.is_empty() => Err(error),
-            _ => Ok(items),
+            match failed {
+                Some(error) if items.is_empty() => return Err(error),
+                // All were cancelled.
+                None if was_any && items.is_empty() => {}
+                _ => return Ok(items),
+            }
         }
     }
 }
@@ -445,25 +473,25 @@ impl<T, D> Queue<T, D> {
         let bodies = self.encode(values)?;
         match bodies.is_empty() {
             true => Ok(Vec::new()),
-            false => self.core.put(&bodies, None).await,
+            false => self.core.put(&bodies, &PutOptions::new()).await,
         }
     }
 
-    /// Puts an item into a slot, as [layouts](QueueLayout) of other libraries have them, and gives its id. Costs what
-    /// [`Queue::put`] does.
+    /// [`Queue::put`] with [options](PutOptions): later, by key, by priority. Costs what that does; with a delay, a write
+    /// more in a minute; 2 round trips more for the first item of a priority, and of the minute when it is due.
     ///
     /// # Errors
-    /// As [`Queue::put`]; [`QueueError::NotInLayout`] if the layout has no such slots, [`QueueError::Slot`] if it
-    /// cannot have this one.
+    /// As [`Queue::put`]; [`QueueError::Options`] if there is no such key, kind, id or time, [`QueueError::Exists`] if an
+    /// item of this id is there, [`QueueError::NotInLayout`] if the layout has no place for an option.
     ///
     /// # Session loss
     /// As [`Queue::put`].
     ///
     /// # Cancel safety
     /// As [`Queue::put`].
-    pub async fn put_at(&self, value: &T, slot: Slot) -> Result<String, QueueError> {
+    pub async fn put_with(&self, value: &T, options: &PutOptions) -> Result<String, QueueError> {
         let bodies = self.encode(std::slice::from_ref(value))?;
-        let ids = self.core.put(&bodies, Some(&slot)).await?;
+        let ids = self.core.put(&bodies, options).await?;
         Ok(ids.into_iter().next().unwrap_or_default())
     }
 

@@ -6,20 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{ErrorCode, Transaction};
+use lockkeeper_client::retry::outlast;
+use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
 use lockkeeper_locks::{Guard, LossReason, State};
 use tokio::task::AbortHandle;
 
-use crate::queue::claim::{Claim, ClaimCommitted};
+use crate::queue::claim::{Claim, ClaimCommitted, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
+use crate::queue::due::millis;
 use crate::queue::error::{CommitError, QueueError};
-use crate::queue::layout::{Entry, Header, Obituary};
+use crate::queue::layout::{Entry, Header, NewEntry, Obituary};
+use crate::queue::marks::Marks;
 use crate::queue::take::Held;
 
-/// How many steps end an item, before those of the caller.
-const OWN_STEPS: usize = 3;
+/// How many of the steps that end an item tell whether it is this consumer's.
+const CHECKS: usize = 2;
+
+/// The same, in another library's queue.
+const PEER_CHECKS: usize = 3;
 
 /// An item of a [`Queue`](crate::Queue) that this consumer works on. What its holder may believe and do is described at
 /// [`Guard`]: no other consumer has the item before [`Guard::deadline`], and [`Guard::lost`] tells when that may be.
@@ -79,7 +85,8 @@ impl<T> Item<T> {
     /// Records that it is done: it is gone then. Costs one round trip (1 write).
     ///
     /// # Errors
-    /// [`QueueError::Lost`] if it is not this consumer's any more, [`QueueError::Ended`] if it was ended before;
+    /// [`QueueError::Lost`] if it is not this consumer's any more, [`QueueError::Ended`] if it was ended before,
+    /// [`QueueError::Cancelled`] if somebody has [cancelled](crate::Queue::cancel) it;
     /// [`QueueError::Unknown`] if the session ended before the outcome was known: another consumer gets it if it
     /// was not done. If a request is refused, the item is still held.
     ///
@@ -114,12 +121,16 @@ impl<T> Item<T> {
             true => steps.delete(&core.places.body(&entry.id), None),
             false => steps,
         };
+        let own = steps.len();
         let written = claimed.write(steps.and(&writes)).await;
-        claimed.ended(written)
+        claimed.ended_unless_cancelled(written, own).await
     }
 
-    /// Puts it at the end of the queue, to be tried again, with a reason for people to read. Once it was taken as
-    /// often as [allowed](crate::QueueBuilder::max_tries), it becomes a dead letter. Costs one round trip (1 write).
+    /// Puts it at the end of the queue, to be tried again, with a reason for people to read. If the queue has a
+    /// [back-off](crate::QueueBuilder::backoff), it comes there after that time. An item with a
+    /// [key](crate::PutOptions::key) keeps its place, so that those behind it wait, unless
+    /// [they may pass](crate::QueueBuilder::retries_pass). Once it was taken as often as
+    /// [allowed](crate::QueueBuilder::max_tries), it becomes a dead letter. Costs one round trip (1 write).
     ///
     /// # Errors
     /// As [`Item::done`].
@@ -130,22 +141,53 @@ impl<T> Item<T> {
     /// # Cancel safety
     /// When dropped, it may be at the end of the queue, or given back.
     pub async fn retry(&self, reason: impl Into<String>) -> Result<(), QueueError> {
-        let reason = reason.into();
+        let backoff = self.claimed.core.options.backoff;
+        self.retry_in(backoff.map(|backoff| backoff.after(self.attempt())), reason.into()).await
+    }
+
+    /// [`Item::retry`], but not before this time has passed by the servers' clock, whatever the queue's back-off is.
+    ///
+    /// # Errors
+    /// As [`Item::done`]; [`QueueError::NotInLayout`] in the layouts of other libraries.
+    ///
+    /// # Session loss
+    /// As [`Item::retry`].
+    ///
+    /// # Cancel safety
+    /// As [`Item::retry`].
+    pub async fn retry_after(
+        &self,
+        delay: Duration,
+        reason: impl Into<String>,
+    ) -> Result<(), QueueError> {
+        self.claimed.core.only_own("retries after a time")?;
+        self.retry_in(Some(delay), reason.into()).await
+    }
+
+    async fn retry_in(&self, delay: Option<Duration>, reason: String) -> Result<(), QueueError> {
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
         if !core.layout().is_own() {
             claimed.ensure_held()?;
             let written = claimed.write(core.back_steps(claimed.end_steps(), entry, &claimed.data));
-            return claimed.ended(written.await);
+            return claimed.ended(written.await, PEER_CHECKS);
         }
         if self.attempt() >= core.most_tries() {
             return self.bury(Obituary::worn_out(self.attempt(), &reason)).await;
         }
 
+        let due = match delay {
+            Some(delay) => Some(core.server_time().await?.saturating_add(millis(delay))),
+            None => None,
+        };
         let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();
         // The version of the claims counts the retries.
         let counted = core.client.transaction().set_data(&core.places.claims, "", None);
-        claimed.move_to_end(self.attempt(), header, counted).await
+        if entry.key().is_some() && !core.options.retries_pass {
+            return claimed.pause(due.unwrap_or_default(), header, counted).await;
+        }
+        let marks = Marks { due_unix_ms: due, ..entry.marks().clone() };
+        claimed.move_to_end(self.attempt(), &marks, header, counted).await
     }
 
     /// Makes a dead letter of it, with a reason for people to read: nobody takes it any more, until
@@ -167,10 +209,35 @@ impl<T> Item<T> {
             reason: reason.into(),
             attempts: self.attempt(),
             holder: Some(claimed.core.owner.clone()),
+            marks: claimed.entry.marks().to_string(),
         };
         let steps = claimed.core.bury_steps(claimed.end_steps(), self.id(), &obituary);
-        let written = claimed.core.write(steps).await;
-        claimed.ended(written)
+        let own = steps.len();
+        let written = claimed.write(steps).await;
+        claimed.ended_unless_cancelled(written, own).await
+    }
+
+    /// Returns when somebody has [cancelled](crate::Queue::cancel) the item, and never if it has ended in another way.
+    /// For the handler that would be told so by a failed [`Item::done`] only. Costs a round trip (1 read), and an event
+    /// when it is cancelled or done.
+    ///
+    /// # Session loss
+    /// Waits for ever: the item is lost.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn cancelled(&self) {
+        let Claimed { core, entry, .. } = self.claimed.as_ref();
+        let body = core.places.body(&entry.id);
+        while core.layout().is_own() {
+            match core.client.exists_watched(&body).await {
+                Ok((Some(_), mut watcher)) => drop(watcher.changed().await),
+                Ok((None, _)) if !self.is_ending() => return,
+                Err(error) if !error.is_session_expired() => outlast(&core.client, &error).await,
+                _ => break,
+            }
+        }
+        std::future::pending().await
     }
 
     /// Whether it was ended: done, buried, put at the end, or lost.
@@ -191,45 +258,73 @@ impl Claimed {
         Self { guard, claim, core, entry, version, data, is_ending }
     }
 
-    /// Makes another entry of it at the end of the queue, which was taken so often before, together with more steps.
+    /// Makes another entry of it at the end of the queue, or of what comes there later, which was taken so often before,
+    /// together with more steps.
     async fn move_to_end(
         &self,
         tries: u32,
+        marks: &Marks,
         mut header: Bytes,
         more: Transaction,
     ) -> Result<(), QueueError> {
         let (core, id) = (&self.core, &self.entry.id);
         loop {
             self.ensure_held()?;
-            let segment = core.last_segment().await?;
-            let steps = core.new_entry(segment, self.end_steps(), id, tries, header.clone());
+            let segment = core.last_segment(marks.lane()).await?;
+            let new = NewEntry { id, tries, marks };
+            let steps = core.new_entry(segment, self.end_steps(), &new, header.clone());
+            let own = steps.len();
             let write = core.at_end_of(segment, steps.and(&more));
             let error = match core.commit(write).await {
                 Ok(written) => {
                     core.note_entries(segment, written.results.as_deref()).await;
-                    return self.ended(Ok(written));
+                    return self.ended(Ok(written), own);
                 }
                 Err(error) => error,
             };
             match error.refused() {
                 // A server without room takes what is no longer than what it is rid of.
                 Some((_, ErrorCode::QuotaExceeded)) if !header.is_empty() => header = nothing(),
-                Some((index, _)) if index >= self.checks() => {
-                    core.not_at_end(segment, error, OWN_STEPS).await?;
+                Some((index, _)) if index >= CHECKS => {
+                    core.not_at_end(segment, error, own).await?;
                 }
                 None if error.not_met().is_some() => {
-                    core.not_at_end(segment, error, OWN_STEPS).await?;
+                    core.not_at_end(segment, error, own).await?;
                 }
-                _ => return self.ended(Err(error)),
+                _ => return self.ended(Err(error), own),
             }
         }
     }
 
+    /// Gives it back in its place, where nobody takes it before this time, in milliseconds since 1970 by the servers'
+    /// clock; together with more steps.
+    async fn pause(
+        &self,
+        until_unix_ms: u64,
+        header: Bytes,
+        more: Transaction,
+    ) -> Result<(), QueueError> {
+        self.ensure_held()?;
+        let (core, entry) = (&self.core, &self.entry);
+        let version = self.held_version();
+        let pause = entry.pause(&core.places, version, until_unix_ms);
+        let stays = core.client.transaction().check(&entry.node(&core.places), Some(version));
+        let steps = self.free_steps(stays).create(&pause, header, CreateMode::Persistent);
+        let own = steps.len();
+        let written = self.write(steps.and(&more)).await;
+        self.ended(written, own)
+    }
+
+    /// The version of its entry while this consumer has it.
+    fn held_version(&self) -> i32 {
+        self.version.wrapping_add(1)
+    }
+
     /// The first steps of every end: they fail unless the item is still this consumer's.
     fn end_steps(&self) -> Transaction {
-        self.is_ending.store(true, Ordering::Release);
         let (core, entry) = (&self.core, self.entry.node(&self.core.places));
         if !core.layout().is_own() {
+            self.is_ending.store(true, Ordering::Release);
             // One that was held for too long is given back in the same session, to others who claim it by this name.
             let steps = match core.options.max_run {
                 Some(_) => self.guard.transaction(),
@@ -237,17 +332,35 @@ impl Claimed {
             };
             return steps.delete(self.claim.node(), None).delete(&entry, None);
         }
-        let steps = core.client.transaction().delete(self.claim.node(), None);
-        steps.delete(&entry, Some(self.version.wrapping_add(1)))
+        self.free_steps(core.client.transaction().delete(&entry, Some(self.held_version())))
+    }
+
+    /// The same, with a step that only the holder's entry passes.
+    fn free_steps(&self, entry: Transaction) -> Transaction {
+        self.is_ending.store(true, Ordering::Release);
+        let steps = self.core.client.transaction().delete(self.claim.node(), None).and(&entry);
+        self.claim.beside().iter().fold(steps, |steps, node| steps.delete(node, None))
     }
 
     /// Makes a write that ends it.
     async fn write(&self, steps: Transaction) -> Result<ClaimCommitted, CommitError> {
-        match self.core.layout().is_own() {
-            true => self.core.write(steps).await,
+        let core = &self.core;
+        match core.layout().is_own() {
+            // Others can be taken that its key or its kind has kept back.
+            true if !self.claim.beside().is_empty() => {
+                core.commit(ClaimWrite::new(steps).ringing()).await
+            }
+            true => core.write(steps).await,
             // The claim's name tells nothing: in another session it may be that of somebody else's.
-            false => self.core.write_in_session(steps, self.guard.session()).await,
+            false => core.write_in_session(steps, self.guard.session()).await,
         }
+    }
+
+    /// Ends it without its body, which somebody has deleted.
+    async fn end_cancelled(&self) -> Result<(), QueueError> {
+        let steps = self.end_steps();
+        let own = steps.len();
+        self.ended(self.write(steps).await, own)
     }
 
     fn ensure_held(&self) -> Result<(), QueueError> {
@@ -266,15 +379,37 @@ impl Claimed {
 
     /// How many of the first steps fail if it is not this consumer's any more.
     fn checks(&self) -> usize {
-        if self.core.layout().is_own() { 2 } else { OWN_STEPS }
+        if self.core.layout().is_own() { CHECKS } else { PEER_CHECKS }
     }
 
     fn lost(&self, reason: LossReason) -> QueueError {
         QueueError::Lost { path: self.core.path().clone(), id: self.entry.id.clone(), reason }
     }
 
-    /// What came of an end.
-    fn ended(&self, written: Result<ClaimCommitted, CommitError>) -> Result<(), QueueError> {
+    /// What came of an end that begins with so many steps, of which one needs the item's body.
+    async fn ended_unless_cancelled(
+        &self,
+        written: Result<ClaimCommitted, CommitError>,
+        own: usize,
+    ) -> Result<(), QueueError> {
+        if let Err(error) = &written
+            && let Some((index, ErrorCode::NoNode)) = error.refused()
+            && self.core.layout().is_own()
+            && index == CHECKS + self.claim.beside().len()
+        {
+            self.end_cancelled().await?;
+            let (path, id) = (self.core.path().clone(), self.entry.id.clone());
+            return Err(QueueError::Cancelled { path, id });
+        }
+        self.ended(written, own)
+    }
+
+    /// What came of an end that begins with so many steps, before those of the caller.
+    fn ended(
+        &self,
+        written: Result<ClaimCommitted, CommitError>,
+        own: usize,
+    ) -> Result<(), QueueError> {
         let error = match written {
             Ok(_) => {
                 self.claim.over();
@@ -294,7 +429,7 @@ impl Claimed {
             }
             _ if error.is_not_held() => Err(match self.guard.state() {
                 State::Lost(reason) => self.lost(reason),
-                _ => error.for_user(self.core.path(), OWN_STEPS),
+                _ => error.for_user(self.core.path(), own),
             }),
             _ if error.is_session_expired() => {
                 self.claim.over();
@@ -302,24 +437,35 @@ impl Claimed {
             }
             _ => {
                 self.is_ending.store(false, Ordering::Release);
-                Err(error.for_user(self.core.path(), OWN_STEPS))
+                Err(error.for_user(self.core.path(), own))
             }
         }
     }
 }
 
 /// Leaves an item to others that this consumer cannot read: at the end of the queue, as they would find it first again
-/// and again, and without counting this try. In another library's queue, it is given back.
+/// and again, and without counting this try. One with a key keeps its place, and in another library's queue it does:
+/// it is given back.
 pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
-    if !core.layout().is_own() {
+    if !core.layout().is_own() || entry.key().is_some() {
         return;
     }
     let tries = entry.taken(version);
     let claimed = Claimed::new(core, entry, version, held, nothing());
     core.client.tokio_runtime().spawn(async move {
         let more = claimed.core.client.transaction();
+        let marks = claimed.entry.marks().clone();
         // If it fails, the item is given back, and this try counts.
-        let _ = claimed.move_to_end(tries, nothing(), more).await;
+        let _ = claimed.move_to_end(tries, &marks, nothing(), more).await;
+    });
+}
+
+/// Ends an item that was cancelled before it was taken.
+pub(super) fn end_cancelled(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
+    let claimed = Claimed::new(core, entry, version, held, nothing());
+    core.client.tokio_runtime().spawn(async move {
+        // If it fails, it is given back, and whoever takes it next ends it.
+        let _ = claimed.end_cancelled().await;
     });
 }
 

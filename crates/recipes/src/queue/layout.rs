@@ -1,6 +1,5 @@
 //! The znodes of a queue, and what their names mean: pure.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
@@ -9,6 +8,8 @@ use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
 
+use crate::queue::lanes::Segment;
+use crate::queue::marks::{Marks, encoded};
 use crate::queue::peer_layouts::QueueLayout;
 
 /// The number of this layout, in the data of the queue's node.
@@ -19,6 +20,9 @@ const LINE: &str = "-__lockkeeper__";
 
 /// How many entries a segment is given. A transaction of many may bring it beyond that.
 pub(super) const SEGMENT: u32 = 256;
+
+/// How long an id is at most, in bytes.
+const LONGEST_ID: usize = 64;
 
 /// The digits that servers append to the name of a sequential node.
 pub(super) const DIGITS: usize = 10;
@@ -32,8 +36,11 @@ pub(super) struct Places {
     pub(super) entries: ZnodePath,
     /// What the items contain, by id.
     pub(super) bodies: ZnodePath,
-    /// One ephemeral node for each item that somebody works on. Its version counts the retries.
+    /// One ephemeral node for each item that somebody works on, and one for each that is paused. Its version counts
+    /// the retries.
     pub(super) claims: ZnodePath,
+    /// One ephemeral node for each key, and for each place of a limited kind, that somebody works on.
+    pub(super) busy: ZnodePath,
     /// One ephemeral node for each session of a consumer.
     pub(super) workers: ZnodePath,
     /// Dead letters, by id. Its version counts them.
@@ -51,6 +58,7 @@ impl Places {
             entries: below("entries"),
             bodies: below("bodies"),
             claims: below("claims"),
+            busy: below("busy"),
             workers: below("workers"),
             dead: below("dead"),
             line: below("line"),
@@ -73,6 +81,7 @@ impl Places {
             bodies: unused(),
             has_claims: claims.is_some(),
             claims: claims.unwrap_or_else(unused),
+            busy: unused(),
             workers: unused(),
             dead: unused(),
             line: beside(&path, LINE),
@@ -86,8 +95,18 @@ impl Places {
         (!self.layout.is_own() && self.has_claims).then_some(&self.claims)
     }
 
-    pub(super) fn segment(&self, segment: u32) -> ZnodePath {
-        self.entries.child(&format!("{segment:010}")).expect("digits")
+    pub(super) fn segment(&self, segment: Segment) -> ZnodePath {
+        self.entries.child(&segment.to_string()).expect("a plain name")
+    }
+
+    /// What stands for a key while one of its items is worked on.
+    pub(super) fn busy_key(&self, key: &str) -> ZnodePath {
+        self.busy.child(&format!("k{}", encoded(key))).expect("an encoded name")
+    }
+
+    /// What stands for a place among those that work on a kind.
+    pub(super) fn busy_place(&self, kind: &str, place: u32) -> ZnodePath {
+        self.busy.child(&place_of_kind(kind, place)).expect("an encoded name")
     }
 
     pub(super) fn body(&self, id: &str) -> ZnodePath {
@@ -99,21 +118,14 @@ impl Places {
     }
 
     /// The path of a new entry, to which servers append a number.
-    pub(super) fn new_entry(&self, segment: u32, id: &str, tries: u32) -> ZnodePath {
-        self.segment(segment).child(&format!("{id}.{tries}-")).expect("an id and digits")
+    pub(super) fn new_entry(&self, segment: Segment, new: &NewEntry<'_>) -> ZnodePath {
+        self.segment(segment).child(&format!("{new}-")).expect("an id and marks")
     }
 }
 
-/// The segments among these names, oldest first.
-pub(super) fn read_segments(names: &[String]) -> Vec<u32> {
-    let mut segments: Vec<_> = names.iter().filter_map(|name| read_segment(name)).collect();
-    segments.sort_unstable();
-    segments
-}
-
-/// The segment of this name.
-fn read_segment(name: &str) -> Option<u32> {
-    (name.len() == DIGITS).then(|| name.parse().ok()).flatten()
+/// The name of a place among those that work on a kind.
+pub(super) fn place_of_kind(kind: &str, place: u32) -> String {
+    format!("n{}.{place}", encoded(kind))
 }
 
 /// A new id.
@@ -123,27 +135,75 @@ pub(super) fn new_id(client: &Client) -> String {
 
 /// Whether it can be the id of an item: it becomes a part of paths.
 pub(super) fn is_id(id: &str) -> bool {
-    id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(fits)
+}
+
+/// What is wrong with an id that is none.
+pub(super) fn bad_id(id: &str) -> String {
+    format!("the id {id:?} is not 1 to {LONGEST_ID} letters, digits, `_` and `-`")
+}
+
+/// What an entry is made with: its name but for the number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewEntry<'a> {
+    pub(super) id: &'a str,
+    pub(super) tries: u32,
+    pub(super) marks: &'a Marks,
+}
+
+impl fmt::Display for NewEntry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}{}", self.id, self.tries, self.marks)
+    }
 }
 
 /// An entry: an item's place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) segment: u32,
+    pub(super) segment: Segment,
     pub(super) number: u32,
     pub(super) id: String,
     /// How often it had been taken when it came to this place.
     pub(super) tries: u32,
+    /// What it was put with, if there is anything.
+    marks: Option<Box<Marks>>,
 }
 
 impl Entry {
+    /// One that was put without anything.
+    pub(super) fn plain(segment: Segment, number: u32, id: String) -> Self {
+        Self { segment, number, id, tries: 0, marks: None }
+    }
+
     /// The entry of this name in a segment; `None` if it is none.
-    pub(super) fn read(segment: u32, name: &str) -> Option<Self> {
+    pub(super) fn read(segment: Segment, name: &str) -> Option<Self> {
         let (taken, number) = name.rsplit_once('-')?;
-        let (id, tries) = taken.split_once('.')?;
+        let (id, taken) = taken.split_once('.')?;
+        let (tries, marks) = match taken.find('.') {
+            None => (taken, None),
+            Some(point) => {
+                let (tries, marks) = taken.split_at(point);
+                (tries, Some(Box::new(Marks::read(marks)?)))
+            }
+        };
         let number = (number.len() == DIGITS).then(|| number.parse().ok()).flatten()?;
-        let entry = Self { segment, number, id: id.to_owned(), tries: tries.parse().ok()? };
+        let entry = Self { segment, number, id: id.to_owned(), tries: tries.parse().ok()?, marks };
         (is_id(id) && entry.to_string() == name).then_some(entry)
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        static NONE: Marks = Marks { due_unix_ms: None, priority: 0, key: None, kind: None };
+        self.marks.as_deref().unwrap_or(&NONE)
+    }
+
+    /// The key that it has to wait for.
+    pub(super) fn key(&self) -> Option<&str> {
+        self.marks.as_ref()?.key.as_deref()
+    }
+
+    pub(super) fn kind(&self) -> Option<&str> {
+        self.marks.as_ref()?.kind.as_deref()
     }
 
     pub(super) fn node(&self, places: &Places) -> ZnodePath {
@@ -164,30 +224,64 @@ impl Entry {
         if !places.layout.is_own() {
             return places.claims.child(&self.id).expect("it was a name");
         }
-        let Self { segment, number, .. } = self;
+        let Self { segment, number, .. } = *self;
         let version = version.wrapping_add(1);
-        let name = format!("{segment:010}-{number:010}.{version}");
-        places.claims.child(&name).expect("digits")
+        let name = ClaimName { segment, number, version, free_from: None }.to_string();
+        places.claims.child(&name).expect("a plain name")
     }
 
-    /// Whether it is claimed, by one of these names of claims.
-    pub(super) fn is_claimed(&self, claims: &HashSet<(u32, u32)>) -> bool {
-        claims.contains(&(self.segment, self.number))
+    /// What keeps it from being taken at this version, until then.
+    pub(super) fn pause(&self, places: &Places, version: i32, until_unix_ms: u64) -> ZnodePath {
+        let Self { segment, number, .. } = *self;
+        let free_from = Some(until_unix_ms);
+        let name = ClaimName { segment, number, version, free_from }.to_string();
+        places.claims.child(&name).expect("a plain name")
     }
 }
 
 /// Its name.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}-{:010}", self.id, self.tries, self.number)
+        let new = NewEntry { id: &self.id, tries: self.tries, marks: self.marks() };
+        write!(f, "{new}-{:010}", self.number)
     }
 }
 
-/// The segment and the number of the entry that is claimed by a node of this name.
-pub(super) fn read_claim(name: &str) -> Option<(u32, u32)> {
-    let (entry, _) = name.split_once('.')?;
-    let (segment, number) = entry.split_once('-')?;
-    Some((segment.parse().ok()?, number.parse().ok()?))
+/// What the name of a node among the claims says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClaimName {
+    pub(super) segment: Segment,
+    pub(super) number: u32,
+    /// That of the entry while it is so.
+    pub(super) version: i32,
+    /// From when on the item can be taken, in milliseconds since 1970, which nobody has until then; `None` if
+    /// somebody has it.
+    pub(super) free_from: Option<u64>,
+}
+
+impl ClaimName {
+    /// `None` if it is none.
+    pub(super) fn read(name: &str) -> Option<Self> {
+        let (entry, version) = name.rsplit_once('.')?;
+        let (segment, number) = entry.rsplit_once('-')?;
+        let (version, free_from) = match version.split_once('~') {
+            None => (version, None),
+            Some((version, until)) => (version, Some(until.parse().ok()?)),
+        };
+        let (segment, version) = (Segment::read(segment)?, version.parse().ok()?);
+        Some(Self { segment, number: number.parse().ok()?, version, free_from })
+    }
+}
+
+/// Its name.
+impl fmt::Display for ClaimName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:010}.{}", self.segment, self.number, self.version)?;
+        match self.free_from {
+            Some(until) => write!(f, "~{until}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The data of the queue's node.
@@ -252,6 +346,9 @@ pub(super) struct Obituary {
     pub(super) attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<OwnerInfo>,
+    /// What its entry's name said of what it was put with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) marks: String,
 }
 
 impl Obituary {
@@ -272,6 +369,7 @@ impl Obituary {
             reason: String::from_utf8_lossy(data).into_owned(),
             attempts: 0,
             holder: None,
+            marks: String::new(),
         })
     }
 }
@@ -283,40 +381,63 @@ fn to_data(value: &impl Serialize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::lanes::{Lane, PLAIN};
 
     const ID: &str = "00112233445566778899aabbccddeeff";
+
+    const FIRST: Segment = Segment { lane: PLAIN, number: 0 };
 
     #[test]
     fn only_what_a_queue_has_named_is_an_entry() {
         let name = format!("{ID}.2-0000000007");
-        let entry = Entry::read(3, &name).unwrap();
+        let entry = Entry::read(FIRST, &name).unwrap();
         assert_eq!((entry.number, entry.tries, entry.to_string()), (7, 2, name));
+        let marked = Entry::read(FIRST, "order-7.0.p-5.kKay-0000000007").unwrap();
+        let named = (marked.id.as_str(), marked.key(), marked.marks().priority);
+        assert_eq!(named, ("order-7", Some("Kay"), -5));
         for foreign in [
             "qn-0000000007".to_owned(),
             format!("{ID}.2-7"),
             format!("{ID}.02-0000000007"),
             format!("{ID}-0000000007"),
-            format!("{}.2-0000000007", &ID[1..]),
+            format!("{ID}%.2-0000000007"),
             format!("{ID}.2--000000007"),
+            format!("{ID}.2.x7-0000000007"),
+            format!("{ID}.2.ka.p3-0000000007"),
+            ".2-0000000007".to_owned(),
         ] {
-            assert_eq!(Entry::read(3, &foreign), None, "{foreign}");
+            assert_eq!(Entry::read(FIRST, &foreign), None, "{foreign}");
         }
-        assert_eq!(read_segment("0000000012"), Some(12));
-        assert_eq!(read_segment("12"), None);
     }
 
     #[test]
     fn each_take_of_an_item_has_a_claim_of_its_own() {
         let places = Places::new(ZnodePath::new("/jobs").unwrap());
-        let entry = Entry::read(0, &format!("{ID}.2-0000000007")).unwrap();
+        let entry = Entry::read(FIRST, &format!("{ID}.2-0000000007")).unwrap();
         let claim = entry.claim(&places, 1);
         assert_eq!(claim.as_str(), "/jobs/claims/0000000000-0000000007.2");
-        assert_eq!(read_claim(claim.name()), Some((0, 7)));
-        assert_eq!((entry.taken(1), read_claim("notes")), (3, None));
+        let read =
+            ClaimName { segment: entry.segment, number: entry.number, version: 2, free_from: None };
+        assert_eq!(ClaimName::read(claim.name()), Some(read));
+        assert_eq!((entry.taken(1), ClaimName::read("notes")), (3, None));
         assert_ne!(entry.claim(&places, 2), claim);
         // It came back to the end of the queue.
-        let later = Entry::read(9, &format!("{ID}.4-0000000007")).unwrap();
+        let later = Segment { number: 9, ..FIRST };
+        let later = Entry::read(later, &format!("{ID}.4-0000000007")).unwrap();
         assert_ne!(later.claim(&places, 1), claim);
+        // In another lane.
+        let sooner = Segment { lane: Lane::Ready(-2), number: 0 };
+        let sooner = Entry::read(sooner, &format!("{ID}.2-0000000007")).unwrap();
+        let claim = sooner.claim(&places, 1);
+        assert_eq!(
+            ClaimName::read(claim.name()),
+            Some(ClaimName { segment: sooner.segment, ..read })
+        );
+
+        let pause = entry.pause(&places, 2, 1_700_000_000_123);
+        assert_eq!(pause.name(), "0000000000-0000000007.2~1700000000123");
+        let free_from = Some(1_700_000_000_123);
+        assert_eq!(ClaimName::read(pause.name()), Some(ClaimName { free_from, ..read }));
     }
 
     #[test]

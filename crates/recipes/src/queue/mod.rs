@@ -8,6 +8,8 @@
 //!   item           Item: a claim, and how it ends
 //!   take           which entry is claimed; waiting in line
 //!   put            entries at the end of the queue
+//!   due            what comes into the queue later, by the servers' clock
+//!   options        PutOptions: later, by key, by priority
 //!   reads          reads that go on over lost connections
 //!   core           what the clones of a handle share; how a queue comes into being
 //!   claim          the duty to give an item back
@@ -16,7 +18,9 @@
 //!   error          QueueError
 //!   peer_names     how other libraries name items, and what is in them: pure
 //!   layout         the znodes of our own and their names: pure
-//!   peer_layouts   QueueLayout: whose znodes; Slot
+//!   lanes          the segments of what can be taken, by priority, and of what is due: pure
+//!   marks          what an entry's name says of what it was put with: pure
+//!   peer_layouts   QueueLayout: whose znodes
 //!   delivery       AtLeastOnce, AtMostOnce
 //! ```
 
@@ -25,10 +29,14 @@ mod claim;
 mod commit;
 mod core;
 mod delivery;
+mod due;
 mod error;
 mod handle;
 mod item;
+mod lanes;
 mod layout;
+mod marks;
+mod options;
 mod peer_layouts;
 mod peer_names;
 mod peers;
@@ -43,5 +51,6 @@ pub use delivery::{AtLeastOnce, AtMostOnce, Delivery};
 pub use error::QueueError;
 pub use handle::{Queue, QueueBuilder};
 pub use item::Item;
-pub use peer_layouts::{QueueLayout, Slot};
+pub use options::PutOptions;
+pub use peer_layouts::QueueLayout;
 pub use work::Verdict;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use lockkeeper_client::ZnodePath;
 
+use crate::queue::options::Ability;
+
 /// The znodes of a queue: its own, or those of a queue in another library, whose programs then share it. All
 /// programs of a queue must use the same layout.
 ///
@@ -37,47 +39,24 @@ pub enum QueueLayout {
     /// Curator's `DistributedQueue`: `<path>/queue-<number>`, an item file. With
     /// [claims](crate::QueueBuilder::lock_path) if the Java programs have a `lockPath`.
     CuratorQueue,
-    /// Curator's `DistributedPriorityQueue`: lower [priorities](Slot::Priority) first; without one, 0. Claims as with
+    /// Curator's `DistributedPriorityQueue`: lower [priorities](crate::PutOptions::priority) first; without one, 0. Claims as with
     /// `CuratorQueue`. What Curator's own programs put back comes before all others, as it loses its priority; a
     /// retry of ours keeps it.
     CuratorPriority,
-    /// Curator's `DistributedDelayQueue`: an item is free when it is [due](Slot::DueUnixMs), by the wall clock of each
+    /// Curator's `DistributedDelayQueue`: an item is free when it is [due](crate::PutOptions::due_unix_ms), by the wall clock of each
     /// consumer, as in Curator; without a time, at once. Claims as with `CuratorQueue`.
     CuratorDelay,
-    /// Curator's `DistributedIdQueue`: items have an [id](Slot::Id) in their names, by which Curator's programs can
+    /// Curator's `DistributedIdQueue`: items have an [id](crate::PutOptions::id) in their names, by which Curator's programs can
     /// remove them; without one, a random one. Claims as with `CuratorQueue`.
     CuratorId,
     /// Curator's `SimpleDistributedQueue`, which is the recipe of ZooKeeper's documentation: `<path>/qn-<number>`, the
     /// value as it is. Without claims.
     CuratorSimple,
     /// kazoo's `Queue`: `<path>/entry-<priority>-<number>`, the value as it is. Lower
-    /// [priorities](Slot::Priority) first, from 0 to 999; without one, 100. Without claims.
+    /// [priorities](crate::PutOptions::priority) first, from 0 to 999; without one, 100. Without claims.
     KazooQueue,
     /// kazoo's `LockingQueue`: as `KazooQueue`, in `<path>/entries`; claims in `<path>/taken`.
     KazooLocking,
-}
-
-/// Where an item is put, in a layout that has such a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Slot {
-    /// Lower ones come first.
-    Priority(i32),
-    /// Not before this time, in milliseconds since 1970.
-    DueUnixMs(u64),
-    /// With this id in its name.
-    Id(String),
-}
-
-impl Slot {
-    /// What it is, as a person would say it.
-    pub(super) fn noun(&self) -> &'static str {
-        match self {
-            Self::Priority(_) => "priorities",
-            Self::DueUnixMs(_) => "due times",
-            Self::Id(_) => "ids of the caller",
-        }
-    }
 }
 
 impl fmt::Display for QueueLayout {
@@ -98,6 +77,17 @@ impl fmt::Display for QueueLayout {
 impl QueueLayout {
     pub(super) fn is_own(self) -> bool {
         self == Self::Lockkeeper
+    }
+
+    /// What an item can be put with.
+    pub(super) fn abilities(self) -> &'static [Ability] {
+        match self {
+            Self::Lockkeeper => Ability::ALL,
+            Self::CuratorPriority | Self::KazooQueue | Self::KazooLocking => &[Ability::Priority],
+            Self::CuratorDelay => &[Ability::Due],
+            Self::CuratorId => &[Ability::Id],
+            Self::CuratorQueue | Self::CuratorSimple => &[],
+        }
     }
 
     /// Whether the values are in Curator's item files.

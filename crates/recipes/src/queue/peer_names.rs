@@ -2,8 +2,10 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::queue::lanes::{PLAIN, Segment};
 use crate::queue::layout::{DIGITS, Entry};
-use crate::queue::peer_layouts::{QueueLayout, Slot};
+use crate::queue::options::PutOptions;
+use crate::queue::peer_layouts::QueueLayout;
 
 /// The beginning of each name.
 const CURATOR: &str = "queue-";
@@ -29,15 +31,6 @@ pub(super) struct Defaults<'a> {
     pub(super) id: &'a str,
 }
 
-/// Why an item cannot be put into a slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BadSlot {
-    /// The layout has no such thing.
-    NotInLayout,
-    /// This one cannot be.
-    Value(String),
-}
-
 /// An item that is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
@@ -55,58 +48,43 @@ impl QueueLayout {
         }
     }
 
-    /// The name of a new item, before its number.
+    /// The name of a new item, before its number; or why there is none with these options, which the layout has.
     pub(super) fn new_name(
         self,
-        slot: Option<&Slot>,
+        options: &PutOptions,
         default: &Defaults<'_>,
-    ) -> Result<String, BadSlot> {
+    ) -> Result<String, String> {
         let prefix = self.prefix();
-        let priority = |default: i32| match slot {
-            None => Ok(default),
-            Some(Slot::Priority(priority)) => Ok(*priority),
-            Some(_) => Err(BadSlot::NotInLayout),
-        };
         Ok(match self {
             Self::CuratorPriority => {
-                let priority = priority(0)?;
+                let priority = options.priority.unwrap_or_default();
                 // So that text is sorted as the numbers are.
                 format!("{prefix}{}{priority:08X}", u8::from(priority >= 0))
             }
             Self::KazooQueue | Self::KazooLocking => {
-                let priority = priority(KAZOO_PRIORITY)?;
+                let priority = options.priority.unwrap_or(KAZOO_PRIORITY);
                 if !(0..=LAST_KAZOO_PRIORITY).contains(&priority) {
-                    let why =
-                        format!("priority {priority} is not between 0 and {LAST_KAZOO_PRIORITY}");
-                    return Err(BadSlot::Value(why));
+                    let last = LAST_KAZOO_PRIORITY;
+                    return Err(format!("priority {priority} is not between 0 and {last}"));
                 }
                 format!("{prefix}{priority:03}-")
             }
             Self::CuratorDelay => {
-                let due = match slot {
-                    None => default.now_unix_ms,
-                    Some(Slot::DueUnixMs(due)) => *due,
-                    Some(_) => return Err(BadSlot::NotInLayout),
-                };
+                let due = options.due_from(default.now_unix_ms);
                 // Curator's programs read no others.
                 if due == 0 || i64::try_from(due).is_err() {
-                    return Err(BadSlot::Value(format!("{due} ms is no time that Curator has")));
+                    return Err(format!("{due} ms is no time that Curator has"));
                 }
                 format!("{prefix}{SEPARATOR}{due:08X}{SEPARATOR}")
             }
             Self::CuratorId => {
-                let id = match slot {
-                    None => default.id,
-                    Some(Slot::Id(id)) => id,
-                    Some(_) => return Err(BadSlot::NotInLayout),
-                };
+                let id = options.id.as_deref().unwrap_or(default.id);
                 // Curator would write another one, under which its own programs do not find it.
                 if id.is_empty() || id.contains(['/', SEPARATOR]) {
-                    return Err(BadSlot::Value(format!("the id {id:?} is empty, or has a / or |")));
+                    return Err(format!("the id {id:?} is empty, or has a / or |"));
                 }
                 format!("{prefix}{SEPARATOR}{id}{SEPARATOR}")
             }
-            _ if slot.is_some() => return Err(BadSlot::NotInLayout),
             _ => prefix.to_owned(),
         })
     }
@@ -124,7 +102,7 @@ impl QueueLayout {
         let number = digits.parse().ok()?;
         let due_unix_ms = if self == Self::CuratorDelay { due_of(name) } else { 0 };
         // The name is used again by nobody: it has a number.
-        let entry = Entry { segment: 0, number, id: name.to_owned(), tries: 0 };
+        let entry = Entry::plain(Segment::first_of(PLAIN), number, name.to_owned());
         Some(Named { entry, due_unix_ms })
     }
 
@@ -212,12 +190,14 @@ fn due_of(name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const DEFAULTS: Defaults<'_> = Defaults { now_unix_ms: 0x0123_4567, id: "7f" };
 
-    fn name(layout: QueueLayout, slot: Option<Slot>) -> Result<String, BadSlot> {
-        layout.new_name(slot.as_ref(), &DEFAULTS)
+    fn name(layout: QueueLayout, options: &PutOptions) -> Result<String, String> {
+        layout.new_name(options, &DEFAULTS)
     }
 
     fn order(layout: QueueLayout, names: &[&str]) -> Vec<String> {
@@ -231,38 +211,36 @@ mod tests {
             CuratorDelay, CuratorId, CuratorPriority, CuratorQueue, CuratorSimple, KazooLocking,
             KazooQueue,
         };
-        let priority = |number| Some(Slot::Priority(number));
-        for (layout, slot, named) in [
-            (CuratorQueue, None, "queue-"),
-            (CuratorSimple, None, "qn-"),
-            (CuratorPriority, None, "queue-100000000"),
+        let none = PutOptions::new;
+        let priority = |number| none().priority(number);
+        for (layout, options, named) in [
+            (CuratorQueue, none(), "queue-"),
+            (CuratorSimple, none(), "qn-"),
+            (CuratorPriority, none(), "queue-100000000"),
             (CuratorPriority, priority(255), "queue-1000000FF"),
             (CuratorPriority, priority(-1), "queue-0FFFFFFFF"),
             (CuratorPriority, priority(i32::MIN), "queue-080000000"),
-            (CuratorDelay, None, "queue-|01234567|"),
-            (CuratorDelay, Some(Slot::DueUnixMs(0x19_8A5B_6C7D)), "queue-|198A5B6C7D|"),
-            (CuratorId, None, "queue-|7f|"),
-            (CuratorId, Some(Slot::Id("a.b-1".into())), "queue-|a.b-1|"),
-            (KazooQueue, None, "entry-100-"),
+            (CuratorDelay, none(), "queue-|01234567|"),
+            (CuratorDelay, none().delay(Duration::from_millis(9)), "queue-|01234570|"),
+            (CuratorDelay, none().due_unix_ms(0x19_8A5B_6C7D), "queue-|198A5B6C7D|"),
+            (CuratorId, none(), "queue-|7f|"),
+            (CuratorId, none().id("a.b-1"), "queue-|a.b-1|"),
+            (KazooQueue, none(), "entry-100-"),
             (KazooLocking, priority(7), "entry-007-"),
         ] {
-            assert_eq!(name(layout, slot), Ok(named.to_owned()));
+            assert_eq!(name(layout, &options), Ok(named.to_owned()));
         }
 
-        let missing = Err(BadSlot::NotInLayout);
-        assert_eq!(name(CuratorQueue, priority(1)), missing);
-        assert_eq!(name(CuratorDelay, priority(1)), missing);
-        assert_eq!(name(KazooQueue, Some(Slot::Id("a".into()))), missing);
-        for (layout, slot) in [
-            (KazooQueue, Slot::Priority(1_000)),
-            (KazooLocking, Slot::Priority(-1)),
-            (CuratorDelay, Slot::DueUnixMs(0)),
-            (CuratorDelay, Slot::DueUnixMs(u64::MAX)),
-            (CuratorId, Slot::Id("a/b".into())),
-            (CuratorId, Slot::Id("a|b".into())),
-            (CuratorId, Slot::Id(String::new())),
+        for (layout, options) in [
+            (KazooQueue, priority(1_000)),
+            (KazooLocking, priority(-1)),
+            (CuratorDelay, none().due_unix_ms(0)),
+            (CuratorDelay, none().due_unix_ms(u64::MAX)),
+            (CuratorId, none().id("a/b")),
+            (CuratorId, none().id("a|b")),
+            (CuratorId, none().id("")),
         ] {
-            assert!(matches!(name(layout, Some(slot)), Err(BadSlot::Value(_))));
+            assert!(name(layout, &options).is_err());
         }
     }
 

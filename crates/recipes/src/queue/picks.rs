@@ -1,6 +1,8 @@
 //! Which entry a consumer tries next: pure.
 //!
-//! One listing serves many takes. Consumers that have the same listing, and the same list of consumers, try
+//! One listing serves many takes. Of the items of one key it has the oldest only, and of a kind no more than may be
+//! worked on at once.
+//! Consumers that have the same listing, and the same list of consumers, try
 //! different entries: each begins with those whose number falls to its rank. So two seldom try one item. An entry
 //! that falls to a consumer that stands still is taken when the others have come to the end of what falls to
 //! them: they list no more than a window. As it seldom stands still, they try one of its entries at first, twice as many
@@ -11,7 +13,8 @@ use std::time::Duration;
 
 use lockkeeper_client::Instant;
 
-use crate::queue::layout::{Entry, read_claim};
+use crate::queue::lanes::Segment;
+use crate::queue::layout::{ClaimName, Entry, place_of_kind};
 use crate::queue::peer_names::Named;
 
 /// How old a listing is at most that is still used.
@@ -23,11 +26,26 @@ const MOST_UNREADABLE: usize = 10_000;
 /// What one request has read, all in one state of the servers.
 pub(super) struct Window<'a> {
     /// Segments, and the names in them.
-    pub(super) segments: Vec<(u32, &'a [String])>,
+    pub(super) segments: Vec<(Segment, &'a [String])>,
     pub(super) claims: &'a [String],
     pub(super) workers: &'a [String],
     /// The versions of the entries that were asked for.
     pub(super) versions: HashMap<String, i32>,
+    /// The places of kinds that are taken.
+    pub(super) busy: &'a [String],
+    /// The time, in milliseconds since 1970 by the servers' clock; 0 if nothing listed depends on it.
+    pub(super) now_unix_ms: u64,
+}
+
+/// How a consumer chooses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule<'a> {
+    /// The name of this consumer.
+    pub(super) own: &'a str,
+    /// Whether the oldest comes first, whoever else tries it.
+    pub(super) strictly: bool,
+    /// How many items of a kind are worked on at once.
+    pub(super) limits: &'a BTreeMap<String, u32>,
 }
 
 /// An entry that seems to be free, at this version.
@@ -35,6 +53,16 @@ pub(super) struct Window<'a> {
 pub(super) struct FreeEntry {
     pub(super) entry: Entry,
     pub(super) version: i32,
+    /// Since when it may be taken, if it was paused until then.
+    pub(super) paused_until: Option<u64>,
+    /// The place that it takes among those that work on its kind.
+    pub(super) place_of_kind: Option<u32>,
+}
+
+impl FreeEntry {
+    fn at(entry: Entry, version: i32) -> Self {
+        Self { entry, version, paused_until: None, place_of_kind: None }
+    }
 }
 
 /// What a consumer remembers of the last listing.
@@ -52,6 +80,8 @@ pub(super) struct Picks {
     raised: BTreeMap<String, Entry>,
     /// Items that this consumer cannot read, which it leaves to others.
     unreadable: HashSet<String>,
+    /// The keys that were met in this listing: only the first item of a key is tried.
+    keys: HashSet<String>,
     /// When the next item is due of those that are not yet.
     next_due_unix_ms: Option<u64>,
 }
@@ -136,34 +166,76 @@ impl Picks {
         });
         let (due, later): (Vec<_>, Vec<_>) = free.partition(|it| it.due_unix_ms <= now_unix_ms);
         self.next_due_unix_ms = later.iter().map(|item| item.due_unix_ms).min();
-        let picks =
-            due.into_iter().take(most).map(|item| FreeEntry { entry: item.entry, version: 0 });
+        let picks = due.into_iter().take(most).map(|item| FreeEntry::at(item.entry, 0));
         self.picks = picks.collect();
     }
 
-    /// Takes in a listing. Says whether there is something to try.
-    ///
-    /// `own`: the name of this consumer. `strictly`: whether the oldest comes first, whoever else tries it.
-    pub(super) fn take_in(&mut self, listed: &Window<'_>, own: &str, strictly: bool) -> bool {
-        let claims: HashSet<_> = listed.claims.iter().filter_map(|name| read_claim(name)).collect();
+    /// A listing begins, of one window or several.
+    pub(super) fn begin(&mut self) {
+        self.keys.clear();
+        self.next_due_unix_ms = None;
+    }
+
+    /// Something comes into the queue, or becomes free, at this time.
+    pub(super) fn due(&mut self, unix_ms: u64) {
+        self.next_due_unix_ms = Some(self.next_due_unix_ms.map_or(unix_ms, |it| it.min(unix_ms)));
+    }
+
+    /// Takes in a window of a listing. Says whether there is something to try.
+    pub(super) fn take_in(&mut self, listed: &Window<'_>, rule: Rule<'_>) -> bool {
+        let claims: HashMap<_, _> = listed
+            .claims
+            .iter()
+            .filter_map(|name| ClaimName::read(name))
+            .map(|claim| ((claim.segment, claim.number), claim))
+            .collect();
         let mut entries: Vec<_> = listed
             .segments
             .iter()
             .flat_map(|(segment, names)| names.iter().filter_map(|it| Entry::read(*segment, it)))
             .collect();
         entries.sort_unstable_by_key(|entry| (entry.segment, entry.number));
-
         // What is not listed any more is gone.
         self.raised.retain(|_, raised| entries.contains(raised));
-        entries.retain(|it| !it.is_claimed(&claims) && !self.unreadable.contains(&it.id));
-        let picks = entries.into_iter().map(|entry| {
-            let version = listed.versions.get(&entry.id).copied().unwrap_or(0);
-            FreeEntry { entry, version }
-        });
 
-        let (rank, workers) = place_among(listed.workers, own);
+        let mut places = Places {
+            busy: listed.busy.iter().map(String::as_str).collect(),
+            rule,
+            given: HashMap::new(),
+        };
+        let mut free = Vec::with_capacity(entries.len());
+        for entry in entries {
+            // Also one that is claimed, paused or cannot be read here: those behind it have to wait.
+            if entry.key().is_some_and(|key| !self.keys.insert(key.to_owned())) {
+                continue;
+            }
+            if self.unreadable.contains(&entry.id) {
+                continue;
+            }
+            let mut pick = match claims.get(&(entry.segment, entry.number)) {
+                None => {
+                    let version = listed.versions.get(&entry.id).copied().unwrap_or(0);
+                    FreeEntry::at(entry, version)
+                }
+                Some(ClaimName { free_from: Some(until), version, .. }) => {
+                    if *until > listed.now_unix_ms {
+                        self.due(*until);
+                        continue;
+                    }
+                    FreeEntry { paused_until: Some(*until), ..FreeEntry::at(entry, *version) }
+                }
+                Some(_) => continue,
+            };
+            match places.of_kind(pick.entry.kind()) {
+                Ok(place) => pick.place_of_kind = place,
+                Err(AllTaken) => continue,
+            }
+            free.push(pick);
+        }
+
+        let (rank, workers) = place_among(listed.workers, rule.own);
         let (own, mut others): (Vec<_>, Vec<_>) =
-            picks.partition(|pick| strictly || pick.entry.number % workers == rank);
+            free.into_iter().partition(|pick| rule.strictly || pick.entry.number % workers == rank);
         if own.is_empty() && !others.is_empty() {
             // From another one each, as all others do the same now.
             let first = usize::try_from(rank).unwrap_or_default() % others.len();
@@ -172,6 +244,33 @@ impl Picks {
         (self.are_of_others, self.few) = (own.is_empty(), 1);
         self.picks = if own.is_empty() { others.into() } else { own.into() };
         !self.picks.is_empty()
+    }
+}
+
+/// The places of limited kinds.
+struct Places<'a> {
+    busy: HashSet<&'a str>,
+    rule: Rule<'a>,
+    given: HashMap<&'a str, u32>,
+}
+
+/// As many items of a kind are worked on as may be.
+struct AllTaken;
+
+impl<'a> Places<'a> {
+    /// A free place of a kind; `None` if it has no limit.
+    fn of_kind(&mut self, kind: Option<&str>) -> Result<Option<u32>, AllTaken> {
+        let limit = kind.and_then(|kind| self.rule.limits.get_key_value(kind));
+        let Some((kind, limit)) = limit else { return Ok(None) };
+        let next = self.given.entry(kind).or_default();
+        while *next < *limit {
+            let place = *next;
+            *next += 1;
+            if !self.busy.contains(place_of_kind(kind, place).as_str()) {
+                return Ok(Some(place));
+            }
+        }
+        Err(AllTaken)
     }
 }
 
@@ -194,6 +293,20 @@ fn consumer_of(worker: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::lanes::PLAIN;
+
+    const FIRST: Segment = Segment { lane: PLAIN, number: 0 };
+
+    static UNLIMITED: BTreeMap<String, u32> = BTreeMap::new();
+
+    fn rule(own: &str) -> Rule<'_> {
+        Rule { own, strictly: false, limits: &UNLIMITED }
+    }
+
+    fn window<'a>(segments: Vec<(Segment, &'a [String])>) -> Window<'a> {
+        let versions = HashMap::new();
+        Window { segments, claims: &[], workers: &[], versions, busy: &[], now_unix_ms: 0 }
+    }
 
     fn id(number: u32) -> String {
         format!("{number:032x}")
@@ -206,10 +319,9 @@ mod tests {
     /// The numbers that a consumer tries, of a listing with these claims and consumers.
     fn tried(entries: &[String], claims: &[String], workers: &[&str], own: &str) -> Vec<u32> {
         let workers: Vec<_> = workers.iter().map(|&worker| worker.to_owned()).collect();
-        let segments = vec![(0, entries)];
-        let versions = HashMap::new();
+        let segments = vec![(FIRST, entries)];
         let mut picks = Picks::default();
-        picks.take_in(&Window { segments, claims, workers: &workers, versions }, own, false);
+        picks.take_in(&Window { claims, workers: &workers, ..window(segments) }, rule(own));
         std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number).collect()
     }
 
@@ -243,10 +355,8 @@ mod tests {
         let mut picks = Picks::default();
         let list = |picks: &mut Picks, numbers: &[u32]| {
             let entries = names(numbers.iter().copied());
-            let segments = vec![(0, entries.as_slice())];
-            let versions = HashMap::new();
-            let seen = Window { segments, claims: &[], workers: &workers, versions };
-            picks.take_in(&seen, "a", false);
+            let segments = vec![(FIRST, entries.as_slice())];
+            picks.take_in(&Window { workers: &workers, ..window(segments) }, rule("a"));
         };
         let tried = |picks: &mut Picks, most: usize| picks.next_some(most).len();
 
@@ -265,32 +375,69 @@ mod tests {
     #[test]
     fn an_entry_that_was_taken_before_is_tried_at_the_version_that_was_read() {
         let entries = names([1]);
-        let entry = Entry::read(0, &entries[0]).unwrap();
+        let entry = Entry::read(FIRST, &entries[0]).unwrap();
         let mut picks = Picks::default();
         picks.raise(entry.clone());
-        let listed = |versions| Window {
-            segments: vec![(0, entries.as_slice())],
-            claims: &[],
-            workers: &[],
-            versions,
-        };
-        assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), "a", false));
+        let listed = |versions| Window { versions, ..window(vec![(FIRST, entries.as_slice())]) };
+        assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), rule("a")));
         assert_eq!(picks.next_some(1)[0].version, 3);
         assert_eq!(picks.raised().count(), 1, "it stays so");
 
         assert!(picks.skip(&entry.id) && !picks.skip(&entry.id));
-        assert!(!picks.take_in(&listed(HashMap::new()), "a", false), "others may read it");
+        assert!(!picks.take_in(&listed(HashMap::new()), rule("a")), "others may read it");
     }
 
     #[test]
     fn strictly_in_order_is_across_segments() {
         let (first, second) = (names([9, 5]), names([2]));
-        let segments = vec![(1, second.as_slice()), (0, first.as_slice())];
+        let segments = vec![(FIRST.next(), second.as_slice()), (FIRST, first.as_slice())];
         let workers = ["a".to_owned(), "b".to_owned()];
         let mut picks = Picks::default();
-        let versions = HashMap::new();
-        picks.take_in(&Window { segments, claims: &[], workers: &workers, versions }, "b", true);
+        let strictly = Rule { strictly: true, ..rule("b") };
+        picks.take_in(&Window { workers: &workers, ..window(segments) }, strictly);
         let order = std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number);
         assert_eq!(order.collect::<Vec<_>>(), [5, 9, 2]);
+    }
+
+    /// The ids that are tried, of entries with these marks, among these claims and places.
+    fn ids(
+        entries: &[&str],
+        claims: &[&str],
+        busy: &[&str],
+        limits: &[(&str, u32)],
+    ) -> Vec<String> {
+        let [entries, claims, busy] =
+            [entries, claims, busy].map(|all| all.iter().map(|it| (*it).to_owned()).collect());
+        let (entries, claims, busy): (Vec<_>, Vec<_>, Vec<_>) = (entries, claims, busy);
+        let limits = limits.iter().map(|(kind, most)| ((*kind).to_owned(), *most)).collect();
+        let seen = Window {
+            claims: &claims,
+            busy: &busy,
+            now_unix_ms: 1_000,
+            ..window(vec![(FIRST, entries.as_slice())])
+        };
+        let mut picks = Picks::default();
+        picks.take_in(&seen, Rule { limits: &limits, ..rule("a") });
+        picks.next_some(99).into_iter().map(|pick| pick.entry.id).collect()
+    }
+
+    #[test]
+    fn of_a_key_only_the_oldest_item_is_tried_and_only_if_nobody_has_it() {
+        let entries =
+            ["a.0.kx-0000000001", "b.0.kx-0000000002", "c.0-0000000003", "d.0.ky-0000000004"];
+        assert_eq!(ids(&entries, &[], &[], &[]), ["a", "c", "d"]);
+        assert_eq!(ids(&entries, &["0000000000-0000000001.1"], &[], &[]), ["c", "d"]);
+        // One that is to be tried later blocks its key, until then.
+        assert_eq!(ids(&entries, &["0000000000-0000000001.1~1001"], &[], &[]), ["c", "d"]);
+        assert_eq!(ids(&entries, &["0000000000-0000000001.1~1000"], &[], &[]), ["a", "c", "d"]);
+    }
+
+    #[test]
+    fn of_a_kind_no_more_are_tried_than_there_are_places() {
+        let entries = ["a.0.ngpu-0000000001", "b.0.ngpu-0000000002", "c.0.ngpu-0000000003"];
+        assert_eq!(ids(&entries, &[], &[], &[]), ["a", "b", "c"], "no limit");
+        assert_eq!(ids(&entries, &[], &[], &[("gpu", 2)]), ["a", "b"]);
+        assert_eq!(ids(&entries, &[], &["ngpu.0"], &[("gpu", 2)]), ["a"]);
+        assert_eq!(ids(&entries, &[], &["ngpu.0", "ngpu.1"], &[("gpu", 2)]), [""; 0]);
     }
 }

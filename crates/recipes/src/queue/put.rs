@@ -7,56 +7,77 @@ use crate::queue::claim::ClaimWrite;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
-use crate::queue::layout::{Obituary, new_id};
-use crate::queue::peer_layouts::Slot;
+use crate::queue::lanes::{PLAIN, Segment};
+use crate::queue::layout::{NewEntry, Obituary, bad_id, is_id, new_id};
+use crate::queue::options::PutOptions;
 
 impl Core {
-    /// Puts these into the queue, all in one transaction, and gives their ids; `slot`: there, and not where items
-    /// usually go.
+    /// Puts these into the queue, all in one transaction, and gives their ids.
     pub(super) async fn put(
         &self,
         bodies: &[Bytes],
-        slot: Option<&Slot>,
+        options: &PutOptions,
     ) -> Result<Vec<String>, QueueError> {
         if !self.layout().is_own() {
-            return self.put_in_slot(bodies, slot).await;
+            return self.put_for_peers(bodies, options).await;
         }
-        if let Some(slot) = slot {
-            return Err(self.not_in_layout(slot.noun()));
-        }
-        let ids: Vec<_> = bodies.iter().map(|_| new_id(&self.client)).collect();
+        let ids: Vec<_> = match &options.id {
+            Some(id) if !is_id(id) => return Err(self.bad_options(bad_id(id))),
+            Some(id) => vec![id.clone(); bodies.len()],
+            None => bodies.iter().map(|_| new_id(&self.client)).collect(),
+        };
+        let due = match options.due {
+            Some(_) => {
+                self.ensure_open().await?;
+                let now = self.server_time().await?;
+                Some(options.due_from(now)).filter(|due| *due > now)
+            }
+            None => None,
+        };
+        let marks = options.marks(due).map_err(|reason| self.bad_options(reason))?;
         loop {
-            let segment = self.last_segment().await?;
+            let segment = self.last_segment(marks.lane()).await?;
             let steps = self.client.transaction();
             let steps = ids.iter().zip(bodies).fold(steps, |steps, (id, body)| {
                 let steps =
                     steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
-                self.new_entry(segment, steps, id, 0, nothing())
+                let new = NewEntry { id, tries: 0, marks: &marks };
+                self.new_entry(segment, steps, &new, nothing())
             });
             match self.commit(self.at_end_of(segment, steps)).await {
                 Ok(written) => {
                     self.note_entries(segment, written.results.as_deref()).await;
                     return Ok(ids);
                 }
-                Err(error) => self.not_at_end(segment, error, usize::MAX).await?,
+                Err(error) => match (error.refused(), &options.id) {
+                    (Some((_, ErrorCode::NodeExists)), Some(id)) => {
+                        let (path, id) = (self.path().clone(), id.clone());
+                        return Err(QueueError::Exists { path, id });
+                    }
+                    _ => self.not_at_end(segment, error, usize::MAX).await?,
+                },
             }
         }
     }
 
     /// A write that makes entries in a segment: it gets new ones, and whoever is the first of those that wait looks.
-    pub(super) fn at_end_of(&self, segment: u32, steps: Transaction) -> ClaimWrite {
-        ClaimWrite::new(steps).if_at(&self.places.segment(segment), Some(0)).ringing()
+    pub(super) fn at_end_of(&self, segment: Segment, steps: Transaction) -> ClaimWrite {
+        let write = ClaimWrite::new(steps).if_at(&self.places.segment(segment), Some(0)).ringing();
+        match segment.lane {
+            PLAIN => write,
+            // Whoever deletes the queue closes that segment, and cannot know all others.
+            _ => write.if_at(&self.places.path, Some(0)),
+        }
     }
 
     pub(super) fn new_entry(
         &self,
-        segment: u32,
+        segment: Segment,
         steps: Transaction,
-        id: &str,
-        tries: u32,
+        new: &NewEntry<'_>,
         header: Bytes,
     ) -> Transaction {
-        let node = self.places.new_entry(segment, id, tries);
+        let node = self.places.new_entry(segment, new);
         steps.create(&node, header, CreateMode::PersistentSequential)
     }
 
@@ -68,6 +89,8 @@ impl Core {
         obituary: &Obituary,
     ) -> Transaction {
         let letter = self.places.dead_letter(id);
+        // One that was cancelled is none.
+        let steps = steps.check(&self.places.body(id), None);
         let steps = steps.create(&letter, obituary.to_data(), CreateMode::Persistent);
         steps.set_data(&self.places.dead, nothing(), None)
     }
@@ -75,7 +98,7 @@ impl Core {
     /// A write at the end of a segment has failed. Returns when it may be made again, at the end of another one.
     pub(super) async fn not_at_end(
         &self,
-        segment: u32,
+        segment: Segment,
         error: CommitError,
         own: usize,
     ) -> Result<(), QueueError> {

@@ -5,7 +5,8 @@ use lockkeeper_client::{PathRequest, ReadOp, ReadResult, Reply, Stat, ZnodePath,
 
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::layout::{QueueMark, read_segments};
+use crate::queue::lanes::{Segment, read_segments};
+use crate::queue::layout::QueueMark;
 
 impl Core {
     /// Makes a read until it is answered; `None` if its node is missing.
@@ -42,8 +43,8 @@ impl Core {
         Ok(found.map(|(names, _)| names))
     }
 
-    /// The segments, oldest first; `None` if there is no queue.
-    pub(super) async fn listed_segments(&self) -> Result<Option<Vec<u32>>, QueueError> {
+    /// The segments, in the order in which they are listed; `None` if there is no queue.
+    pub(super) async fn listed_segments(&self) -> Result<Option<Vec<Segment>>, QueueError> {
         Ok(self.names_in(&self.places.entries).await?.map(|names| read_segments(&names)))
     }
 

@@ -20,8 +20,9 @@ use crate::queue::claim::{Claim, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Entry, Header, Obituary, read_segments};
-use crate::queue::picks::{FreeEntry, Picks, Window};
+use crate::queue::lanes::{Segment, last_of, read_segments};
+use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
+use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 
 /// How many segments are listed at first, and at most, with one request.
@@ -69,9 +70,9 @@ pub(super) enum Tried {
 }
 
 impl Core {
-    /// Takes up to `most` items, at least one if there is one, or [waits](Core::take_waiting) for one. In a task of
-    /// its own: a caller that is not polled must not stand in the way of those who wait behind it, nor of the
-    /// other calls of its handle.
+    /// Takes up to `most` items, at least one if there is one, or [waits](Core::take_waiting) for one. Unless the last
+    /// listing has some, in a task of its own: a caller that is not polled must not stand in the way of those who
+    /// wait behind it, nor of the other calls of its handle.
     pub(super) async fn take(
         self: &Arc<Self>,
         mode: Mode,
@@ -80,7 +81,10 @@ impl Core {
     ) -> Result<Vec<TakenItem>, QueueError> {
         let mode = Arc::new(mode);
         loop {
-            let mut taken = self.take_apart(&mode, most, waits).await?;
+            let mut taken = self.take_known(&mode, most).await?;
+            if taken.is_empty() {
+                taken = self.take_apart(&mode, most, waits).await?;
+            }
             let none = taken.is_empty();
             // This caller, or the whole program, may have stood still since the grant. What is lost by now is given
             // back, and never said to be held.
@@ -91,7 +95,23 @@ impl Core {
         }
     }
 
-    /// The same, as it was when the task ended.
+    /// Takes what the last listing has. Holds nothing meanwhile that others wait for.
+    async fn take_known(
+        self: &Arc<Self>,
+        mode: &Mode,
+        most: usize,
+    ) -> Result<Vec<TakenItem>, QueueError> {
+        // What a task of its own asks for is not bound to a lock that the caller runs under.
+        if self.options.strictly || self.client.is_bound() {
+            return Ok(Vec::new());
+        }
+        let Some(worker) = self.known_worker() else { return Ok(Vec::new()) };
+        let tries = self.known(most).into_iter();
+        let tries = tries.map(|pick| self.attempt(mode, pick, &worker, None));
+        Ok(items_of(in_their_places(join_all(tries).await)?))
+    }
+
+    /// The same, or more, as it was when a task ended.
     async fn take_apart(
         self: &Arc<Self>,
         mode: &Arc<Mode>,
@@ -221,16 +241,17 @@ impl Core {
         picks.next_some(most)
     }
 
-    /// Lists segments, from the first one on, until there is something to try.
-    async fn list(&self, segments: &mut Vec<u32>, worker: &Worker) -> Result<(), QueueError> {
+    /// Lists segments, from the first one on, until there is something to try. Brings there before what is due.
+    async fn list(&self, segments: &mut Vec<Segment>, worker: &Worker) -> Result<(), QueueError> {
         let listed_at = self.client.now();
         if !self.layout().is_own() {
             return self.list_peers().await;
         }
-        let (mut first, mut width) = (0, FIRST_WINDOW);
+        lock(&self.picks).begin();
+        let (mut first, mut width) = (0, first_window(segments));
         let mut was_missing = false;
         loop {
-            let window: Vec<_> = segments.iter().skip(first).take(width).copied().collect();
+            let window = window_of(segments, first, width);
             let Some((found, now)) = self.list_window(&window, worker).await? else {
                 self.open().await?;
                 if was_missing {
@@ -241,17 +262,21 @@ impl Core {
             };
 
             *segments = now;
+            if first == 0 && self.bring_due(segments).await? {
+                lock(&self.picks).begin();
+                continue;
+            }
             lock(&self.picks).listed(listed_at);
             if found {
                 return Ok(());
             }
             // These may be others than were listed.
-            if !segments.iter().skip(first).take(width).eq(&window) {
+            if window_of(segments, first, width) != window {
                 continue;
             }
             first += width;
             width = (width * 2).min(LONGEST_WINDOW);
-            if first >= segments.len() {
+            if window_of(segments, first, width).is_empty() {
                 return Ok(());
             }
         }
@@ -261,16 +286,18 @@ impl Core {
     /// queue is gone.
     async fn list_window(
         &self,
-        window: &[u32],
+        window: &[Segment],
         worker: &Worker,
-    ) -> Result<Option<(bool, Vec<u32>)>, QueueError> {
+    ) -> Result<Option<(bool, Vec<Segment>)>, QueueError> {
         let places = &self.places;
         let raised: Vec<_> = {
             let picks = lock(&self.picks);
             picks.raised().filter(|entry| window.contains(&entry.segment)).cloned().collect()
         };
-        let listed = [&places.entries, &places.claims, &places.workers];
-        let nodes = listed.into_iter().cloned().chain(window.iter().map(|it| places.segment(*it)));
+        let limits = &self.options.limits;
+        let busy = (!limits.is_empty()).then_some(&places.busy);
+        let listed = [&places.entries, &places.claims, &places.workers].into_iter().chain(busy);
+        let nodes = listed.cloned().chain(window.iter().map(|it| places.segment(*it)));
         let ops = nodes.map(|node| children_of(&node));
         let data = raised.iter().map(|entry| data_of(&entry.node(places)));
         let mut answers = self.read_all(ops.chain(data).collect()).await?.into_iter();
@@ -279,6 +306,7 @@ impl Core {
         else {
             return Ok(None);
         };
+        let busy = busy.and_then(|_| children()).unwrap_or_default();
         let segments = read_segments(&entries);
         let listed: Vec<_> =
             window.iter().map(|it| (*it, children().unwrap_or_default())).collect();
@@ -288,22 +316,28 @@ impl Core {
             .filter_map(|(entry, answer)| Some((entry.id, stat_of(&answer)?.version)))
             .collect();
 
-        // Only the last one gets new entries.
-        let last = segments.last().copied();
-        for (segment, _) in
-            listed.iter().filter(|(it, names)| names.is_empty() && Some(*it) != last)
-        {
+        // Only the last one of a lane gets new entries.
+        let is_over =
+            |segment: &Segment| last_of(&segments, segment.lane).is_some_and(|it| it != *segment);
+        for (segment, _) in listed.iter().filter(|(it, names)| names.is_empty() && is_over(it)) {
             if segments.contains(segment) {
                 // Whoever lists next tries again if it fails.
                 drop(self.client.delete(&places.segment(*segment), None));
             }
         }
 
+        let is_paused =
+            |name: &String| ClaimName::read(name).is_some_and(|claim| claim.free_from.is_some());
+        let now_unix_ms = match claims.iter().any(is_paused) {
+            true => self.server_time().await?,
+            false => 0,
+        };
+        let (claims, workers, busy) = (&claims, &workers, &busy);
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
         let seen =
-            Window { segments: segments_listed, claims: &claims, workers: &workers, versions };
-        let strictly = self.options.strictly;
-        let found = lock(&self.picks).take_in(&seen, worker.node.name(), strictly);
+            Window { segments: segments_listed, claims, workers, versions, busy, now_unix_ms };
+        let rule = Rule { own: worker.node.name(), strictly: self.options.strictly, limits };
+        let found = lock(&self.picks).take_in(&seen, rule);
         Ok(Some((found, segments)))
     }
 
@@ -322,7 +356,7 @@ impl Core {
             return Ok(tried);
         }
         if pick.entry.taken(pick.version) >= self.most_tries() {
-            self.bury_worn_out(&pick.entry, pick.version).await?;
+            self.bury_worn_out(&pick).await?;
             pending.settled();
             return Ok(Tried::NotFree);
         }
@@ -346,7 +380,7 @@ impl Core {
         place: Option<&LinePlace>,
         header: Bytes,
     ) -> Result<Tried, QueueError> {
-        let FreeEntry { entry, version } = pick;
+        let FreeEntry { entry, version, paused_until, place_of_kind } = pick;
         let pending = Pending(&self.picks);
 
         let places = &self.places;
@@ -363,18 +397,37 @@ impl Core {
             ),
             Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
+        let steps = match paused_until {
+            Some(until) => steps.delete(&entry.pause(places, version, until), None),
+            None => steps,
+        };
+        let key = entry.key().map(|key| places.busy_key(key));
+        let kind = entry.kind().zip(place_of_kind);
+        let kind = kind.map(|(kind, place)| places.busy_place(kind, place));
+        let busy: Vec<_> = key.into_iter().chain(kind).collect();
+        let steps = busy
+            .iter()
+            .fold(steps, |steps, node| steps.create(node, mark.clone(), CreateMode::Ephemeral));
+        // What is gone when it is taken keeps nobody from the next one.
+        let steps = match mode {
+            Mode::Claim => steps,
+            Mode::Remove(_) => busy.iter().fold(steps, |steps, node| steps.delete(node, None)),
+        };
+        let leaves = steps.len();
         let write = ClaimWrite::new(leaving(steps, place)).if_at(&worker.node, None);
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let write = write.claiming(self.new_claim(claim_node, mark, false));
+                let claim = self.new_claim(claim_node, mark, false).with(busy);
+                let write = write.claiming(claim);
                 // Both at once: a body does not change.
                 tokio::join! { biased; self.commit(write), self.data_in(&body) }
             }
             // What is removed cannot be read any more.
             Mode::Remove(reads) => {
                 let Some(body) = self.data_in(&body).await? else {
-                    lock(&self.picks).skip(&entry.id);
+                    // It was cancelled. Whoever lists next tries again if this fails.
+                    drop(self.client.delete(&node, Some(version)));
                     pending.settled();
                     return Ok(Tried::NotFree);
                 };
@@ -387,10 +440,11 @@ impl Core {
             Ok(written) => written,
             Err(error) => {
                 if error.not_met() == Some(ErrorCode::NoNode) {
-                    self.forget_worker(&worker.node).await;
+                    self.forget_worker(&worker.node);
                     return Ok(Tried::NotFree);
                 }
-                if matches!(error.refused(), Some((0 | 1, _))) {
+                let is_of_take = |index: usize| index < leaves;
+                if error.refused().is_some_and(|(index, _)| is_of_take(index)) {
                     lock(&self.picks).leave_others();
                 }
                 match error.refused() {
@@ -403,7 +457,11 @@ impl Core {
                         return Ok(Tried::NoRoom);
                     }
                     Some((1, ErrorCode::NoNode)) => self.open().await?,
-                    Some((2, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
+                    // Its key, or all places of its kind, are taken.
+                    Some((index, ErrorCode::NodeExists)) if is_of_take(index) => pending.settled(),
+                    // Or it was cancelled meanwhile.
+                    Some((index, ErrorCode::NoNode)) if is_of_take(index) => {}
+                    Some((_, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
                     _ if error.is_session_expired() => {}
                     _ => return Err(error.for_user(self.path(), usize::MAX)),
                 }
@@ -444,10 +502,13 @@ impl Core {
     }
 
     /// Makes a dead letter of an item that was taken too often.
-    async fn bury_worn_out(&self, entry: &Entry, version: i32) -> Result<(), QueueError> {
+    async fn bury_worn_out(&self, pick: &FreeEntry) -> Result<(), QueueError> {
+        let FreeEntry { entry, version, paused_until, .. } = pick;
         let node = entry.node(&self.places);
-        let header = self.data_in(&node).await?.map(|data| Header::read(&data)).unwrap_or_default();
-        let tries = entry.taken(version);
+        let pause = paused_until.map(|until| entry.pause(&self.places, *version, until));
+        let told = self.data_in(pause.as_ref().unwrap_or(&node)).await?;
+        let header = told.map(|data| Header::read(&data)).unwrap_or_default();
+        let tries = entry.taken(*version);
         let obituary = Obituary {
             reason: Obituary::worn_out(
                 tries,
@@ -455,13 +516,26 @@ impl Core {
             ),
             attempts: tries,
             holder: header.holder,
+            marks: entry.marks().to_string(),
         };
-        let steps = self.client.transaction().delete(&node, Some(version));
-        let steps = self.bury_steps(steps, &entry.id, &obituary);
-        match self.write(steps).await {
+        let gone = self.client.transaction().delete(&node, Some(*version));
+        let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
+        let own = gone.len();
+        let steps = self.bury_steps(gone.clone(), &entry.id, &obituary);
+        // Its key is free for the next.
+        let ringing = |steps| match entry.key() {
+            Some(_) => ClaimWrite::new(steps).ringing(),
+            None => ClaimWrite::new(steps),
+        };
+        let mut buried = self.commit(ringing(steps)).await;
+        if buried.as_ref().is_err_and(|error| error.refused() == Some((own, ErrorCode::NoNode))) {
+            // It was cancelled.
+            buried = self.commit(ringing(gone)).await;
+        }
+        match buried {
             Ok(_) => Ok(()),
             // Somebody has it after all, or has buried it.
-            Err(error) if matches!(error.refused(), Some((0, _))) => Ok(()),
+            Err(error) if matches!(error.refused(), Some((index, _)) if index < own) => Ok(()),
             Err(error) if error.is_session_expired() => Ok(()),
             Err(error) => {
                 // As on a server without room. Others come before it.
@@ -563,6 +637,18 @@ impl Core {
         pause().await;
         Ok(())
     }
+}
+
+/// How many segments are listed at first: one of each lane at least.
+fn first_window(segments: &[Segment]) -> usize {
+    let lanes = segments.chunk_by(|one, next| one.lane == next.lane);
+    FIRST_WINDOW.max(lanes.filter(|lane| lane[0].lane.due_from().is_none()).count() + 1)
+}
+
+/// So many of the segments that can be taken from, beginning there.
+fn window_of(segments: &[Segment], first: usize, width: usize) -> Vec<Segment> {
+    let ready = segments.iter().copied().filter(|segment| segment.lane.due_from().is_none());
+    ready.skip(first).take(width).collect()
 }
 
 /// What came of each try, in its place: the first one alone has left the line. Fails if all have.

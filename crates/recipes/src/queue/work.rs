@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -20,6 +21,8 @@ pub enum Verdict {
     Done,
     /// It is to be tried again, after what is in the queue now; [`Item::retry`].
     Retry(String),
+    /// The same, not before this time has passed; [`Item::retry_after`].
+    RetryAfter(Duration, String),
     /// It is a dead letter; [`Item::bury`].
     Bury(String),
 }
@@ -182,9 +185,12 @@ impl<T> Queue<T> {
         let ended = match verdict {
             Verdict::Done => item.done().await,
             Verdict::Retry(reason) => item.retry(reason).await,
+            Verdict::RetryAfter(delay, reason) => item.retry_after(delay, reason).await,
             Verdict::Bury(reason) => item.bury(reason).await,
         };
-        if let Err(error) = ended {
+        if let Err(QueueError::Cancelled { .. }) = ended {
+            tracing::debug!(queue = %self.path(), id = item.id(), "an item was cancelled");
+        } else if let Err(error) = ended {
             tracing::warn!(queue = %self.path(), id = item.id(), %error, "an item was not ended");
             // It is given back, unless it is lost: not at once, if a server refuses for now.
             pause().await;

@@ -1,7 +1,5 @@
 //! Queues that are shared with programs on other libraries: putting, listing, looking.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode};
 
@@ -11,16 +9,14 @@ use crate::queue::commit::created_name;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{QueueMark, new_id};
-use crate::queue::peer_layouts::{QueueLayout, Slot};
-use crate::queue::peer_names::{BadSlot, Defaults};
+use crate::queue::options::PutOptions;
+use crate::queue::peer_layouts::QueueLayout;
+use crate::queue::peer_names::Defaults;
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
 /// How many items of a listing are tried before the next one: others may have put something that comes first.
 const LISTED: usize = 16;
-
-/// After how long the wall clock is looked at again, which may have been set.
-const LONGEST_NAP: Duration = Duration::from_secs(60);
 
 impl Core {
     pub(crate) fn layout(&self) -> QueueLayout {
@@ -67,19 +63,21 @@ impl Core {
         Ok(())
     }
 
-    /// Puts these where the slot says, all in one transaction, and gives the names of their nodes.
-    pub(crate) async fn put_in_slot(
+    /// Puts these as other libraries do, all in one transaction, and gives the names of their nodes.
+    pub(crate) async fn put_for_peers(
         &self,
         values: &[Bytes],
-        slot: Option<&Slot>,
+        options: &PutOptions,
     ) -> Result<Vec<String>, QueueError> {
+        if let Some(what) = options.beyond(self.layout().abilities()) {
+            return Err(self.not_in_layout(what));
+        }
         let mut names = Vec::with_capacity(values.len());
         for _ in values {
             let id = new_id(&self.client);
             let defaults = Defaults { now_unix_ms: unix_ms(), id: &id };
-            names.push(
-                self.layout().new_name(slot, &defaults).map_err(|bad| self.bad_slot(slot, bad))?,
-            );
+            let name = self.layout().new_name(options, &defaults);
+            names.push(name.map_err(|reason| self.bad_options(reason))?);
         }
 
         loop {
@@ -107,11 +105,8 @@ impl Core {
         }
     }
 
-    fn bad_slot(&self, slot: Option<&Slot>, bad: BadSlot) -> QueueError {
-        match bad {
-            BadSlot::NotInLayout => self.not_in_layout(slot.map_or("slots", Slot::noun)),
-            BadSlot::Value(reason) => QueueError::Slot { path: self.path().clone(), reason },
-        }
+    pub(crate) fn bad_options(&self, reason: String) -> QueueError {
+        QueueError::Options { path: self.path().clone(), reason }
     }
 
     /// Lists the items, and remembers those to try.
@@ -131,18 +126,6 @@ impl Core {
             let items = self.layout().items_of(&entries);
             lock(&self.picks).take_in_named(items, &claimed, unix_ms(), LISTED);
             return Ok(());
-        }
-    }
-
-    /// Returns when an item is due that was not so at the last listing.
-    pub(crate) async fn due(&self) {
-        let next = lock(&self.picks).next_due_unix_ms();
-        match next {
-            Some(due) => {
-                let left = Duration::from_millis(due.saturating_sub(unix_ms()));
-                tokio::time::sleep(left.min(LONGEST_NAP)).await;
-            }
-            None => std::future::pending().await,
         }
     }
 

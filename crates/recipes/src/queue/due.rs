@@ -1,0 +1,178 @@
+//! What comes into the queue later: by the servers' clock, and brought there by whichever consumer lists the queue
+//! when it is due.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use lockkeeper_client::retry::{pause, reachable};
+use lockkeeper_client::{ErrorCode, Instant, ReadResult};
+
+use crate::exact::shared_write::lock;
+use crate::queue::commit::nothing;
+use crate::queue::core::Core;
+use crate::queue::error::QueueError;
+use crate::queue::lanes::{Lane, Segment, last_of};
+use crate::queue::layout::{Entry, NewEntry};
+use crate::queue::marks::Marks;
+use crate::queue::reads::{children_of, data_of, names_of};
+use crate::wall_clock::unix_ms;
+
+/// For how long it is believed how the servers' clock and this machine's differ.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// After how long a clock is looked at again, which may have been set.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
+
+/// How many segments are listed, and how many entries brought, with one request.
+const SEGMENTS_AT_ONCE: usize = 32;
+const ENTRIES_AT_ONCE: usize = 100;
+
+/// How long a minute is, in milliseconds.
+const MINUTE_MS: u64 = 60_000;
+
+/// The servers' clock, as the answers to writes have shown it. It is late by as long as such an answer took, so nothing
+/// is due too early.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock(Mutex<Option<(u64, Instant)>>);
+
+impl ServerClock {
+    /// Something was written at `unix_ms`, in milliseconds since 1970, and answered by `now`.
+    pub(super) fn learn(&self, unix_ms: u64, now: Instant) {
+        *lock(&self.0) = Some((unix_ms, now));
+    }
+
+    /// What it shows, in milliseconds since 1970; `None` if that is not known well enough.
+    fn at(&self, now: Instant) -> Option<u64> {
+        let (unix_ms, then) = (*lock(&self.0))?;
+        let since = now - then;
+        (since < BELIEVED).then(|| unix_ms.saturating_add(millis(since)))
+    }
+}
+
+impl Core {
+    /// The time by the servers' clock, in milliseconds since 1970. Costs nothing if something was written not long
+    /// ago, and a write of its own otherwise.
+    pub(super) async fn server_time(&self) -> Result<u64, QueueError> {
+        loop {
+            if let Some(time) = self.clock.at(self.client.now()) {
+                return Ok(time);
+            }
+            // The outcome marker alone.
+            match self.write(self.client.transaction()).await {
+                Ok(_) => {}
+                Err(error) if error.is_session_expired() => {}
+                Err(error) if error.may_pass() => {
+                    reachable(&self.client).await;
+                    pause().await;
+                }
+                Err(error) => return Err(error.for_user(self.path(), usize::MAX)),
+            }
+        }
+    }
+
+    /// Brings into the queue what is due, and says whether there was anything: then it has to be listed anew. Notes
+    /// when the next is due. Deletes the segments that are needed no more. Costs nothing if there are none.
+    pub(super) async fn bring_due(&self, segments: &[Segment]) -> Result<bool, QueueError> {
+        let later = segments.iter().filter_map(|it| it.lane.due_from().map(|from| (*it, from)));
+        let later: Vec<_> = later.collect();
+        if later.is_empty() {
+            return Ok(false);
+        }
+        let now = self.server_time().await?;
+        let (begun, later): (Vec<_>, Vec<_>) = later.into_iter().partition(|it| it.1 <= now);
+        if let Some((_, from)) = later.first() {
+            lock(&self.picks).due(*from);
+        }
+
+        let mut due: Vec<(u64, Entry)> = Vec::new();
+        for begun in begun.chunks(SEGMENTS_AT_ONCE) {
+            let nodes =
+                begun.iter().map(|(segment, _)| children_of(&self.places.segment(*segment)));
+            let listed = self.read_all(nodes.collect()).await?;
+            for ((segment, from), names) in begun.iter().zip(listed) {
+                let names = names_of(names).unwrap_or_default();
+                let gets_more = last_of(segments, segment.lane) == Some(*segment)
+                    && now < from.saturating_add(MINUTE_MS);
+                if names.is_empty() && !gets_more {
+                    // Whoever lists next tries again if it fails. Whoever has an entry for it after all makes it anew.
+                    drop(self.client.delete(&self.places.segment(*segment), None));
+                }
+                for entry in names.iter().filter_map(|name| Entry::read(*segment, name)) {
+                    match entry.marks().due_unix_ms.unwrap_or(*from) {
+                        at if at <= now => due.push((at, entry)),
+                        at => lock(&self.picks).due(at),
+                    }
+                }
+            }
+        }
+
+        due.sort_unstable_by_key(|(at, entry)| (*at, entry.segment, entry.number));
+        let mut by_lane: BTreeMap<Lane, Vec<(Entry, Marks)>> = BTreeMap::new();
+        let is_any_due = !due.is_empty();
+        for (_, entry) in due {
+            let marks = entry.marks().clone().come();
+            by_lane.entry(marks.lane()).or_default().push((entry, marks));
+        }
+        for (lane, entries) in by_lane {
+            for entries in entries.chunks(ENTRIES_AT_ONCE) {
+                self.bring(lane, entries).await?;
+            }
+        }
+        Ok(is_any_due)
+    }
+
+    /// Moves these to the end of a lane, in one transaction. If somebody else has moved one of them meanwhile, none is
+    /// moved.
+    async fn bring(&self, lane: Lane, entries: &[(Entry, Marks)]) -> Result<(), QueueError> {
+        let nodes: Vec<_> = entries.iter().map(|(entry, _)| entry.node(&self.places)).collect();
+        // Why they are there, if they were put back.
+        let headers = self.read_all(nodes.iter().map(data_of).collect()).await?;
+        let headers: Vec<_> = headers
+            .into_iter()
+            .map(|answer| match answer {
+                ReadResult::Data { data, .. } => data.into_bytes(),
+                _ => nothing(),
+            })
+            .collect();
+        loop {
+            let segment = self.last_segment(lane).await?;
+            let steps = self.client.transaction();
+            let moved = entries.iter().zip(&nodes).zip(&headers);
+            let steps = moved.fold(steps, |steps, (((entry, marks), node), header)| {
+                let new = NewEntry { id: &entry.id, tries: entry.tries, marks };
+                self.new_entry(segment, steps.delete(node, None), &new, header.clone())
+            });
+            match self.commit(self.at_end_of(segment, steps)).await {
+                Ok(written) => {
+                    self.note_entries(segment, written.results.as_deref()).await;
+                    return Ok(());
+                }
+                // Every other step deletes.
+                Err(error) if matches!(error.refused(), Some((index, ErrorCode::NoNode)) if index % 2 == 0) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => self.not_at_end(segment, error, usize::MAX).await?,
+            }
+        }
+    }
+
+    /// Returns when an item is due, or free, that was not so at the last listing.
+    pub(super) async fn due(&self) {
+        let Some(next) = lock(&self.picks).next_due_unix_ms() else {
+            return std::future::pending().await;
+        };
+        let now = match self.layout().is_own() {
+            true => self.clock.at(self.client.now()).unwrap_or(next),
+            false => unix_ms(),
+        };
+        let left = Duration::from_millis(next.saturating_sub(now));
+        tokio::time::sleep(left.min(LONGEST_NAP)).await;
+    }
+}
+
+/// In whole milliseconds.
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

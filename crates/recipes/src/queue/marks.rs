@@ -1,0 +1,112 @@
+//! What a put asked for, in the name of the entry: pure.
+//!
+//! It stands in the name so that consumers know it from a listing, before they take the item.
+
+use std::fmt;
+
+use crate::queue::lanes::Lane;
+
+/// What an item was put with, beside its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Marks {
+    /// When it comes into the queue, in milliseconds since 1970 by the servers' clock, if it has not yet.
+    pub(super) due_unix_ms: Option<u64>,
+    pub(super) priority: i32,
+    /// Items of one key are worked on one at a time, in order.
+    pub(super) key: Option<String>,
+    /// Consumers may limit how many of a kind are worked on at once.
+    pub(super) kind: Option<String>,
+}
+
+impl Marks {
+    /// In an entry's name, each of them after a point; empty if there are none.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let mut marks = Self::default();
+        for mark in text.split('.').skip(1) {
+            let (what, value) = mark.split_at_checked(1)?;
+            match what {
+                "t" => marks.due_unix_ms = Some(value.parse().ok()?),
+                "p" => marks.priority = value.parse().ok()?,
+                "k" => marks.key = Some(decoded(value)?),
+                "n" => marks.kind = Some(decoded(value)?),
+                _ => return None,
+            }
+        }
+        Some(marks)
+    }
+
+    /// Where its entry is.
+    pub(super) fn lane(&self) -> Lane {
+        self.due_unix_ms.map_or(Lane::Ready(self.priority), Lane::due_at)
+    }
+
+    /// The same, of an item that is in the queue.
+    pub(super) fn come(self) -> Self {
+        Self { due_unix_ms: None, ..self }
+    }
+}
+
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(due) = self.due_unix_ms {
+            write!(f, ".t{due}")?;
+        }
+        if self.priority != 0 {
+            write!(f, ".p{}", self.priority)?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, ".k{}", encoded(key))?;
+        }
+        if let Some(kind) = &self.kind {
+            write!(f, ".n{}", encoded(kind))?;
+        }
+        Ok(())
+    }
+}
+
+/// Text as a part of a name: what is no letter, digit, `_`, `:` or `-` becomes `%` and two hexadecimal digits for each
+/// byte.
+pub(super) fn encoded(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'_' | b':' | b'-' => name.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => name.push(char::from(byte)),
+            _ => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    name
+}
+
+fn decoded(name: &str) -> Option<String> {
+    let mut parts = name.split('%');
+    let mut text = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        text.push(u8::from_str_radix(digits, 16).ok()?);
+        text.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read_from_what_they_are_written_as() {
+        let marks = Marks {
+            due_unix_ms: Some(1_700_000_000_123),
+            priority: -5,
+            key: Some("Köln/7.2-%".to_owned()),
+            kind: Some("gpu".to_owned()),
+        };
+        let text = marks.to_string();
+        assert_eq!(text, ".t1700000000123.p-5.kK%c3%b6ln%2f7%2e2-%25.ngpu");
+        assert_eq!(Marks::read(&text), Some(marks));
+        assert_eq!(Marks::read(""), Some(Marks::default()));
+        for foreign in [".x1", ".t", ".k%f", ".k%ff", "."] {
+            assert_eq!(Marks::read(foreign), None, "{foreign}");
+        }
+    }
+}
