@@ -809,7 +809,7 @@ async fn what_is_no_queue_is_left_alone(client: Client) -> Result<()> {
 
 async fn what_is_too_large_is_refused(client: Client) -> Result<()> {
     let queue: Queue<String> = Queue::new(&client, JOBS)?;
-    let huge = "x".repeat(2 << 20);
+    let huge = "x".repeat(17 << 20);
     let told = queue.put(&huge).await;
     assert!(matches!(told, Err(QueueError::TooLarge { .. })), "{told:?}");
     assert_eq!(told.map_err(|error| error.outcome()), Err(Outcome::NotApplied));

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{
-    Client, Failure, Item, Outcome, PutOptions, Queue, QueueBuilder, QueueError, Verdict, ZnodePath,
+    AtMostOnce, Bound, Client, Failure, Item, Outcome, PutOptions, Queue, QueueBuilder, QueueError,
+    Verdict, ZnodePath,
 };
 use lockkeeper_testkit::backend::children_reach;
 use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_wire::OpCode;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::{Clients, Pair, contract};
@@ -385,4 +387,192 @@ async fn a_queue_with_options_is_deleted_with_all((one, two): Clients) -> Result
     assert!(put.is_ok() || ours.put_with(&3, &options().priority(3)).await.is_ok());
     assert_eq!(drained(&theirs).await?, [3]);
     Ok(())
+}
+
+/// A value of several parts.
+fn long(letter: char) -> String {
+    String::from(letter).repeat(700_000)
+}
+
+async fn a_long_value_is_in_parts_and_goes_with_its_item((one, two): Clients) -> Result<()> {
+    let queue = |client| Queue::<String>::new(client, JOBS);
+    let (ours, theirs) = (queue(&one)?, queue(&two)?);
+    let dead = ours.put(&long('a')).await?;
+    let cancelled = ours.put_with(&long('b'), &options().priority(-1)).await?;
+    ours.put_all(&[long('c'), "short".to_owned()]).await?;
+    children_reach(&one, &node("/parts"), 3).await?;
+    assert!(ours.cancel(&cancelled).await?);
+    let item = theirs.take().await?;
+    assert!(*item.value() == long('a'));
+    item.bury("why not").await?;
+    assert!(ours.dead_value(&dead).await? == Some(long('a')) && ours.put_back(&dead).await?);
+    let item = theirs.take().await?;
+    assert!(*item.value() == long('c'));
+    item.retry("again").await?;
+    for value in ["short".to_owned(), long('a'), long('c')] {
+        let item = theirs.take().await?;
+        assert!(*item.value() == value);
+        item.done().await?;
+    }
+    children_reach(&one, &node("/parts"), 0).await?;
+
+    // Without claims, the same.
+    let once = Queue::<String>::builder(&two, JOBS).delivery(AtMostOnce).build()?;
+    ours.put(&long('d')).await?;
+    assert!(once.take().await? == long('d'));
+    children_reach(&one, &node("/parts"), 0).await?;
+    nothing_is_left(&one).await
+}
+
+async fn what_is_left_of_a_long_value_is_deleted((alice, bob): Pair) -> Result<()> {
+    let ours = Queue::<String>::new(&alice.client, JOBS)?;
+    let theirs = Queue::<String>::new(&bob.client, JOBS)?;
+    ours.put(&"first".to_owned()).await?;
+    // Its program is gone when some of the parts are there.
+    bob.proxy.lose_next(OpCode::Multi, Loss::BeforeRequest);
+    let putting = tokio::spawn(async move { theirs.put(&long('a')).await });
+    children_reach(&alice.client, &node("/parts"), 1).await?;
+    putting.abort();
+    bob.proxy.refuse();
+    bob.proxy.expire_session().await?;
+
+    ours.put(&long('b')).await?;
+    children_reach(&alice.client, &node("/parts"), 1).await?;
+    for value in ["first".to_owned(), long('b')] {
+        let item = ours.take().await?;
+        assert!(*item.value() == value);
+        item.done().await?;
+    }
+    bob.proxy.restore();
+    children_reach(&alice.client, &node("/parts"), 0).await
+}
+
+async fn a_queue_has_no_more_than_its_exact_bound((alice, bob): Pair) -> Result<()> {
+    const LIMIT: u32 = 5;
+    let bound = Bound::exactly(LIMIT);
+    let ours = builder(&alice.client).bound(bound).build()?;
+    let theirs = builder(&bob.client).bound(bound).build()?;
+    let is_full = |put: &Result<String, QueueError>| matches!(put, Err(QueueError::Full { .. }));
+    for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
+        alice.proxy.lose_next(OpCode::Multi, loss);
+    }
+    let mut both = JoinSet::new();
+    for number in 0..LIMIT * 2 {
+        let queue = if number % 2 == 0 { ours.clone() } else { theirs.clone() };
+        both.spawn(async move { queue.put(&7).await });
+    }
+    let puts = both.join_all().await;
+    assert_eq!(puts.iter().filter(|put| put.is_ok()).count(), 5, "{puts:?}");
+    assert!(puts.iter().all(|put| put.is_ok() || is_full(put)), "{puts:?}");
+
+    // Worked on, tried again and later, it counts; done, dead or cancelled, it does not.
+    let item = take(&theirs).await?;
+    assert!(is_full(&ours.put(&8).await));
+    item.retry_after(LATER, "later").await?;
+    assert!(is_full(&ours.put(&8).await));
+    take(&theirs).await?.done().await?;
+    take(&theirs).await?.bury("why not").await?;
+    ours.put(&8).await?;
+    theirs.put(&9).await?;
+    assert!(is_full(&ours.put(&10).await));
+
+    // Whoever waits for room gets it.
+    let waiting = builder(&alice.client).bound(bound.waiting()).build()?;
+    let waits = tokio::spawn(async move { waiting.put(&11).await });
+    children_reach(&alice.client, &node("/putters"), 1).await?;
+    take(&theirs).await?.done().await?;
+    timeout(LONG, waits).await???;
+    assert_eq!(drained(&theirs).await?, [7, 8, 9, 11]);
+    children_reach(&alice.client, &node("/slots"), 1).await
+}
+
+async fn a_queue_has_not_many_more_than_its_bound((one, two): Clients) -> Result<()> {
+    let bound = Bound::about(20);
+    let (ours, theirs) = (builder(&one).bound(bound).build()?, jobs(&two)?);
+    let mut put = 0;
+    while !matches!(ours.put(&put).await, Err(QueueError::Full { limit: 20, .. })) {
+        put += 1;
+    }
+    assert_eq!(put, 20, "the puts of one handle are counted");
+    let waiting = builder(&one).bound(bound.waiting()).build()?;
+    let waits = tokio::spawn(async move { waiting.put(&99).await });
+    children_reach(&one, &node("/putters"), 1).await?;
+    assert_eq!(drained(&theirs).await?.len(), 20);
+    timeout(LONG, waits).await???;
+    assert_eq!(drained(&theirs).await?, [99]);
+    Ok(())
+}
+
+async fn whoever_has_asked_is_answered((alice, bob): Pair) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
+        alice.proxy.lose_next(OpCode::Multi, loss);
+        let request = ours.request(&20).await?;
+        let item = take(&theirs).await?;
+        assert_eq!((item.id(), request.note().await?), (request.id(), None));
+        assert!(item.note("half of it").await?);
+        assert_eq!(request.note().await?.as_deref(), Some("half of it"));
+        bob.proxy.lose_next(OpCode::Multi, loss);
+        item.done_with_answer(&(item.value() + 1)).await?;
+        assert_eq!(timeout(LONG, request.answer::<u32>()).await??, 21);
+    }
+    children_reach(&alice.client, &node("/answers"), 0).await?;
+
+    // Whatever else becomes of it.
+    let request = ours.request(&1).await?;
+    take(&theirs).await?.done().await?;
+    assert_eq!(request.answer::<Option<u32>>().await?, None);
+    drop(request);
+    let request = ours.request_with(&2, &options().key("a").delay(SOON)).await?;
+    take(&theirs).await?.bury("for good").await?;
+    let buried = request.answer::<u32>().await;
+    assert!(matches!(&buried, Err(QueueError::Buried { reason, .. }) if reason == "for good"));
+    drop(request);
+    let request = ours.request(&3).await?;
+    assert!(request.cancel().await?);
+    assert!(theirs.try_take().await?.is_none());
+    let cancelled = timeout(LONG, request.answer::<u32>()).await?;
+    assert!(matches!(cancelled, Err(QueueError::Cancelled { .. })), "{cancelled:?}");
+    drop(request);
+    let request = ours.request(&4).await?;
+    let once = builder(&bob.client).delivery(AtMostOnce).build()?;
+    assert_eq!(once.take().await?, 4);
+    assert_eq!(request.answer::<Option<u32>>().await?, None);
+    drop(request);
+    children_reach(&alice.client, &node("/answers"), 0).await
+}
+
+async fn a_requester_that_has_left_keeps_nobody((alice, bob): Pair) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    for value in 0..3 {
+        drop(ours.request(&value).await?);
+    }
+    children_reach(&bob.client, &node("/answers"), 0).await?;
+    let item = take(&theirs).await?;
+    assert!(!item.note("half").await?);
+    item.done_with_answer(&7).await?;
+    take(&theirs).await?.bury("why not").await?;
+    let once = builder(&bob.client).delivery(AtMostOnce).build()?;
+    assert_eq!(once.take().await?, 2);
+    assert!(ours.discard(&ours.dead_letters().await?[0].id).await?);
+
+    // Its session is over.
+    let request = ours.request(&3).await?;
+    let kept = ours.request_with(&4, &options().keep_answer(LATER)).await?;
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    children_reach(&bob.client, &node("/answers"), 1).await?;
+    for _ in 0..2 {
+        let item = take(&theirs).await?;
+        item.done_with_answer(&(item.value() * 10)).await?;
+    }
+    alice.proxy.restore();
+    let gone = timeout(LONG, request.answer::<u32>()).await?;
+    assert!(matches!(gone, Err(QueueError::NoAnswer { .. })), "{gone:?}");
+    let found = theirs.find_request(kept.id()).await?.context("it is kept")?;
+    for request in [kept, found] {
+        assert_eq!(timeout(LONG, request.answer::<u32>()).await??, 40);
+    }
+    assert!(theirs.find_request("never").await?.is_none());
+    nothing_is_left(&bob.client).await
 }

@@ -40,8 +40,8 @@ pub use group::{
     MemberChange, MemberChanges, Members, Membership, ViewId,
 };
 pub use queue::{
-    AtLeastOnce, AtMostOnce, DeadLetter, Delivery, Item, PutOptions, Queue, QueueBuilder,
-    QueueError, QueueLayout, QueueReport, Verdict,
+    AtLeastOnce, AtMostOnce, Bound, DeadLetter, Delivery, Item, PutOptions, Queue, QueueBuilder,
+    QueueError, QueueLayout, QueueReport, Request, Verdict,
 };
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,

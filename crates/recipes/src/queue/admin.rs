@@ -11,7 +11,6 @@ use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
 use crate::queue::lanes::{PLAIN, Segment, last_of};
 use crate::queue::layout::{ClaimName, Entry, NewEntry, Obituary, QueueMark, is_id};
-use crate::queue::marks::Marks;
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
@@ -99,7 +98,7 @@ impl<T, D> Queue<T, D> {
         self.core.dead_letters().await
     }
 
-    /// What a dead letter contains; `None` if there is none of this id. Costs 1 round trip.
+    /// What a dead letter contains; `None` if there is none of this id. Costs 2 round trips (reads).
     ///
     /// # Errors
     /// [`QueueError::Undecodable`] if it cannot be read; and as [`Queue::inspect`].
@@ -114,8 +113,12 @@ impl<T, D> Queue<T, D> {
         if !is_id(id) {
             return Ok(None);
         }
-        let body = self.core.data_in(&self.core.places.body(id)).await?;
-        body.map(|body| self.decode(id, Some(body))).transpose()
+        let core = &self.core;
+        let Some(letter) = core.data_in(&core.places.dead_letter(id)).await? else {
+            return Ok(None);
+        };
+        let value = core.whole_value(id, &Obituary::read(&letter).marks()).await?;
+        value.map(|value| self.decode(id, Some(value))).transpose()
     }
 
     /// Puts a dead letter back at the end of the queue, as if it had never been taken. Says whether there was one of
@@ -137,7 +140,7 @@ impl<T, D> Queue<T, D> {
         let core = &self.core;
         let letter = core.places.dead_letter(id);
         let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
-        let marks = Marks::read(&Obituary::read(&data).marks).unwrap_or_default();
+        let marks = Obituary::read(&data).marks();
         loop {
             let segment = core.last_segment(marks.lane()).await?;
             let steps = core.client.transaction().delete(&letter, None);
@@ -169,31 +172,13 @@ impl<T, D> Queue<T, D> {
     /// When dropped, it may be cancelled.
     pub async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
         self.core.only_own("cancellations")?;
-        if !is_id(id) {
-            return Ok(false);
-        }
-        let core = &self.core;
-        let letter = core.places.dead_letter(id);
-        loop {
-            let steps = core.client.transaction().delete(&core.places.body(id), None);
-            let steps = match core.data_in(&letter).await? {
-                Some(_) => steps.delete(&letter, None),
-                None => steps,
-            };
-            match core.write(steps).await {
-                Ok(_) => return Ok(true),
-                Err(error) if error.is_session_expired() => {}
-                Err(error) => match error.refused() {
-                    Some((0, ErrorCode::NoNode)) => return Ok(false),
-                    // It was put back meanwhile.
-                    Some((1, ErrorCode::NoNode)) => {}
-                    _ => return Err(error.for_user(core.path(), usize::MAX)),
-                },
-            }
+        match is_id(id) {
+            true => self.core.cancel(id).await,
+            false => Ok(false),
         }
     }
 
-    /// Deletes a dead letter for good. Says whether there was one of this id. Costs 1 round trip (1 write).
+    /// Deletes a dead letter for good. Says whether there was one of this id. Costs 2 round trips (1 read, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -209,8 +194,13 @@ impl<T, D> Queue<T, D> {
             return Ok(false);
         }
         let core = &self.core;
-        let steps = core.client.transaction().delete(&core.places.dead_letter(id), None);
+        let letter = core.places.dead_letter(id);
+        let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
+        let marks = Obituary::read(&data).marks();
+        let steps = core.client.transaction().delete(&letter, None);
         let steps = steps.delete(&core.places.body(id), None);
+        let beside = core.places.beside_body(&marks);
+        let steps = beside.iter().fold(steps, |steps, node| steps.delete(node, None));
         match core.write(steps).await {
             Ok(_) => Ok(true),
             Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => Ok(false),
@@ -237,6 +227,31 @@ impl<T, D> Queue<T, D> {
 }
 
 impl Core {
+    pub(super) async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
+        let letter = self.places.dead_letter(id);
+        loop {
+            let steps = self.client.transaction().delete(&self.places.body(id), None);
+            let steps = match self.data_in(&letter).await? {
+                Some(data) => {
+                    let marks = Obituary::read(&data).marks();
+                    let nodes = self.places.beside_body(&marks).into_iter().chain([letter.clone()]);
+                    nodes.fold(steps, |steps, node| steps.delete(&node, None))
+                }
+                None => steps,
+            };
+            match self.write(steps).await {
+                Ok(_) => return Ok(true),
+                Err(error) if error.is_session_expired() => {}
+                Err(error) => match error.refused() {
+                    Some((0, ErrorCode::NoNode)) => return Ok(false),
+                    // It was put back meanwhile.
+                    Some((_, ErrorCode::NoNode)) => {}
+                    _ => return Err(error.for_user(self.path(), usize::MAX)),
+                },
+            }
+        }
+    }
+
     async fn inspect(&self) -> Result<QueueReport, QueueError> {
         if !self.layout().is_own() {
             return self.inspect_peers().await;
@@ -375,20 +390,26 @@ impl Core {
             self.delete_nodes(&nodes).await?;
         }
 
-        for part in [&places.dead, &places.claims, &places.busy, &places.line, &places.bodies] {
+        for upload in self.names_in(&places.parts).await?.unwrap_or_default() {
+            let directory = places.parts_of(&upload);
+            let names = self.names_in(&directory).await?.unwrap_or_default();
+            let parts = names.iter().filter_map(|name| directory.child(name).ok());
+            self.delete_nodes(&parts.chain([directory.clone()]).collect::<Vec<_>>()).await?;
+        }
+        for part in places.beside_entries() {
             let names = self.names_in(part).await?.unwrap_or_default();
             let mut nodes = Vec::new();
             for name in &names {
-                if part == &places.dead && is_id(name) {
+                if *part == places.dead && is_id(name) {
                     nodes.push(places.body(name));
                 }
                 nodes.extend(part.child(name).ok());
             }
             self.delete_nodes(&nodes).await?;
         }
-        let (claims, busy) = (&places.claims, &places.busy);
-        let parts = [&places.dead, claims, busy, &places.line, &places.bodies, &places.entries];
-        self.delete_nodes(&parts.map(Clone::clone)).await?;
+        let parts: Vec<_> = places.beside_entries().into_iter().cloned().collect();
+        self.delete_nodes(&parts).await?;
+        self.delete_nodes(&[places.parts.clone(), places.entries.clone()]).await?;
         self.delete_nodes(&[places.workers.clone(), places.path.clone()]).await
     }
 

@@ -16,6 +16,7 @@ use lockkeeper_locks::for_recipes::{Line, owner_data};
 
 use crate::exact::SessionOwned;
 use crate::exact::shared_write::lock;
+use crate::queue::bound::{Bound, Room};
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
 use crate::queue::commit::{Committed, Committer, created_name, nothing};
 use crate::queue::due::ServerClock;
@@ -24,6 +25,7 @@ use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
 use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};
 use crate::queue::options::Backoff;
 use crate::queue::picks::Picks;
+use crate::queue::sweep::Swept;
 
 /// How often an item is taken at most, unless a builder says otherwise.
 const MOST_TRIES: u32 = 16;
@@ -39,6 +41,7 @@ pub(super) struct Options {
     pub(super) strictly: bool,
     /// How many items of a kind are worked on at once.
     pub(super) limits: BTreeMap<String, u32>,
+    pub(super) bound: Option<Bound>,
     pub(super) backoff: Option<Backoff>,
     /// Whether a retry of an item with a key lets those behind it pass.
     pub(super) retries_pass: bool,
@@ -61,6 +64,9 @@ pub(super) struct Core {
     /// The segments that get new entries, as far as they are known.
     last_segments: std::sync::Mutex<BTreeMap<Lane, Segment>>,
     pub(super) clock: ServerClock,
+    pub(super) room: Room,
+    /// When those were looked for last that somebody has left: answers, and long values.
+    pub(super) swept: Swept,
     /// The node that says that this consumer is there.
     worker: tokio::sync::Mutex<WorkerNode>,
     pub(super) picks: std::sync::Mutex<Picks>,
@@ -76,6 +82,7 @@ impl Core {
         options: Options,
     ) -> Arc<Self> {
         let owner = OwnerInfo::current(options.label.clone());
+        let room = Room::new(&client, &places);
         Arc::new(Self {
             header: Header { holder: Some(owner.clone()), reason: None }.to_data(),
             owner,
@@ -87,6 +94,8 @@ impl Core {
             is_known: AtomicBool::new(false),
             last_segments: std::sync::Mutex::default(),
             clock: ServerClock::default(),
+            room,
+            swept: Swept::default(),
             worker: tokio::sync::Mutex::default(),
             picks: std::sync::Mutex::default(),
             segments: tokio::sync::Mutex::default(),
@@ -180,8 +189,9 @@ impl Core {
     /// Makes the nodes of the queue, unless somebody else is quicker.
     async fn make(&self) -> Result<(), QueueError> {
         let Places { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
+        let Places { answers, slots, parts, .. } = &self.places;
         let first = self.places.segment(Segment::first_of(PLAIN));
-        let made = [entries, &first, bodies, claims, busy, workers, dead];
+        let made = [entries, &first, bodies, claims, busy, workers, dead, answers, slots, parts];
         let steps = self.client.transaction();
         let steps = steps.create(path, QueueMark::new(false).to_data(), CreateMode::Persistent);
         let steps = made

@@ -141,6 +141,33 @@ pub enum QueueError {
         /// The item.
         id: String,
     },
+    /// The queue has as many items as it [may](crate::QueueBuilder::bound). Nothing was put.
+    #[error("{path} is full: it has {limit} items, which is as many as it may")]
+    Full {
+        /// The queue.
+        path: ZnodePath,
+        /// As many as it may have.
+        limit: usize,
+    },
+    /// The item of a request is a dead letter.
+    #[error("item {id} of {path} is a dead letter: {reason}")]
+    Buried {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
+        /// Why.
+        reason: String,
+    },
+    /// The answer to a request is not kept any more: the session of the requester has ended, or the time is over.
+    /// Whether the item was worked on is unknown.
+    #[error("the answer to item {id} of {path} is not kept any more")]
+    NoAnswer {
+        /// The queue.
+        path: ZnodePath,
+        /// The item.
+        id: String,
+    },
     /// The item was ended before.
     #[error("item {id} of {path} was ended before")]
     Ended {
@@ -201,7 +228,10 @@ impl_failure!(QueueError {
     Self::Client { source, .. } | Self::Refused { source: TransactionError::Request(source), .. } => {
         (source.is_retryable() || source.is_session_expired(), Outcome::NotApplied)
     },
-    Self::Undecodable { .. } | Self::Deleted { .. } => (true, Outcome::NotApplied),
+    Self::Undecodable { .. } | Self::Deleted { .. } | Self::Full { .. } => {
+        (true, Outcome::NotApplied)
+    },
+    Self::NoAnswer { .. } => (false, Outcome::Unknown),
     _ => (false, Outcome::NotApplied),
 });
 
@@ -239,6 +269,17 @@ impl CommitError {
                 index, code, ..
             })) => Some((*index, *code)),
             _ => None,
+        }
+    }
+
+    /// Whether the step that was refused is about a node below this one.
+    pub(super) fn is_about(&self, directory: &ZnodePath) -> bool {
+        match self {
+            Self::Write(WriteError::NotApplied(TransactionError::Failed { path, .. })) => {
+                let below = path.strip_prefix(directory.as_str());
+                below.is_some_and(|below| below.starts_with('/'))
+            }
+            _ => false,
         }
     }
 

@@ -9,6 +9,7 @@ use lockkeeper_client::{Client, ZnodePath};
 
 use crate::exact::DEFAULT_MARKERS;
 use crate::exact::shared_write::lock;
+use crate::queue::bound::Bound;
 use crate::queue::core::{Core, Options};
 use crate::queue::delivery::{AtLeastOnce, AtMostOnce, Delivery};
 use crate::queue::error::QueueError;
@@ -175,6 +176,9 @@ impl<T, D> QueueBuilder<T, D> {
         /// as many names. Default: no limit.
         pub fn at_most(self, kind: &str, limit: u32) =>
             _ = self.options.limits.insert(kind.to_owned(), limit);
+
+        /// How many items the queue may have, for puts of this handle. Default: no limit.
+        pub fn bound(self, bound: Bound) => self.options.bound = Some(bound);
 
         /// What others read beside an item that this program works on. Default: nothing but host, process and
         /// program.
@@ -495,7 +499,7 @@ impl<T, D> Queue<T, D> {
         Ok(ids.into_iter().next().unwrap_or_default())
     }
 
-    fn encode(&self, values: &[T]) -> Result<Vec<Bytes>, QueueError> {
+    pub(super) fn encode(&self, values: &[T]) -> Result<Vec<Bytes>, QueueError> {
         let bodies: Result<Vec<_>, _> = values.iter().map(|it| self.codec.encode(it)).collect();
         bodies.map_err(|error| QueueError::Unencodable {
             path: self.path().clone(),

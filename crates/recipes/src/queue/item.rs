@@ -10,15 +10,17 @@ use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
 use lockkeeper_locks::{Guard, LossReason, State};
+use serde::Serialize;
 use tokio::task::AbortHandle;
 
-use crate::queue::claim::{Claim, ClaimCommitted, ClaimWrite};
+use crate::queue::claim::{Claim, ClaimCommitted};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::due::millis;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, Header, NewEntry, Obituary};
 use crate::queue::marks::Marks;
+use crate::queue::request::Answer;
 use crate::queue::take::Held;
 
 /// How many of the steps that end an item tell whether it is this consumer's.
@@ -113,17 +115,57 @@ impl<T> Item<T> {
     /// # Cancel safety
     /// When dropped, it may be done, with all of the writes.
     pub async fn done_with(&self, writes: Transaction) -> Result<(), QueueError> {
+        self.claimed.done(serde_json::Value::Null, &writes).await
+    }
+
+    /// [`Item::done`] with an answer for whoever has [requested](crate::Queue::request) the item and still waits. Any other
+    /// item is just done. Servers take an answer of about 1 MiB.
+    ///
+    /// # Errors
+    /// As [`Item::done`]; [`QueueError::Unencodable`] if the answer cannot be written as JSON, [`QueueError::TooLarge`] if
+    /// it is too long. The item is still held then.
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::Lost`].
+    ///
+    /// # Cancel safety
+    /// As [`Item::done`].
+    pub async fn done_with_answer(&self, answer: &impl Serialize) -> Result<(), QueueError> {
+        let core = &self.claimed.core;
+        let answer = serde_json::to_value(answer).map_err(|error| QueueError::Unencodable {
+            path: core.path().clone(),
+            reason: error.to_string(),
+        })?;
+        self.claimed.done(answer, &core.client.transaction()).await
+    }
+
+    /// Tells whoever has [requested](crate::Queue::request) the item how it stands, in place of the last note. Says whether
+    /// anybody waits for that. Costs one round trip (1 write), and nothing if nobody has asked.
+    ///
+    /// # Errors
+    /// If a request is refused, or the item is not this consumer's any more.
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::Lost`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be told.
+    pub async fn note(&self, note: impl Into<String>) -> Result<bool, QueueError> {
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
+        let answer = core.layout().is_own().then(|| core.places.answer(&entry.id, entry.marks()));
+        let Some(answer) = answer.flatten() else { return Ok(false) };
         claimed.ensure_held()?;
-        let steps = claimed.end_steps();
-        let steps = match core.layout().is_own() {
-            true => steps.delete(&core.places.body(&entry.id), None),
-            false => steps,
-        };
-        let own = steps.len();
-        let written = claimed.write(steps.and(&writes)).await;
-        claimed.ended_unless_cancelled(written, own).await
+        let steps = core.client.transaction().check(claimed.claim.node(), None);
+        let steps = steps.set_data(&answer, Answer::Note(note.into()).to_data(), None);
+        match core.write(steps).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.refused() {
+                Some((0, ErrorCode::NoNode)) => Err(claimed.lost(found_missing(&claimed.guard))),
+                Some((1, ErrorCode::NoNode)) => Ok(false),
+                _ => Err(error.for_user(core.path(), usize::MAX)),
+            },
+        }
     }
 
     /// Puts it at the end of the queue, to be tried again, with a reason for people to read. If the queue has a
@@ -209,12 +251,12 @@ impl<T> Item<T> {
             reason: reason.into(),
             attempts: self.attempt(),
             holder: Some(claimed.core.owner.clone()),
-            marks: claimed.entry.marks().to_string(),
+            marks: String::new(),
         };
-        let steps = claimed.core.bury_steps(claimed.end_steps(), self.id(), &obituary);
-        let own = steps.len();
-        let written = claimed.write(steps).await;
-        claimed.ended_unless_cancelled(written, own).await
+        let told = Answer::Dead(obituary.reason.clone());
+        let steps = claimed.core.bury_steps(claimed.end_steps(), &claimed.entry, obituary);
+        let nothing_else = claimed.core.client.transaction();
+        claimed.end_and_tell(steps, &told, &nothing_else).await
     }
 
     /// Returns when somebody has [cancelled](crate::Queue::cancel) the item, and never if it has ended in another way.
@@ -346,21 +388,53 @@ impl Claimed {
     async fn write(&self, steps: Transaction) -> Result<ClaimCommitted, CommitError> {
         let core = &self.core;
         match core.layout().is_own() {
-            // Others can be taken that its key or its kind has kept back.
-            true if !self.claim.beside().is_empty() => {
-                core.commit(ClaimWrite::new(steps).ringing()).await
-            }
-            true => core.write(steps).await,
+            true => core.commit(core.ending(&self.entry, steps)).await,
             // The claim's name tells nothing: in another session it may be that of somebody else's.
             false => core.write_in_session(steps, self.guard.session()).await,
         }
+    }
+
+    async fn done(
+        &self,
+        answer: serde_json::Value,
+        writes: &Transaction,
+    ) -> Result<(), QueueError> {
+        self.ensure_held()?;
+        let steps = self.end_steps();
+        if !self.core.layout().is_own() {
+            let own = steps.len();
+            return self.ended(self.write(steps.and(writes)).await, own);
+        }
+        let steps = self.core.gone_steps(steps, &self.entry);
+        self.end_and_tell(steps, &Answer::Done(answer), writes).await
+    }
+
+    /// Makes a write that ends it, after whose first steps one needs the item's body; tells whoever waits for it what has
+    /// come of it. If nobody does any more, the item is ended all the same.
+    async fn end_and_tell(
+        &self,
+        steps: Transaction,
+        told: &Answer,
+        writes: &Transaction,
+    ) -> Result<(), QueueError> {
+        let own = steps.len();
+        if let Some(answer) = self.core.places.answer(&self.entry.id, self.entry.marks()) {
+            let telling = steps.clone().set_data(&answer, told.to_data(), None);
+            let written = self.write(telling.and(writes)).await;
+            let has_left = Some((own, ErrorCode::NoNode));
+            if !written.as_ref().is_err_and(|error| error.refused() == has_left) {
+                return self.ended_unless_cancelled(written, own + 1).await;
+            }
+        }
+        let written = self.write(steps.and(writes)).await;
+        self.ended_unless_cancelled(written, own).await
     }
 
     /// Ends it without its body, which somebody has deleted.
     async fn end_cancelled(&self) -> Result<(), QueueError> {
         let steps = self.end_steps();
         let own = steps.len();
-        self.ended(self.write(steps).await, own)
+        self.ended(self.core.drop_cancelled(steps, &self.entry).await, own)
     }
 
     fn ensure_held(&self) -> Result<(), QueueError> {

@@ -9,7 +9,7 @@ use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::lanes::Segment;
-use crate::queue::marks::{Marks, encoded};
+use crate::queue::marks::{Marks, Parts, Requested, encoded};
 use crate::queue::peer_layouts::QueueLayout;
 
 /// The number of this layout, in the data of the queue's node.
@@ -47,6 +47,14 @@ pub(super) struct Places {
     pub(super) dead: ZnodePath,
     /// The line of the consumers that found nothing.
     pub(super) line: ZnodePath,
+    /// What came of items, for those who wait for it.
+    pub(super) answers: ZnodePath,
+    /// One node for each item of a queue with an exact bound.
+    pub(super) slots: ZnodePath,
+    /// The line of those that wait for room.
+    pub(super) putters: ZnodePath,
+    /// The values that are too long for a body.
+    pub(super) parts: ZnodePath,
     pub(super) layout: QueueLayout,
     has_claims: bool,
 }
@@ -62,6 +70,10 @@ impl Places {
             workers: below("workers"),
             dead: below("dead"),
             line: below("line"),
+            answers: below("answers"),
+            slots: below("slots"),
+            putters: below("putters"),
+            parts: below("parts"),
             layout: QueueLayout::Lockkeeper,
             has_claims: true,
             path,
@@ -85,6 +97,10 @@ impl Places {
             workers: unused(),
             dead: unused(),
             line: beside(&path, LINE),
+            answers: unused(),
+            slots: unused(),
+            putters: unused(),
+            parts: unused(),
             layout,
             path,
         }
@@ -93,6 +109,12 @@ impl Places {
     /// The claims of other libraries' queues, if they have any.
     pub(super) fn peer_claims(&self) -> Option<&ZnodePath> {
         (!self.layout.is_own() && self.has_claims).then_some(&self.claims)
+    }
+
+    /// The directories of nodes that have no children.
+    pub(super) fn beside_entries(&self) -> [&ZnodePath; 8] {
+        let Self { dead, claims, busy, line, putters, answers, slots, bodies, .. } = self;
+        [dead, claims, busy, line, putters, answers, slots, bodies]
     }
 
     pub(super) fn segment(&self, segment: Segment) -> ZnodePath {
@@ -111,6 +133,47 @@ impl Places {
 
     pub(super) fn body(&self, id: &str) -> ZnodePath {
         self.bodies.child(id).expect("an id")
+    }
+
+    /// What comes of an item, if somebody waits for it.
+    pub(super) fn answer(&self, id: &str, marks: &Marks) -> Option<ZnodePath> {
+        let requested = marks.requested.as_ref()?;
+        Some(self.answers.child(&format!("{id}{requested}")).expect("an id and digits"))
+    }
+
+    /// Until when an answer is kept whose node has this name, if it outlives the requester; and the id of its item.
+    pub(super) fn kept_answer(name: &str) -> Option<(&str, u64)> {
+        let at = name.find(|letter| matches!(letter, ':' | '~'))?;
+        let (id, requested) = name.split_at(at);
+        match Requested::read(requested)? {
+            Requested::Until(time) => Some((id, time)),
+            Requested::ForSession(_) => None,
+        }
+    }
+
+    pub(super) fn slot(&self, slot: u32) -> ZnodePath {
+        self.slots.child(&slot.to_string()).expect("digits")
+    }
+
+    /// The directory of a long value.
+    pub(super) fn parts_of(&self, upload: &str) -> ZnodePath {
+        self.parts.child(upload).expect("an id")
+    }
+
+    /// A part of a long value.
+    pub(super) fn part(&self, upload: &str, number: u32) -> ZnodePath {
+        self.parts_of(upload).child(&format!("{number:04}")).expect("digits")
+    }
+
+    /// What goes with an item's body: the parts of its value, and its place among those that the queue takes.
+    pub(super) fn beside_body(&self, marks: &Marks) -> Vec<ZnodePath> {
+        let mut nodes = Vec::new();
+        if let Some(Parts { count, upload }) = &marks.parts {
+            nodes.extend((0..*count).map(|number| self.part(upload, number)));
+            nodes.push(self.parts_of(upload));
+        }
+        nodes.extend(marks.slot.map(|slot| self.slot(slot)));
+        nodes
     }
 
     pub(super) fn dead_letter(&self, id: &str) -> ZnodePath {
@@ -193,8 +256,7 @@ impl Entry {
     }
 
     pub(super) fn marks(&self) -> &Marks {
-        static NONE: Marks = Marks { due_unix_ms: None, priority: 0, key: None, kind: None };
-        self.marks.as_deref().unwrap_or(&NONE)
+        self.marks.as_deref().unwrap_or(&Marks::NONE)
     }
 
     /// The key that it has to wait for.
@@ -358,6 +420,11 @@ impl Obituary {
             1 => format!("tried once: {reason}"),
             _ => format!("tried {tries} times: {reason}"),
         }
+    }
+
+    /// What its item was put with.
+    pub(super) fn marks(&self) -> Marks {
+        Marks::read(&self.marks).unwrap_or_default()
     }
 
     pub(super) fn to_data(&self) -> Bytes {

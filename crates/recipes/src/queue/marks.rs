@@ -16,9 +16,62 @@ pub(super) struct Marks {
     pub(super) key: Option<String>,
     /// Consumers may limit how many of a kind are worked on at once.
     pub(super) kind: Option<String>,
+    /// Whether somebody waits for what comes of it.
+    pub(super) requested: Option<Requested>,
+    /// Its place in a queue with an exact bound.
+    pub(super) slot: Option<u32>,
+    /// Where its value is, if it is too long for the body.
+    pub(super) parts: Option<Parts>,
+}
+
+/// A value in parts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parts {
+    pub(super) count: u32,
+    /// The name of their directory, which nothing else has.
+    pub(super) upload: String,
+}
+
+/// How long the answer to whoever has put an item is kept; after the item's id, it names the answer's node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Requested {
+    /// As long as the requester's session lives; with a name that nothing else has, as an id may be used again.
+    ForSession(String),
+    /// Until then, in milliseconds since 1970 by the servers' clock.
+    Until(u64),
+}
+
+impl Requested {
+    pub(super) fn read(text: &str) -> Option<Self> {
+        match text.split_at_checked(1)? {
+            (":", name) => Some(Self::ForSession(name.to_owned())),
+            ("~", until) => Some(Self::Until(until.parse().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Requested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForSession(name) => write!(f, ":{name}"),
+            Self::Until(time) => write!(f, "~{time}"),
+        }
+    }
 }
 
 impl Marks {
+    /// None at all.
+    pub(super) const NONE: Self = Self {
+        due_unix_ms: None,
+        priority: 0,
+        key: None,
+        kind: None,
+        requested: None,
+        slot: None,
+        parts: None,
+    };
+
     /// In an entry's name, each of them after a point; empty if there are none.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut marks = Self::default();
@@ -29,6 +82,13 @@ impl Marks {
                 "p" => marks.priority = value.parse().ok()?,
                 "k" => marks.key = Some(decoded(value)?),
                 "n" => marks.kind = Some(decoded(value)?),
+                "r" => marks.requested = Some(Requested::read(value)?),
+                "s" => marks.slot = Some(value.parse().ok()?),
+                "b" => {
+                    let (count, upload) = value.split_once(':')?;
+                    let (count, upload) = (count.parse().ok()?, upload.to_owned());
+                    marks.parts = Some(Parts { count, upload });
+                }
                 _ => return None,
             }
         }
@@ -60,7 +120,16 @@ impl fmt::Display for Marks {
         if let Some(kind) = &self.kind {
             write!(f, ".n{}", encoded(kind))?;
         }
-        Ok(())
+        if let Some(requested) = &self.requested {
+            write!(f, ".r{requested}")?;
+        }
+        if let Some(slot) = self.slot {
+            write!(f, ".s{slot}")?;
+        }
+        match &self.parts {
+            Some(Parts { count, upload }) => write!(f, ".b{count}:{upload}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -100,11 +169,17 @@ mod tests {
             priority: -5,
             key: Some("Köln/7.2-%".to_owned()),
             kind: Some("gpu".to_owned()),
+            requested: Some(Requested::Until(7)),
+            slot: Some(3),
+            parts: Some(Parts { count: 12, upload: "7f".to_owned() }),
         };
         let text = marks.to_string();
-        assert_eq!(text, ".t1700000000123.p-5.kK%c3%b6ln%2f7%2e2-%25.ngpu");
+        assert_eq!(text, ".t1700000000123.p-5.kK%c3%b6ln%2f7%2e2-%25.ngpu.r~7.s3.b12:7f");
+        let for_session =
+            Marks { requested: Some(Requested::ForSession("7f".to_owned())), ..Marks::NONE };
+        assert_eq!(Marks::read(&for_session.to_string()), Some(for_session));
         assert_eq!(Marks::read(&text), Some(marks));
-        assert_eq!(Marks::read(""), Some(Marks::default()));
+        assert_eq!(Marks::read(""), Some(Marks::NONE));
         for foreign in [".x1", ".t", ".k%f", ".k%ff", "."] {
             assert_eq!(Marks::read(foreign), None, "{foreign}");
         }

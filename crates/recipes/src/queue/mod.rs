@@ -9,6 +9,10 @@
 //!   take           which entry is claimed; waiting in line
 //!   put            entries at the end of the queue
 //!   due            what comes into the queue later, by the servers' clock
+//!   request        Request: an item whose putter waits for an answer
+//!   bound          Bound: how many items a queue may have
+//!   long           values that are too long for one request
+//!   sweep          what programs have left that died
 //!   options        PutOptions: later, by key, by priority
 //!   reads          reads that go on over lost connections
 //!   core           what the clones of a handle share; how a queue comes into being
@@ -25,6 +29,7 @@
 //! ```
 
 mod admin;
+mod bound;
 mod claim;
 mod commit;
 mod core;
@@ -35,6 +40,7 @@ mod handle;
 mod item;
 mod lanes;
 mod layout;
+mod long;
 mod marks;
 mod options;
 mod peer_layouts;
@@ -43,14 +49,18 @@ mod peers;
 mod picks;
 mod put;
 mod reads;
+mod request;
+mod sweep;
 mod take;
 mod work;
 
 pub use admin::{DeadLetter, QueueReport};
+pub use bound::Bound;
 pub use delivery::{AtLeastOnce, AtMostOnce, Delivery};
 pub use error::QueueError;
 pub use handle::{Queue, QueueBuilder};
 pub use item::Item;
 pub use options::PutOptions;
 pub use peer_layouts::QueueLayout;
+pub use request::Request;
 pub use work::Verdict;

@@ -24,6 +24,7 @@ pub struct PutOptions {
     pub(super) key: Option<String>,
     pub(super) kind: Option<String>,
     pub(super) id: Option<String>,
+    pub(super) keep_answer: Option<Duration>,
 }
 
 /// When an item comes into the queue.
@@ -62,6 +63,11 @@ impl PutOptions {
         /// Its id, in place of a random one: 1 to 64 letters, digits, `_` and `-`. The put fails with
         /// [`QueueError::Exists`](crate::QueueError::Exists) while an item of this id is in the queue, or a dead letter.
         pub fn id(self, id: impl Into<String>) => self.id = Some(id.into());
+
+        /// The answer to a [request](crate::Queue::request) is kept for this time after the put, by the servers' clock,
+        /// whatever becomes of the requester; [`Queue::find_request`](crate::Queue::find_request) finds it. Without
+        /// meaning for other puts. Default: as long as the session of the requester lives.
+        pub fn keep_answer(self, time: Duration) => self.keep_answer = Some(time);
     }
 
     /// When it is due, in milliseconds since 1970; `now` at once.
@@ -102,6 +108,7 @@ impl PutOptions {
             priority: self.priority.unwrap_or_default(),
             key: self.key.clone(),
             kind: self.kind.clone(),
+            ..Marks::NONE
         })
     }
 }

@@ -1,30 +1,93 @@
 //! How items come into a queue, and back to its end.
 
 use bytes::Bytes;
-use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
+use lockkeeper_client::{CreateMode, ErrorCode, Failure, Outcome, Transaction};
 
-use crate::queue::claim::ClaimWrite;
+use crate::queue::claim::{ClaimAnswer, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
+use crate::queue::due::millis;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{PLAIN, Segment};
-use crate::queue::layout::{NewEntry, Obituary, bad_id, is_id, new_id};
+use crate::queue::layout::{Entry, NewEntry, Obituary, bad_id, is_id, new_id};
+use crate::queue::long::NewBody;
+use crate::queue::marks::{Marks, Requested};
 use crate::queue::options::PutOptions;
+use crate::queue::request::Answer;
+
+/// An item that is to be put.
+#[derive(Clone, Debug)]
+struct NewItem {
+    id: String,
+    body: Bytes,
+    marks: Marks,
+}
 
 impl Core {
     /// Puts these into the queue, all in one transaction, and gives their ids.
     pub(super) async fn put(
         &self,
-        bodies: &[Bytes],
+        values: &[Bytes],
         options: &PutOptions,
     ) -> Result<Vec<String>, QueueError> {
         if !self.layout().is_own() {
-            return self.put_for_peers(bodies, options).await;
+            return self.put_for_peers(values, options).await;
         }
-        let ids: Vec<_> = match &options.id {
+        let put = self.put_as(values, options, None).await?;
+        Ok(put.into_iter().map(|item| item.id).collect())
+    }
+
+    /// The same with one of these, whose putter waits for an answer. Gives its id and what it was put with.
+    pub(super) async fn put_request(
+        &self,
+        value: &[Bytes],
+        options: &PutOptions,
+    ) -> Result<(String, Marks), QueueError> {
+        let requested = match options.keep_answer {
+            None => Requested::ForSession(new_id(&self.client)),
+            Some(time) => {
+                self.ensure_open().await?;
+                self.sweep_answers().await?;
+                Requested::Until(self.server_time().await?.saturating_add(millis(time)))
+            }
+        };
+        let put = self.put_as(value, options, Some(requested)).await?;
+        let item = put.into_iter().next().expect("as many as there were values");
+        Ok((item.id, item.marks))
+    }
+
+    async fn put_as(
+        &self,
+        values: &[Bytes],
+        options: &PutOptions,
+        requested: Option<Requested>,
+    ) -> Result<Vec<NewItem>, QueueError> {
+        loop {
+            let items = self.new_items(values, options, requested.as_ref()).await?;
+            let uploads: Vec<_> = items.iter().filter_map(|it| it.marks.parts.clone()).collect();
+            match self.put_items(items).await {
+                Ok(Some(put)) => return Ok(put),
+                Ok(None) => {}
+                Err(error) => {
+                    if error.outcome() == Outcome::NotApplied {
+                        uploads.iter().for_each(|parts| self.drop_upload(parts));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Gives each value an id, and writes those that are long.
+    async fn new_items(
+        &self,
+        values: &[Bytes],
+        options: &PutOptions,
+        requested: Option<&Requested>,
+    ) -> Result<Vec<NewItem>, QueueError> {
+        let id = match &options.id {
             Some(id) if !is_id(id) => return Err(self.bad_options(bad_id(id))),
-            Some(id) => vec![id.clone(); bodies.len()],
-            None => bodies.iter().map(|_| new_id(&self.client)).collect(),
+            id => id.as_ref(),
         };
         let due = match options.due {
             Some(_) => {
@@ -35,29 +98,69 @@ impl Core {
             None => None,
         };
         let marks = options.marks(due).map_err(|reason| self.bad_options(reason))?;
+        let marks = Marks { requested: requested.cloned(), ..marks };
+        let mut items = Vec::with_capacity(values.len());
+        for value in values {
+            let id = id.cloned().unwrap_or_else(|| new_id(&self.client));
+            let NewBody { body, parts } = self.upload(&id, value).await?;
+            items.push(NewItem { id, body, marks: Marks { parts, ..marks.clone() } });
+        }
+        Ok(items)
+    }
+
+    /// `None` if the session of an upload has ended, and with it the right to its parts.
+    async fn put_items(&self, mut items: Vec<NewItem>) -> Result<Option<Vec<NewItem>>, QueueError> {
         loop {
-            let segment = self.last_segment(marks.lane()).await?;
-            let steps = self.client.transaction();
-            let steps = ids.iter().zip(bodies).fold(steps, |steps, (id, body)| {
-                let steps =
-                    steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
-                let new = NewEntry { id, tries: 0, marks: &marks };
-                self.new_entry(segment, steps, &new, nothing())
-            });
-            match self.commit(self.at_end_of(segment, steps)).await {
+            let slots = self.room_for(items.len()).await?;
+            for (item, slot) in items.iter_mut().zip(slots) {
+                item.marks.slot = slot;
+            }
+            let Some(lane) = items.first().map(|item| item.marks.lane()) else {
+                return Ok(Some(items));
+            };
+            let segment = self.last_segment(lane).await?;
+            let nothing_yet = self.client.transaction();
+            let steps =
+                items.iter().fold(nothing_yet, |steps, it| self.put_steps(steps, segment, it));
+            let error = match self.commit(self.at_end_of(segment, steps)).await {
                 Ok(written) => {
                     self.note_entries(segment, written.results.as_deref()).await;
-                    return Ok(ids);
+                    return Ok(Some(items));
                 }
-                Err(error) => match (error.refused(), &options.id) {
-                    (Some((_, ErrorCode::NodeExists)), Some(id)) => {
-                        let (path, id) = (self.path().clone(), id.clone());
-                        return Err(QueueError::Exists { path, id });
-                    }
-                    _ => self.not_at_end(segment, error, usize::MAX).await?,
-                },
+                Err(error) => error,
+            };
+            match error.refused() {
+                // Somebody else has taken that place in the queue.
+                Some((_, ErrorCode::NodeExists)) if error.is_about(&self.places.slots) => {}
+                Some((_, ErrorCode::NodeExists)) => {
+                    let (path, id) = (self.path().clone(), items[0].id.clone());
+                    return Err(QueueError::Exists { path, id });
+                }
+                Some((_, ErrorCode::NoNode)) if error.is_about(&self.places.parts) => {
+                    return Ok(None);
+                }
+                _ => self.not_at_end(segment, error, usize::MAX).await?,
             }
         }
+    }
+
+    /// Steps that put an item.
+    fn put_steps(&self, steps: Transaction, segment: Segment, item: &NewItem) -> Transaction {
+        let NewItem { id, body, marks } = item;
+        let steps = steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
+        let steps = self.end_upload(steps, marks.parts.as_ref());
+        let steps = match marks.slot {
+            Some(slot) => steps.create(&self.places.slot(slot), nothing(), CreateMode::Persistent),
+            None => steps,
+        };
+        let steps = match (self.places.answer(id, marks), &marks.requested) {
+            (Some(answer), Some(Requested::ForSession(_))) => {
+                steps.create(&answer, nothing(), CreateMode::Ephemeral)
+            }
+            (Some(answer), _) => steps.create(&answer, nothing(), CreateMode::Persistent),
+            (None, _) => steps,
+        };
+        self.new_entry(segment, steps, &NewEntry { id, tries: 0, marks }, nothing())
     }
 
     /// A write that makes entries in a segment: it gets new ones, and whoever is the first of those that wait looks.
@@ -81,18 +184,64 @@ impl Core {
         steps.create(&node, header, CreateMode::PersistentSequential)
     }
 
-    /// Makes a dead letter of an item whose entry other steps delete.
+    /// Makes a dead letter of an item whose entry other steps delete. The first step fails if it was cancelled.
     pub(super) fn bury_steps(
         &self,
         steps: Transaction,
-        id: &str,
-        obituary: &Obituary,
+        entry: &Entry,
+        obituary: Obituary,
     ) -> Transaction {
-        let letter = self.places.dead_letter(id);
-        // One that was cancelled is none.
-        let steps = steps.check(&self.places.body(id), None);
+        let Marks { slot, .. } = entry.marks();
+        // A dead letter has no place among those that the queue takes.
+        let marks = Marks { slot: None, ..entry.marks().clone() };
+        let obituary = Obituary { marks: marks.to_string(), ..obituary };
+        let letter = self.places.dead_letter(&entry.id);
+        let steps = steps.check(&self.places.body(&entry.id), None);
         let steps = steps.create(&letter, obituary.to_data(), CreateMode::Persistent);
-        steps.set_data(&self.places.dead, nothing(), None)
+        let steps = steps.set_data(&self.places.dead, nothing(), None);
+        match slot {
+            Some(slot) => steps.delete(&self.places.slot(*slot), None),
+            None => steps,
+        }
+    }
+
+    /// Steps that delete what an item contains, whose entry other steps delete. The first one fails if it was
+    /// cancelled.
+    pub(super) fn gone_steps(&self, steps: Transaction, entry: &Entry) -> Transaction {
+        let steps = steps.delete(&self.places.body(&entry.id), None);
+        let beside = self.places.beside_body(entry.marks());
+        beside.iter().fold(steps, |steps, node| steps.delete(node, None))
+    }
+
+    /// A write that ends an item, or puts it back: others can be taken then that its key or its kind has kept back.
+    pub(super) fn ending(&self, entry: &Entry, steps: Transaction) -> ClaimWrite {
+        let write = ClaimWrite::new(steps);
+        match entry.key().is_some() || entry.kind().is_some() {
+            true => write.ringing(),
+            false => write,
+        }
+    }
+
+    /// Deletes what there still is of an item that was cancelled, with these steps that delete its entry.
+    pub(super) async fn drop_cancelled(&self, steps: Transaction, entry: &Entry) -> ClaimAnswer {
+        let first = steps.len();
+        let beside = self.places.beside_body(entry.marks());
+        let answer = self.places.answer(&entry.id, entry.marks());
+        // Whoever looks for what was left may have been quicker, and whoever has asked may have left.
+        for (with_beside, with_answer) in [(true, true), (true, false), (false, true)] {
+            let beside = beside.iter().filter(|_| with_beside);
+            let steps = beside.fold(steps.clone(), |steps, node| steps.delete(node, None));
+            let steps = match answer.as_ref().filter(|_| with_answer) {
+                Some(answer) => steps.set_data(answer, Answer::Cancelled.to_data(), None),
+                None => steps,
+            };
+            let written = self.commit(self.ending(entry, steps)).await;
+            let is_missing = |error: &CommitError| matches!(error.refused(), Some((index, ErrorCode::NoNode)) if index >= first);
+            if !written.as_ref().is_err_and(is_missing) {
+                return written;
+            }
+        }
+        self.commit(self.ending(entry, steps)).await
     }
 
     /// A write at the end of a segment has failed. Returns when it may be made again, at the end of another one.

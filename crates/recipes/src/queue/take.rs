@@ -24,6 +24,7 @@ use crate::queue::lanes::{Segment, last_of, read_segments};
 use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
 use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
+use crate::queue::request::Answer;
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -58,6 +59,14 @@ pub(super) enum Mode {
     Remove(Arc<Reads>),
 }
 
+/// What is written with a take beside it.
+struct Notes {
+    /// Who takes it; empty if that is not written.
+    header: Bytes,
+    /// Whether whoever waits for what comes of it is told.
+    answers: bool,
+}
+
 /// What came of a try to take an entry.
 pub(super) enum Tried {
     Taken(Box<TakenItem>),
@@ -67,6 +76,8 @@ pub(super) enum Tried {
     NotInLine,
     /// The server has no room for a note of who takes it.
     NoRoom,
+    /// Nobody waits any more for what comes of it.
+    NoRequester,
 }
 
 impl Core {
@@ -361,24 +372,26 @@ impl Core {
             return Ok(Tried::NotFree);
         }
         pending.settled();
-        match self.attempt_as(mode, pick.clone(), worker, place, self.header.clone()).await? {
-            // A server without room refuses data that gets longer, and lets claims be made.
-            Tried::NoRoom => match self.attempt_as(mode, pick, worker, place, nothing()).await? {
-                Tried::NoRoom => Ok(Tried::NotFree),
-                tried => Ok(tried),
-            },
-            tried => Ok(tried),
+        let mut notes = Notes { header: self.header.clone(), answers: true };
+        loop {
+            match self.attempt_as(mode, pick.clone(), worker, place, &notes).await? {
+                // A server without room refuses data that gets longer, and lets claims be made.
+                Tried::NoRoom if !notes.header.is_empty() => notes.header = nothing(),
+                Tried::NoRoom => return Ok(Tried::NotFree),
+                Tried::NoRequester if notes.answers => notes.answers = false,
+                tried => return Ok(tried),
+            }
         }
     }
 
-    /// The same, with what is noted of the holder.
+    /// The same, with these notes.
     async fn attempt_as(
         self: &Arc<Self>,
         mode: &Mode,
         pick: FreeEntry,
         worker: &Worker,
         place: Option<&LinePlace>,
-        header: Bytes,
+        Notes { header, answers }: &Notes,
     ) -> Result<Tried, QueueError> {
         let FreeEntry { entry, version, paused_until, place_of_kind } = pick;
         let pending = Pending(&self.picks);
@@ -405,29 +418,51 @@ impl Core {
         let kind = entry.kind().zip(place_of_kind);
         let kind = kind.map(|(kind, place)| places.busy_place(kind, place));
         let busy: Vec<_> = key.into_iter().chain(kind).collect();
+        let beside_claim = busy.clone();
         let steps = busy
             .iter()
             .fold(steps, |steps, node| steps.create(node, mark.clone(), CreateMode::Ephemeral));
         // What is gone when it is taken keeps nobody from the next one.
         let steps = match mode {
             Mode::Claim => steps,
-            Mode::Remove(_) => busy.iter().fold(steps, |steps, node| steps.delete(node, None)),
+            Mode::Remove(_) => {
+                let beside = busy.into_iter().chain(places.beside_body(entry.marks()));
+                beside.fold(steps, |steps, node| steps.delete(&node, None))
+            }
+        };
+        let told = match mode {
+            Mode::Remove(_) if *answers => places.answer(&entry.id, entry.marks()),
+            _ => None,
+        };
+        let (steps, told) = match told {
+            Some(answer) => {
+                let done = Answer::Done(serde_json::Value::Null).to_data();
+                let index = steps.len();
+                (steps.set_data(&answer, done, None), Some(index))
+            }
+            None => (steps, None),
         };
         let leaves = steps.len();
-        let write = ClaimWrite::new(leaving(steps, place)).if_at(&worker.node, None);
+        let steps = leaving(steps, place);
+        let write = match mode {
+            Mode::Claim => ClaimWrite::new(steps),
+            Mode::Remove(_) => self.ending(&entry, steps),
+        };
+        let write = write.if_at(&worker.node, None);
 
         let (written, body) = match mode {
             Mode::Claim => {
-                let claim = self.new_claim(claim_node, mark, false).with(busy);
+                let claim = self.new_claim(claim_node, mark, false).with(beside_claim);
                 let write = write.claiming(claim);
                 // Both at once: a body does not change.
-                tokio::join! { biased; self.commit(write), self.data_in(&body) }
+                tokio::join! { biased; self.commit(write), self.value_of(&entry) }
             }
             // What is removed cannot be read any more.
             Mode::Remove(reads) => {
-                let Some(body) = self.data_in(&body).await? else {
+                let Some(body) = self.value_of(&entry).await? else {
                     // It was cancelled. Whoever lists next tries again if this fails.
-                    drop(self.client.delete(&node, Some(version)));
+                    let gone = self.client.transaction().delete(&node, Some(version));
+                    let _ = self.drop_cancelled(gone, &entry).await;
                     pending.settled();
                     return Ok(Tried::NotFree);
                 };
@@ -455,6 +490,9 @@ impl Core {
                     Some((0, ErrorCode::NoNode)) => pending.settled(),
                     Some((0, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
                         return Ok(Tried::NoRoom);
+                    }
+                    Some((index, ErrorCode::NoNode)) if told == Some(index) => {
+                        return Ok(Tried::NoRequester);
                     }
                     Some((1, ErrorCode::NoNode)) => self.open().await?,
                     // Its key, or all places of its kind, are taken.
@@ -516,21 +554,25 @@ impl Core {
             ),
             attempts: tries,
             holder: header.holder,
-            marks: entry.marks().to_string(),
+            marks: String::new(),
         };
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
-        let steps = self.bury_steps(gone.clone(), &entry.id, &obituary);
-        // Its key is free for the next.
-        let ringing = |steps| match entry.key() {
-            Some(_) => ClaimWrite::new(steps).ringing(),
-            None => ClaimWrite::new(steps),
+        let told = Answer::Dead(obituary.reason.clone()).to_data();
+        let steps = self.bury_steps(gone.clone(), entry, obituary);
+        let answer = self.places.answer(&entry.id, entry.marks());
+        let telling = answer.map(|answer| steps.clone().set_data(&answer, told, None));
+        let has_left = Some((steps.len(), ErrorCode::NoNode));
+        let mut buried = match telling {
+            Some(telling) => self.commit(self.ending(entry, telling)).await,
+            None => self.commit(self.ending(entry, steps.clone())).await,
         };
-        let mut buried = self.commit(ringing(steps)).await;
+        if buried.as_ref().is_err_and(|error| error.refused() == has_left) {
+            buried = self.commit(self.ending(entry, steps)).await;
+        }
         if buried.as_ref().is_err_and(|error| error.refused() == Some((own, ErrorCode::NoNode))) {
-            // It was cancelled.
-            buried = self.commit(ringing(gone)).await;
+            buried = self.drop_cancelled(gone, entry).await;
         }
         match buried {
             Ok(_) => Ok(()),
@@ -596,7 +638,7 @@ impl Core {
                     return Ok(items_of(tried));
                 }
                 Some(Tried::NotInLine) => return Ok(items_of(tried)),
-                Some(Tried::NotFree | Tried::NoRoom) => {
+                Some(Tried::NotFree | Tried::NoRoom | Tried::NoRequester) => {
                     let taken = items_of(tried);
                     if !taken.is_empty() {
                         return Ok(taken);
@@ -665,7 +707,7 @@ fn in_their_places(mut tried: Vec<Result<Tried, QueueError>>) -> Result<Vec<Trie
 fn items_of(tried: Vec<Tried>) -> Vec<TakenItem> {
     let items = tried.into_iter().filter_map(|tried| match tried {
         Tried::Taken(item) => Some(*item),
-        Tried::NotFree | Tried::NotInLine | Tried::NoRoom => None,
+        Tried::NotFree | Tried::NotInLine | Tried::NoRoom | Tried::NoRequester => None,
     });
     items.collect()
 }

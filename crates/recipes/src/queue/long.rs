@@ -1,0 +1,162 @@
+//! Values that are too long for one request: in parts beside the body, which are written before the item is put, and
+//! deleted with it.
+
+use bytes::{Bytes, BytesMut};
+use lockkeeper_client::{CreateMode, ErrorCode, SessionId, Transaction, TransactionError};
+
+use crate::queue::commit::nothing;
+use crate::queue::core::Core;
+use crate::queue::error::QueueError;
+use crate::queue::layout::{Entry, new_id};
+use crate::queue::marks::{Marks, Parts};
+
+/// How long a part is, in bytes. What is not longer is in the body.
+const PART: usize = 256 << 10;
+
+/// In how many parts a value is at most: what servers keep in memory, and a consumer reads.
+const MOST_PARTS: usize = 64;
+
+/// The ephemeral node beside the parts of a value that is being put.
+pub(super) const UPLOADING: &str = "uploading";
+
+/// What is to be put for one value.
+#[derive(Clone, Debug)]
+pub(super) struct NewBody {
+    pub(super) body: Bytes,
+    /// Those that were written before.
+    pub(super) parts: Option<Parts>,
+}
+
+impl Core {
+    /// Writes the parts of a value, if it is long. Whoever puts the item [ends the upload](Core::end_upload) with it.
+    ///
+    /// # Errors
+    /// [`QueueError::TooLarge`] if it has too many parts.
+    pub(super) async fn upload(&self, id: &str, body: &Bytes) -> Result<NewBody, QueueError> {
+        if body.len() <= PART {
+            return Ok(NewBody { body: body.clone(), parts: None });
+        }
+        let (bytes, limit) = (body.len(), PART * MOST_PARTS);
+        if bytes > limit {
+            return Err(QueueError::TooLarge { path: self.path().clone(), bytes, limit });
+        }
+        self.ensure_open().await?;
+        self.sweep_parts().await?;
+        let chunks: Vec<_> =
+            (0..bytes).step_by(PART).map(|from| body.slice(from..bytes.min(from + PART))).collect();
+        'anew: loop {
+            let upload = new_id(&self.client);
+            let session = self.begin_upload(id, &upload).await?;
+            for (number, chunk) in (0..).zip(&chunks) {
+                if !self.upload_part(&upload, number, chunk, session).await? {
+                    continue 'anew;
+                }
+            }
+            let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+            let body = Bytes::from(upload.clone());
+            return Ok(NewBody { body, parts: Some(Parts { count, upload }) });
+        }
+    }
+
+    /// Makes a directory for the parts of a value, whose data is the item's id, and gives the session.
+    async fn begin_upload(&self, id: &str, upload: &str) -> Result<SessionId, QueueError> {
+        let directory = self.places.parts_of(upload);
+        let uploading = directory.child(UPLOADING).expect("letters");
+        let id = Bytes::copy_from_slice(id.as_bytes());
+        loop {
+            let steps = self.client.transaction();
+            let steps = steps.create(&directory, id.clone(), CreateMode::Persistent);
+            let steps = steps.create(&uploading, nothing(), CreateMode::Ephemeral);
+            let session = self.client.session_id();
+            match steps.in_session(session).commit().await {
+                Ok(_) => return Ok(session),
+                // An earlier try was applied: nobody else has this name.
+                Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
+                    return Ok(session);
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
+                    self.open().await?
+                }
+                Err(TransactionError::Request(error)) => self.again(error).await?,
+                Err(source) => {
+                    return Err(QueueError::Refused { path: self.path().clone(), source });
+                }
+            }
+        }
+    }
+
+    /// Writes a part, unless the upload has ended.
+    async fn upload_part(
+        &self,
+        upload: &str,
+        number: u32,
+        chunk: &Bytes,
+        session: SessionId,
+    ) -> Result<bool, QueueError> {
+        let node = self.places.part(upload, number);
+        let uploading = self.places.parts_of(upload).child(UPLOADING).expect("letters");
+        loop {
+            let steps = self.client.transaction().check(&uploading, None);
+            let steps = steps.create(&node, chunk.clone(), CreateMode::Persistent);
+            match steps.in_session(session).commit().await {
+                Ok(_) => return Ok(true),
+                // An earlier try was applied: nobody else has this id.
+                Err(TransactionError::Failed { index: 1, code: ErrorCode::NodeExists, .. }) => {
+                    return Ok(true);
+                }
+                Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => return Ok(false),
+                Err(TransactionError::Request(error)) if error.is_session_expired() => {
+                    return Ok(false);
+                }
+                Err(TransactionError::Request(error)) => self.again(error).await?,
+                Err(source) => {
+                    return Err(QueueError::Refused { path: self.path().clone(), source });
+                }
+            }
+        }
+    }
+
+    /// A step that ends an upload, if there was one.
+    pub(super) fn end_upload(&self, steps: Transaction, parts: Option<&Parts>) -> Transaction {
+        match parts {
+            None => steps,
+            Some(Parts { upload, .. }) => {
+                let uploading = self.places.parts_of(upload).child(UPLOADING).expect("letters");
+                steps.delete(&uploading, None)
+            }
+        }
+    }
+
+    /// Deletes an upload whose item was not put. What fails is found when somebody [looks](Core::sweep_parts).
+    pub(super) fn drop_upload(&self, Parts { count, upload }: &Parts) {
+        let directory = self.places.parts_of(upload);
+        let parts = (0..*count).map(|number| self.places.part(upload, number));
+        let uploading = directory.child(UPLOADING).expect("letters");
+        for node in parts.chain([uploading, directory]) {
+            drop(self.client.delete(&node, None));
+        }
+    }
+
+    /// What an item contains; `None` if it is gone.
+    pub(super) async fn value_of(&self, entry: &Entry) -> Result<Option<Bytes>, QueueError> {
+        self.whole_value(&entry.id, entry.marks()).await
+    }
+
+    /// The same, of the item with this id and these marks.
+    pub(super) async fn whole_value(
+        &self,
+        id: &str,
+        marks: &Marks,
+    ) -> Result<Option<Bytes>, QueueError> {
+        let Some(body) = self.data_in(&self.places.body(id)).await? else { return Ok(None) };
+        let Some(Parts { count, upload }) = &marks.parts else { return Ok(Some(body)) };
+        let mut whole = BytesMut::new();
+        for number in 0..*count {
+            let Some(part) = self.data_in(&self.places.part(upload, number)).await? else {
+                return Ok(None);
+            };
+            whole.extend_from_slice(&part);
+        }
+        Ok(Some(whole.freeze()))
+    }
+}

@@ -1,0 +1,226 @@
+//! [`Request`]: an item whose putter waits for what comes of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper_client::retry::outlast;
+use lockkeeper_client::{Cleanup, ZnodePath};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::queue::core::Core;
+use crate::queue::error::QueueError;
+use crate::queue::handle::Queue;
+use crate::queue::layout::{Places, is_id};
+use crate::queue::options::PutOptions;
+
+/// What has come of an item, in the data of its answer; without data, nothing yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    /// It is being worked on.
+    Note(String),
+    Done(serde_json::Value),
+    /// It is a dead letter.
+    Dead(String),
+    Cancelled,
+}
+
+impl Answer {
+    pub(super) fn to_data(&self) -> Bytes {
+        serde_json::to_vec(self).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+
+    /// `None` if there is nothing yet.
+    fn read(data: &[u8]) -> Result<Option<Self>, String> {
+        match data {
+            [] => Ok(None),
+            _ => serde_json::from_slice(data).map(Some).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// An item that was put by [`Queue::request`]. Dropping it gives the answer up, unless it is
+/// [kept](PutOptions::keep_answer); the item stays in the queue.
+#[must_use = "dropping it gives the answer up"]
+pub struct Request {
+    core: Arc<Core>,
+    id: String,
+    node: ZnodePath,
+    is_kept: bool,
+}
+
+impl<T, D> Queue<T, D> {
+    /// Puts an item, and gives what waits for its answer. Costs what [`Queue::put`] does.
+    ///
+    /// # Errors
+    /// As [`Queue::put`].
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::put`]: whatever was put has nobody then who waits for it.
+    pub async fn request(&self, value: &T) -> Result<Request, QueueError> {
+        self.request_with(value, &PutOptions::new()).await
+    }
+
+    /// [`Queue::request`] with options. Costs what [`Queue::put_with`] does.
+    ///
+    /// # Errors
+    /// As [`Queue::put_with`].
+    ///
+    /// # Session loss
+    /// As [`Queue::put`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::request`].
+    pub async fn request_with(
+        &self,
+        value: &T,
+        options: &PutOptions,
+    ) -> Result<Request, QueueError> {
+        self.core.only_own("answers")?;
+        let body = self.encode(std::slice::from_ref(value))?;
+        let (id, marks) = self.core.put_request(&body, options).await?;
+        let node = self.core.places.answer(&id, &marks).expect("it was asked for");
+        let is_kept = options.keep_answer.is_some();
+        Ok(Request { core: Arc::clone(&self.core), id, node, is_kept })
+    }
+
+    /// The request with this id whose answer is [kept](PutOptions::keep_answer); `None` if there is none. Costs 1 round
+    /// trip (1 read).
+    ///
+    /// # Errors
+    /// As [`Queue::inspect`].
+    ///
+    /// # Session loss
+    /// Goes on in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn find_request(&self, id: &str) -> Result<Option<Request>, QueueError> {
+        self.core.only_own("answers")?;
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let core = &self.core;
+        let names = core.names_in(&core.places.answers).await?.unwrap_or_default();
+        let kept = names.iter().filter_map(|name| {
+            let (of, until) = Places::kept_answer(name)?;
+            (of == id).then_some((until, name))
+        });
+        // An id may be used again: the answer that is kept longest is the newest.
+        let node = kept.max().and_then(|(_, name)| core.places.answers.child(name).ok());
+        let (core, id) = (Arc::clone(core), id.to_owned());
+        Ok(node.map(|node| Request { core, id, node, is_kept: true }))
+    }
+}
+
+impl Request {
+    /// The id of the item.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Waits for the answer: what [`Item::done_with_answer`](crate::Item::done_with_answer) was given, or `null` if the
+    /// item was recorded done without one. Costs 1 round trip (1 read) and an event for each note.
+    ///
+    /// # Errors
+    /// [`QueueError::Buried`] if the item is a dead letter, [`QueueError::Cancelled`] if it was cancelled,
+    /// [`QueueError::NoAnswer`] if the answer is not kept any more, [`QueueError::Undecodable`] if it is no `R`.
+    ///
+    /// # Session loss
+    /// Fails with [`QueueError::NoAnswer`], unless the answer is kept.
+    ///
+    /// # Cancel safety
+    /// Safe: call it again. To wait for some time only, use `tokio::time::timeout`.
+    pub async fn answer<R: DeserializeOwned>(&self) -> Result<R, QueueError> {
+        loop {
+            let (data, mut watcher) = match self.core.client.data_watched(&self.node).await {
+                Ok(((data, _), watcher)) => (data, watcher),
+                Err(error)
+                    if error.code().is_some() || error.is_session_expired() && !self.is_kept =>
+                {
+                    return Err(self.gone(error));
+                }
+                Err(error) if error.is_session_expired() => continue,
+                Err(error) => {
+                    outlast(&self.core.client, &error).await;
+                    continue;
+                }
+            };
+            let (path, id) = (self.core.path().clone(), self.id.clone());
+            match Answer::read(&data) {
+                Ok(None | Some(Answer::Note(_))) => drop(watcher.changed().await),
+                Ok(Some(Answer::Done(value))) => {
+                    return serde_json::from_value(value).map_err(|error| {
+                        QueueError::Undecodable { path, id, reason: error.to_string() }
+                    });
+                }
+                Ok(Some(Answer::Dead(reason))) => {
+                    return Err(QueueError::Buried { path, id, reason });
+                }
+                Ok(Some(Answer::Cancelled)) => return Err(QueueError::Cancelled { path, id }),
+                Err(reason) => return Err(QueueError::Undecodable { path, id, reason }),
+            }
+        }
+    }
+
+    /// What whoever works on it has [noted](crate::Item::note) last; `None` if nothing, or if it has ended. Costs 1 round
+    /// trip (1 read).
+    ///
+    /// # Errors
+    /// [`QueueError::NoAnswer`] if it is not kept any more.
+    ///
+    /// # Session loss
+    /// As [`Request::answer`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn note(&self) -> Result<Option<String>, QueueError> {
+        let (path, id) = (self.core.path().clone(), self.id.clone());
+        let data = self.core.data_in(&self.node).await?;
+        match Answer::read(&data.ok_or(QueueError::NoAnswer { path, id })?) {
+            Ok(Some(Answer::Note(note))) => Ok(Some(note)),
+            _ => Ok(None),
+        }
+    }
+
+    /// [Cancels](Queue::cancel) the item. Says whether it was still there. Costs what that does.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`].
+    ///
+    /// # Session loss
+    /// As [`Queue::cancel`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be cancelled.
+    pub async fn cancel(&self) -> Result<bool, QueueError> {
+        self.core.cancel(&self.id).await
+    }
+
+    fn gone(&self, error: lockkeeper_client::Error) -> QueueError {
+        let (path, id) = (self.core.path().clone(), self.id.clone());
+        match error.code() {
+            None | Some(lockkeeper_client::ErrorCode::NoNode) => QueueError::NoAnswer { path, id },
+            Some(_) => QueueError::Client { path: self.node.clone(), source: error },
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.core.client.clean_up(Cleanup::Node(self.node.clone()));
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Request({})", self.node)
+    }
+}
