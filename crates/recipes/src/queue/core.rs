@@ -18,14 +18,13 @@ use crate::exact::SessionOwned;
 use crate::exact::shared_write::lock;
 use crate::queue::bound::{Bound, Room};
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
+use crate::queue::clock::{LastTime, ServerClock};
 use crate::queue::commit::{Committed, Committer, created_name, nothing};
-use crate::queue::due::ServerClock;
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
 use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};
 use crate::queue::options::Backoff;
 use crate::queue::picks::Picks;
-use crate::queue::sweep::Swept;
 
 /// How often an item is taken at most, unless a builder says otherwise.
 const MOST_TRIES: u32 = 16;
@@ -66,7 +65,8 @@ pub(super) struct Core {
     pub(super) clock: ServerClock,
     pub(super) room: Room,
     /// When those were looked for last that somebody has left: answers, and long values.
-    pub(super) swept: Swept,
+    pub(super) answers_swept: LastTime,
+    pub(super) parts_swept: LastTime,
     /// The node that says that this consumer is there.
     worker: tokio::sync::Mutex<WorkerNode>,
     pub(super) picks: std::sync::Mutex<Picks>,
@@ -95,7 +95,8 @@ impl Core {
             last_segments: std::sync::Mutex::default(),
             clock: ServerClock::default(),
             room,
-            swept: Swept::default(),
+            answers_swept: LastTime::default(),
+            parts_swept: LastTime::default(),
             worker: tokio::sync::Mutex::default(),
             picks: std::sync::Mutex::default(),
             segments: tokio::sync::Mutex::default(),

@@ -2,24 +2,20 @@
 //! when it is due.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use lockkeeper_client::retry::{pause, reachable};
-use lockkeeper_client::{ErrorCode, Instant, ReadResult};
+use lockkeeper_client::{ErrorCode, ReadResult};
 
 use crate::exact::shared_write::lock;
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::lanes::{Lane, Segment, last_of};
+use crate::queue::lanes::{Lane, MINUTE_MS, Segment, last_of};
 use crate::queue::layout::{Entry, NewEntry};
 use crate::queue::marks::Marks;
 use crate::queue::reads::{children_of, data_of, names_of};
 use crate::wall_clock::unix_ms;
-
-/// For how long it is believed how the servers' clock and this machine's differ.
-const BELIEVED: Duration = Duration::from_secs(60);
 
 /// After how long a clock is looked at again, which may have been set.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
@@ -27,28 +23,6 @@ const LONGEST_NAP: Duration = Duration::from_secs(60);
 /// How many segments are listed, and how many entries brought, with one request.
 const SEGMENTS_AT_ONCE: usize = 32;
 const ENTRIES_AT_ONCE: usize = 100;
-
-/// How long a minute is, in milliseconds.
-const MINUTE_MS: u64 = 60_000;
-
-/// The servers' clock, as the answers to writes have shown it. It is late by as long as such an answer took, so nothing
-/// is due too early.
-#[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Option<(u64, Instant)>>);
-
-impl ServerClock {
-    /// Something was written at `unix_ms`, in milliseconds since 1970, and answered by `now`.
-    pub(super) fn learn(&self, unix_ms: u64, now: Instant) {
-        *lock(&self.0) = Some((unix_ms, now));
-    }
-
-    /// What it shows, in milliseconds since 1970; `None` if that is not known well enough.
-    fn at(&self, now: Instant) -> Option<u64> {
-        let (unix_ms, then) = (*lock(&self.0))?;
-        let since = now - then;
-        (since < BELIEVED).then(|| unix_ms.saturating_add(millis(since)))
-    }
-}
 
 impl Core {
     /// The time by the servers' clock, in milliseconds since 1970. Costs nothing if something was written not long
@@ -170,9 +144,4 @@ impl Core {
         let left = Duration::from_millis(next.saturating_sub(now));
         tokio::time::sleep(left.min(LONGEST_NAP)).await;
     }
-}
-
-/// In whole milliseconds.
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,15 +13,15 @@ use lockkeeper_locks::{Guard, LossReason, State};
 use serde::Serialize;
 use tokio::task::AbortHandle;
 
+use crate::queue::answer::ItemAnswer;
 use crate::queue::claim::{Claim, ClaimCommitted};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
-use crate::queue::due::millis;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, Header, NewEntry, Obituary};
 use crate::queue::marks::Marks;
-use crate::queue::request::Answer;
 use crate::queue::take::Held;
+use crate::wall_clock::millis;
 
 /// How many of the steps that end an item tell whether it is this consumer's.
 const CHECKS: usize = 2;
@@ -119,7 +119,8 @@ impl<T> Item<T> {
     }
 
     /// [`Item::done`] with an answer for whoever has [requested](crate::Queue::request) the item and still waits. Any other
-    /// item is just done. Servers take an answer of about 1 MiB.
+    /// item is just done. Servers take an answer of about 1 MiB. Costs one round trip (1 write), and another one if the
+    /// requester has left.
     ///
     /// # Errors
     /// As [`Item::done`]; [`QueueError::Unencodable`] if the answer cannot be written as JSON, [`QueueError::TooLarge`] if
@@ -157,7 +158,7 @@ impl<T> Item<T> {
         let Some(answer) = answer.flatten() else { return Ok(false) };
         claimed.ensure_held()?;
         let steps = core.client.transaction().check(claimed.claim.node(), None);
-        let steps = steps.set_data(&answer, Answer::Note(note.into()).to_data(), None);
+        let steps = steps.set_data(&answer, ItemAnswer::Note(note.into()).to_data(), None);
         match core.write(steps).await {
             Ok(_) => Ok(true),
             Err(error) => match error.refused() {
@@ -187,7 +188,8 @@ impl<T> Item<T> {
         self.retry_in(backoff.map(|backoff| backoff.after(self.attempt())), reason.into()).await
     }
 
-    /// [`Item::retry`], but not before this time has passed by the servers' clock, whatever the queue's back-off is.
+    /// [`Item::retry`], but not before this time has passed by the servers' clock, whatever the queue's back-off is. Costs
+    /// what that does.
     ///
     /// # Errors
     /// As [`Item::done`]; [`QueueError::NotInLayout`] in the layouts of other libraries.
@@ -253,7 +255,7 @@ impl<T> Item<T> {
             holder: Some(claimed.core.owner.clone()),
             marks: String::new(),
         };
-        let told = Answer::Dead(obituary.reason.clone());
+        let told = ItemAnswer::Dead(obituary.reason.clone());
         let steps = claimed.core.bury_steps(claimed.end_steps(), &claimed.entry, obituary);
         let nothing_else = claimed.core.client.transaction();
         claimed.end_and_tell(steps, &told, &nothing_else).await
@@ -406,7 +408,7 @@ impl Claimed {
             return self.ended(self.write(steps.and(writes)).await, own);
         }
         let steps = self.core.gone_steps(steps, &self.entry);
-        self.end_and_tell(steps, &Answer::Done(answer), writes).await
+        self.end_and_tell(steps, &ItemAnswer::Done(answer), writes).await
     }
 
     /// Makes a write that ends it, after whose first steps one needs the item's body; tells whoever waits for it what has
@@ -414,7 +416,7 @@ impl Claimed {
     async fn end_and_tell(
         &self,
         steps: Transaction,
-        told: &Answer,
+        told: &ItemAnswer,
         writes: &Transaction,
     ) -> Result<(), QueueError> {
         let own = steps.len();

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use crate::queue::layout::DIGITS;
+/// The digits that servers append to the name of a sequential node.
+pub(super) const DIGITS: usize = 10;
 
 /// What a minute is, in milliseconds.
-const MINUTE_MS: u64 = 60_000;
+pub(super) const MINUTE_MS: u64 = 60_000;
 
 /// Which part of the queue an entry is in. In the order in which they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
 
-use crate::queue::lanes::Segment;
+use crate::queue::lanes::{DIGITS, Segment};
 use crate::queue::marks::{Marks, Parts, Requested, encoded};
 use crate::queue::peer_layouts::QueueLayout;
 
@@ -23,9 +23,6 @@ pub(super) const SEGMENT: u32 = 256;
 
 /// How long an id is at most, in bytes.
 const LONGEST_ID: usize = 64;
-
-/// The digits that servers append to the name of a sequential node.
-pub(super) const DIGITS: usize = 10;
 
 /// Where everything of a queue is.
 #[derive(Clone, Debug)]
@@ -143,7 +140,7 @@ impl Places {
 
     /// Until when an answer is kept whose node has this name, if it outlives the requester; and the id of its item.
     pub(super) fn kept_answer(name: &str) -> Option<(&str, u64)> {
-        let at = name.find(|letter| matches!(letter, ':' | '~'))?;
+        let at = name.find([':', '~'])?;
         let (id, requested) = name.split_at(at);
         match Requested::read(requested)? {
             Requested::Until(time) => Some((id, time)),

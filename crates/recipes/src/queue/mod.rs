@@ -10,9 +10,10 @@
 //!   put            entries at the end of the queue
 //!   due            what comes into the queue later, by the servers' clock
 //!   request        Request: an item whose putter waits for an answer
-//!   bound          Bound: how many items a queue may have
+//!   room           whether there is room for an item, and waiting for it
 //!   long           values that are too long for one request
 //!   sweep          what programs have left that died
+//!   bound          Bound: how many items a queue may have
 //!   options        PutOptions: later, by key, by priority
 //!   reads          reads that go on over lost connections
 //!   core           what the clones of a handle share; how a queue comes into being
@@ -22,6 +23,8 @@
 //!   error          QueueError
 //!   peer_names     how other libraries name items, and what is in them: pure
 //!   layout         the znodes of our own and their names: pure
+//!   answer         what comes of an item, for whoever has asked: pure
+//!   clock          what a handle knows of the time
 //!   lanes          the segments of what can be taken, by priority, and of what is due: pure
 //!   marks          what an entry's name says of what it was put with: pure
 //!   peer_layouts   QueueLayout: whose znodes
@@ -29,8 +32,10 @@
 //! ```
 
 mod admin;
+mod answer;
 mod bound;
 mod claim;
+mod clock;
 mod commit;
 mod core;
 mod delivery;
@@ -50,6 +55,7 @@ mod picks;
 mod put;
 mod reads;
 mod request;
+mod room;
 mod sweep;
 mod take;
 mod work;

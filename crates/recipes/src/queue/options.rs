@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::queue::due::millis;
 use crate::queue::marks::{Marks, encoded};
+use crate::wall_clock::millis;
 
 /// How long a key, a kind or an id is at most, in bytes, as a part of a name.
 const LONGEST_NAME: usize = 128;

@@ -2,8 +2,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::queue::lanes::{PLAIN, Segment};
-use crate::queue::layout::{DIGITS, Entry};
+use crate::queue::lanes::{DIGITS, PLAIN, Segment};
+use crate::queue::layout::Entry;
 use crate::queue::options::PutOptions;
 use crate::queue::peer_layouts::QueueLayout;
 

@@ -198,7 +198,7 @@ impl Picks {
         // What is not listed any more is gone.
         self.raised.retain(|_, raised| entries.contains(raised));
 
-        let mut places = Places {
+        let mut places = PlacesOfKinds {
             busy: listed.busy.iter().map(String::as_str).collect(),
             rule,
             given: HashMap::new(),
@@ -248,7 +248,7 @@ impl Picks {
 }
 
 /// The places of limited kinds.
-struct Places<'a> {
+struct PlacesOfKinds<'a> {
     busy: HashSet<&'a str>,
     rule: Rule<'a>,
     given: HashMap<&'a str, u32>,
@@ -257,7 +257,7 @@ struct Places<'a> {
 /// As many items of a kind are worked on as may be.
 struct AllTaken;
 
-impl<'a> Places<'a> {
+impl<'a> PlacesOfKinds<'a> {
     /// A free place of a kind; `None` if it has no limit.
     fn of_kind(&mut self, kind: Option<&str>) -> Result<Option<u32>, AllTaken> {
         let limit = kind.and_then(|kind| self.rule.limits.get_key_value(kind));

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode, Failure, Outcome, Transaction};
 
+use crate::queue::answer::ItemAnswer;
 use crate::queue::claim::{ClaimAnswer, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
-use crate::queue::due::millis;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{PLAIN, Segment};
 use crate::queue::layout::{Entry, NewEntry, Obituary, bad_id, is_id, new_id};
 use crate::queue::long::NewBody;
 use crate::queue::marks::{Marks, Requested};
 use crate::queue::options::PutOptions;
-use crate::queue::request::Answer;
+use crate::wall_clock::millis;
 
 /// An item that is to be put.
 #[derive(Clone, Debug)]
@@ -232,7 +232,7 @@ impl Core {
             let beside = beside.iter().filter(|_| with_beside);
             let steps = beside.fold(steps.clone(), |steps, node| steps.delete(node, None));
             let steps = match answer.as_ref().filter(|_| with_answer) {
-                Some(answer) => steps.set_data(answer, Answer::Cancelled.to_data(), None),
+                Some(answer) => steps.set_data(answer, ItemAnswer::Cancelled.to_data(), None),
                 None => steps,
             };
             let written = self.commit(self.ending(entry, steps)).await;

@@ -3,43 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{Cleanup, ZnodePath};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
+use crate::queue::answer::ItemAnswer;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
 use crate::queue::layout::{Places, is_id};
 use crate::queue::options::PutOptions;
-
-/// What has come of an item, in the data of its answer; without data, nothing yet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Answer {
-    /// It is being worked on.
-    Note(String),
-    Done(serde_json::Value),
-    /// It is a dead letter.
-    Dead(String),
-    Cancelled,
-}
-
-impl Answer {
-    pub(super) fn to_data(&self) -> Bytes {
-        serde_json::to_vec(self).map_or_else(|_| Bytes::new(), Bytes::from)
-    }
-
-    /// `None` if there is nothing yet.
-    fn read(data: &[u8]) -> Result<Option<Self>, String> {
-        match data {
-            [] => Ok(None),
-            _ => serde_json::from_slice(data).map(Some).map_err(|error| error.to_string()),
-        }
-    }
-}
 
 /// An item that was put by [`Queue::request`]. Dropping it gives the answer up, unless it is
 /// [kept](PutOptions::keep_answer); the item stays in the queue.
@@ -152,17 +125,17 @@ impl Request {
                 }
             };
             let (path, id) = (self.core.path().clone(), self.id.clone());
-            match Answer::read(&data) {
-                Ok(None | Some(Answer::Note(_))) => drop(watcher.changed().await),
-                Ok(Some(Answer::Done(value))) => {
+            match ItemAnswer::read(&data) {
+                Ok(None | Some(ItemAnswer::Note(_))) => drop(watcher.changed().await),
+                Ok(Some(ItemAnswer::Done(value))) => {
                     return serde_json::from_value(value).map_err(|error| {
                         QueueError::Undecodable { path, id, reason: error.to_string() }
                     });
                 }
-                Ok(Some(Answer::Dead(reason))) => {
+                Ok(Some(ItemAnswer::Dead(reason))) => {
                     return Err(QueueError::Buried { path, id, reason });
                 }
-                Ok(Some(Answer::Cancelled)) => return Err(QueueError::Cancelled { path, id }),
+                Ok(Some(ItemAnswer::Cancelled)) => return Err(QueueError::Cancelled { path, id }),
                 Err(reason) => return Err(QueueError::Undecodable { path, id, reason }),
             }
         }
@@ -182,8 +155,8 @@ impl Request {
     pub async fn note(&self) -> Result<Option<String>, QueueError> {
         let (path, id) = (self.core.path().clone(), self.id.clone());
         let data = self.core.data_in(&self.node).await?;
-        match Answer::read(&data.ok_or(QueueError::NoAnswer { path, id })?) {
-            Ok(Some(Answer::Note(note))) => Ok(Some(note)),
+        match ItemAnswer::read(&data.ok_or(QueueError::NoAnswer { path, id })?) {
+            Ok(Some(ItemAnswer::Note(note))) => Ok(Some(note)),
             _ => Ok(None),
         }
     }

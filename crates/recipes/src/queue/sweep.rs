@@ -1,11 +1,9 @@
 //! What programs have left that died, looked for now and then by those that make the same.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use lockkeeper_client::{Instant, ReadResult};
+use lockkeeper_client::ReadResult;
 
-use crate::exact::shared_write::lock;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Places, is_id};
@@ -18,27 +16,10 @@ const EVERY: Duration = Duration::from_secs(60);
 /// How many long values are looked at with one request.
 const AT_ONCE: usize = 100;
 
-/// When a handle has looked last.
-#[derive(Debug, Default)]
-pub(super) struct Swept {
-    answers: Mutex<Option<Instant>>,
-    parts: Mutex<Option<Instant>>,
-}
-
 impl Core {
-    fn is_due(&self, last: &Mutex<Option<Instant>>) -> bool {
-        let now = self.client.now();
-        let mut last = lock(last);
-        let is_due = last.is_none_or(|last| now - last >= EVERY);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
-    }
-
     /// Deletes the answers that were kept for long enough.
     pub(super) async fn sweep_answers(&self) -> Result<(), QueueError> {
-        if !self.is_due(&self.swept.answers) {
+        if !self.answers_swept.is_due(EVERY, self.client.now()) {
             return Ok(());
         }
         let now = self.server_time().await?;
@@ -54,7 +35,7 @@ impl Core {
 
     /// Deletes the parts of long values that nobody puts any more, and whose item is not there.
     pub(super) async fn sweep_parts(&self) -> Result<(), QueueError> {
-        if !self.is_due(&self.swept.parts) {
+        if !self.parts_swept.is_due(EVERY, self.client.now()) {
             return Ok(());
         }
         let places = &self.places;

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::exact::shared_write::lock;
+use crate::queue::answer::ItemAnswer;
 use crate::queue::claim::{Claim, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
@@ -24,7 +25,6 @@ use crate::queue::lanes::{Segment, last_of, read_segments};
 use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
 use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
-use crate::queue::request::Answer;
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -436,7 +436,7 @@ impl Core {
         };
         let (steps, told) = match told {
             Some(answer) => {
-                let done = Answer::Done(serde_json::Value::Null).to_data();
+                let done = ItemAnswer::Done(serde_json::Value::Null).to_data();
                 let index = steps.len();
                 (steps.set_data(&answer, done, None), Some(index))
             }
@@ -559,7 +559,7 @@ impl Core {
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
-        let told = Answer::Dead(obituary.reason.clone()).to_data();
+        let told = ItemAnswer::Dead(obituary.reason.clone()).to_data();
         let steps = self.bury_steps(gone.clone(), entry, obituary);
         let answer = self.places.answer(&entry.id, entry.marks());
         let telling = answer.map(|answer| steps.clone().set_data(&answer, told, None));
