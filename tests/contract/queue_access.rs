@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
-    Client, CreateMode, DefaultAcl, ErrorCode, Queue, QueueError, TransactionError, ZnodePath,
+    Bound, Client, CreateMode, DefaultAcl, ErrorCode, PutOptions, Queue, QueueError,
+    TransactionError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 
@@ -57,7 +58,9 @@ async fn made(backend: &Backend) -> Result<Participant> {
     client.create(&node("").parent().context("/app")?, "", CreateMode::Persistent).await?;
     // To look for an item makes the queue.
     ensure!(jobs(&carol, &usual()?)?.try_take().await?.is_none());
-    client.with_default_acl(&usual()?).create(&node("/line"), "", CreateMode::Persistent).await?;
+    for line in ["/line", "/putters"] {
+        client.with_default_acl(&usual()?).create(&node(line), "", CreateMode::Persistent).await?;
+    }
     client
         .with_default_acl(&usual()?)
         .ensure(&ZnodePath::new(MARKERS)?, CreateMode::Persistent)
@@ -69,6 +72,11 @@ async fn made(backend: &Backend) -> Result<Participant> {
         ("/workers", list("r", "cdrw")?),
         ("/line", list("r", "cdrw")?),
         ("/dead", list("r", "cdrw")?),
+        ("/busy", list("r", "cdrw")?),
+        ("/answers", list("cdr", "r")?),
+        ("/slots", list("cr", "d")?),
+        ("/putters", list("cdrw", "r")?),
+        ("/parts", list("cdr", "d")?),
     ] {
         client.set_acl(&node(place), list.entries(), None).await?;
     }
@@ -148,6 +156,31 @@ async fn each_role_can_do_its_part(backend: Backend) -> Result<()> {
     }
     assert_eq!(consumer.inspect().await?.waiting, 0);
     Ok(())
+}
+
+/// Also what is put with options.
+async fn each_role_can_do_its_part_with_options(backend: Backend) -> Result<()> {
+    let _carol = made(&backend).await?;
+    let (ann, bob) = (user(&backend, "ann").await?, user(&backend, "bob").await?);
+    let builder = |user: &Participant| {
+        let builder = Queue::<String>::builder(&user.client, JOBS).markers(MARKERS);
+        anyhow::Ok(builder.acl(&usual()?).bound(Bound::exactly(3)).at_most("gpu", 1))
+    };
+    let (producer, consumer) = (builder(&ann)?.build()?, builder(&bob)?.build()?);
+    let options = PutOptions::new().key("a").kind("gpu").priority(-1);
+    let request = producer.request_with(&"x".repeat(600_000), &options).await?;
+    let later = options.delay(Duration::from_millis(100));
+    producer.put_with(&"later".to_owned(), &later).await?;
+
+    let item = consumer.take().await?;
+    item.retry("once more").await?;
+    let item = consumer.take().await?;
+    ensure!(item.value().len() == 600_000 && item.note("half").await?);
+    item.done_with_answer(&7).await?;
+    assert_eq!(tokio::time::timeout(LONG, request.answer::<u32>()).await??, 7);
+    let item = tokio::time::timeout(LONG, consumer.take()).await??;
+    assert_eq!(item.value(), "later");
+    Ok(item.done().await?)
 }
 
 /// A take writes to the entry, which the producer has made.

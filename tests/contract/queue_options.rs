@@ -431,7 +431,7 @@ async fn what_is_left_of_a_long_value_is_deleted((alice, bob): Pair) -> Result<(
     // Its program is gone when some of the parts are there.
     bob.proxy.lose_next(OpCode::Multi, Loss::BeforeRequest);
     let putting = tokio::spawn(async move { theirs.put(&long('a')).await });
-    children_reach(&alice.client, &node("/parts"), 1).await?;
+    children_reach(&alice.client, &node("/parts"), 2).await?;
     putting.abort();
     bob.proxy.refuse();
     bob.proxy.expire_session().await?;

@@ -1,5 +1,6 @@
 //! The znodes of a queue, and what their names mean: pure.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
@@ -20,6 +21,9 @@ const LINE: &str = "-__lockkeeper__";
 
 /// How many entries a segment is given. A transaction of many may bring it beyond that.
 pub(super) const SEGMENT: u32 = 256;
+
+/// After the name of an upload, in that of the node that stands for it until it ends.
+const UPLOADING: &str = ".uploading";
 
 /// How long an id is at most, in bytes.
 const LONGEST_ID: usize = 64;
@@ -155,6 +159,21 @@ impl Places {
     /// The directory of a long value.
     pub(super) fn parts_of(&self, upload: &str) -> ZnodePath {
         self.parts.child(upload).expect("an id")
+    }
+
+    /// The ephemeral node of an upload that has not ended. It is no part of the directory, so whoever may put needs no
+    /// right to delete there.
+    pub(super) fn uploading(&self, upload: &str) -> ZnodePath {
+        self.parts.child(&format!("{upload}{UPLOADING}")).expect("an id and letters")
+    }
+
+    /// The uploads that have ended, among the names of all that there is.
+    pub(super) fn ended_uploads(names: &[String]) -> impl Iterator<Item = &String> {
+        let running: HashSet<_> =
+            names.iter().filter_map(|it| it.strip_suffix(UPLOADING)).collect();
+        let is_over =
+            move |it: &&String| !it.ends_with(UPLOADING) && !running.contains(it.as_str());
+        names.iter().filter(is_over)
     }
 
     /// A part of a long value.

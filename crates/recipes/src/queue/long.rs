@@ -16,9 +16,6 @@ const PART: usize = 256 << 10;
 /// In how many parts a value is at most: what servers keep in memory, and a consumer reads.
 const MOST_PARTS: usize = 64;
 
-/// The ephemeral node beside the parts of a value that is being put.
-pub(super) const UPLOADING: &str = "uploading";
-
 /// What is to be put for one value.
 #[derive(Clone, Debug)]
 pub(super) struct NewBody {
@@ -61,7 +58,7 @@ impl Core {
     /// Makes a directory for the parts of a value, whose data is the item's id, and gives the session.
     async fn begin_upload(&self, id: &str, upload: &str) -> Result<SessionId, QueueError> {
         let directory = self.places.parts_of(upload);
-        let uploading = directory.child(UPLOADING).expect("letters");
+        let uploading = self.places.uploading(upload);
         let id = Bytes::copy_from_slice(id.as_bytes());
         loop {
             let steps = self.client.transaction();
@@ -94,7 +91,7 @@ impl Core {
         session: SessionId,
     ) -> Result<bool, QueueError> {
         let node = self.places.part(upload, number);
-        let uploading = self.places.parts_of(upload).child(UPLOADING).expect("letters");
+        let uploading = self.places.uploading(upload);
         loop {
             let steps = self.client.transaction().check(&uploading, None);
             let steps = steps.create(&node, chunk.clone(), CreateMode::Persistent);
@@ -120,10 +117,7 @@ impl Core {
     pub(super) fn end_upload(&self, steps: Transaction, parts: Option<&Parts>) -> Transaction {
         match parts {
             None => steps,
-            Some(Parts { upload, .. }) => {
-                let uploading = self.places.parts_of(upload).child(UPLOADING).expect("letters");
-                steps.delete(&uploading, None)
-            }
+            Some(Parts { upload, .. }) => steps.delete(&self.places.uploading(upload), None),
         }
     }
 
@@ -131,8 +125,7 @@ impl Core {
     pub(super) fn drop_upload(&self, Parts { count, upload }: &Parts) {
         let directory = self.places.parts_of(upload);
         let parts = (0..*count).map(|number| self.places.part(upload, number));
-        let uploading = directory.child(UPLOADING).expect("letters");
-        for node in parts.chain([uploading, directory]) {
+        for node in parts.chain([directory, self.places.uploading(upload)]) {
             drop(self.client.delete(&node, None));
         }
     }

@@ -2,19 +2,12 @@
 
 use std::time::Duration;
 
-use lockkeeper_client::ReadResult;
-
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Places, is_id};
-use crate::queue::long::UPLOADING;
-use crate::queue::reads::{children_of, data_of, names_of};
 
 /// How often one handle looks, for each of them.
 const EVERY: Duration = Duration::from_secs(60);
-
-/// How many long values are looked at with one request.
-const AT_ONCE: usize = 100;
 
 impl Core {
     /// Deletes the answers that were kept for long enough.
@@ -40,30 +33,23 @@ impl Core {
         }
         let places = &self.places;
         let uploads = self.names_in(&places.parts).await?.unwrap_or_default();
-        for uploads in uploads.chunks(AT_ONCE) {
-            let looks = uploads.iter().flat_map(|upload| {
-                let directory = places.parts_of(upload);
-                [children_of(&directory), data_of(&directory)]
-            });
-            let mut answers = self.read_all(looks.collect()).await?.into_iter();
-            for upload in uploads {
-                let parts = answers.next().and_then(names_of).unwrap_or_default();
-                let Some(ReadResult::Data { data, .. }) = answers.next() else { continue };
-                let id = String::from_utf8_lossy(&data).into_owned();
-                if parts.iter().any(|name| name == UPLOADING) || !is_id(&id) {
-                    continue;
-                }
-                // The upload has ended before, with its item if that was put.
-                let body = self.data_in(&places.body(&id)).await?;
-                if body.is_some_and(|body| body == upload.as_bytes()) {
-                    continue;
-                }
-                let directory = places.parts_of(upload);
-                let nodes = parts.iter().filter_map(|name| directory.child(name).ok());
-                for node in nodes.chain([directory.clone()]) {
-                    // Whoever looks next tries again if it fails.
-                    drop(self.client.delete(&node, None));
-                }
+        for upload in Places::ended_uploads(&uploads) {
+            let directory = places.parts_of(upload);
+            let Some(id) = self.data_in(&directory).await? else { continue };
+            let id = String::from_utf8_lossy(&id).into_owned();
+            if !is_id(&id) {
+                continue;
+            }
+            // Looked at last: the transaction that has ended the upload has made it, if the item was put.
+            let body = self.data_in(&places.body(&id)).await?;
+            if body.is_some_and(|body| body == upload.as_bytes()) {
+                continue;
+            }
+            let parts = self.names_in(&directory).await?.unwrap_or_default();
+            let nodes = parts.iter().filter_map(|name| directory.child(name).ok());
+            for node in nodes.chain([directory.clone()]) {
+                // Whoever looks next tries again if it fails.
+                drop(self.client.delete(&node, None));
             }
         }
         Ok(())
