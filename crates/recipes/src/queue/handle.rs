@@ -41,13 +41,16 @@ use crate::values::{Codec, Json};
 ///   [if asked for](QueueBuilder::strictly_in_order). Several take from the oldest few hundred; one that was killed
 ///   counts until its session is over.
 /// - A put wakes one of the consumers that wait, and that one the next.
+/// - Of the items of one [key](PutOptions::key), one is worked on at a time, and no younger one before it has ended, unless
+///   [retries pass](QueueBuilder::retries_pass).
+/// - No item is taken before it is [due](PutOptions::delay) by the servers' clock. A consumer that waits takes it then.
 ///
 /// # Not guaranteed
 ///
 /// - Effects outside of znodes may happen twice, if a consumer is lost after it had them: have them refuse the
 ///   lower [token](lockkeeper_locks::Guard::token), or the same [id](Item::id) twice.
 /// - An item that was taken for a call which nobody polls waits for it, or for the end of its session.
-/// - A retry comes after what was put before it. An item that was given back keeps its place.
+/// - A retry comes after what was put before it, unless it has a key. An item that was given back keeps its place.
 /// - Items are not safe from those who delete or write their znodes.
 /// - Servers before 3.6 cannot be asked for several listings at once, and refuse every take.
 ///
@@ -61,13 +64,19 @@ use crate::values::{Codec, Json};
 /// `<path>`, with the number of the layout. Below it, for an item with the id `<id>`, 32 hexadecimal digits:
 ///
 /// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: who took it last. Each take raises the
-///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once.
-/// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise.
-/// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on.
+///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once. What it
+///   was [put with](PutOptions) is in the name, after the tries, as `.<letter><value>`. The segments of a priority
+///   begin with `p<priority>.`, those of a minute when items are due with `t<minute>.`.
+/// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise. A long value is in `parts/<upload>/<number>`.
+/// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on. With `~<time>`: it is to be tried again then.
+/// - `busy/k<key>` and `busy/n<kind>.<place>`, ephemeral: what is being worked on of a key, and of a limited kind.
 /// - `dead/<id>`: it is a dead letter.
+/// - `answers/<id>…`: what comes of it, for whoever has [asked](Queue::request).
+/// - `slots/<number>`: its place in a queue with an [exact bound](Bound::exactly).
 ///
-/// And `workers/<name>.<number>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait. Outcome
-/// markers are in `/lockkeeper-outcomes`, or [where the builder says](QueueBuilder::markers).
+/// And `workers/<name>.<number>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait, and
+/// `putters/` with those that wait for room. Outcome markers are in `/lockkeeper-outcomes`, or
+/// [where the builder says](QueueBuilder::markers).
 ///
 /// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout).
 /// [`QueueLayout`] says what each of these cannot do.
@@ -77,6 +86,8 @@ use crate::values::{Codec, Json};
 /// - A put costs 1 write, a take 1, an end 1, each 1 round trip. What tasks of one handle ask for at the same time
 ///   shares 1 write. One put in 256 costs 1 more.
 /// - A listing of some hundred entries costs 1 read, and serves many takes, for 2 seconds at most.
+/// - Keys, kinds and answers are steps of the same writes. An item that comes later is moved once it is due: 1 read and 1
+///   write for up to 100.
 /// - A consumer that finds nothing stands in line, which costs 1 write, and as the first 2 reads. Then it costs
 ///   nothing until there is something: 2 events for each item, however many consumers wait.
 ///
