@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{Client, Queue, ZnodePath};
+use lockkeeper::{Bound, Client, PutOptions, Queue, ZnodePath};
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
 use lockkeeper_wire::OpCode::{self, GetData, Multi, MultiRead};
@@ -64,6 +64,47 @@ async fn a_put_a_take_and_an_end_are_a_write_each((alice, bob): Pair) -> Result<
     item.done().await?;
     assert_eq!(requests(&bob), [Multi]);
     assert!(bob.proxy.events().is_empty() && alice.proxy.events().is_empty());
+    Ok(())
+}
+
+/// What an item is put with costs steps, and no requests.
+async fn options_are_steps_of_the_same_writes((alice, bob): Pair) -> Result<()> {
+    let builder = |client| Queue::<u32>::builder(client, JOBS).bound(Bound::exactly(100));
+    let ours = builder(&alice.client).build()?;
+    let theirs = builder(&bob.client).at_most("gpu", 2).build()?;
+    let marked = PutOptions::new().key("a").kind("gpu").priority(-1);
+    let later = PutOptions::new().due_unix_ms(u64::from(u32::MAX) * 1_000);
+    // What both need is there by then, and the lanes of the priority and of that time.
+    ours.put_with(&0, &later).await?;
+    ours.put_with(&0, &marked).await?;
+    theirs.take().await?.done().await?;
+    for participant in [&alice, &bob] {
+        participant.proxy.clear();
+    }
+
+    ours.put_with(&1, &later).await?;
+    assert_eq!(requests(&alice), [Multi]);
+    ours.put_with(&2, &marked).await?;
+    assert_eq!(requests(&alice), [Multi]);
+    let request = ours.request_with(&3, &marked).await?;
+    assert_eq!(requests(&alice), [Multi]);
+
+    for round in 0..3 {
+        let item = theirs.take().await?;
+        let mut sent = requests(&bob);
+        // The listing has no more of a key than one.
+        sent.retain(|op| *op != MultiRead);
+        sent.sort_unstable_by_key(|op| *op != Multi);
+        assert_eq!(sent, [Multi, GetData]);
+        match round {
+            0 => item.retry("it keeps its place").await?,
+            1 => item.done().await?,
+            _ => item.done_with_answer(&7).await?,
+        }
+        assert_eq!(requests(&bob), [Multi]);
+    }
+    assert_eq!(request.answer::<u32>().await?, 7);
+    assert_eq!(requests(&alice), [GetData]);
     Ok(())
 }
 

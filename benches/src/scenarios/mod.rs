@@ -67,6 +67,7 @@ pub(crate) const ALL: &[Scenario] = scenarios! {
         by "candidate" => elections::run;
     "group": "what is sent to each who sees a group when one more joins", by "member" => groups::run;
     "queue": "items of a queue, from the put until they are recorded as done", by "consumer" => queues::run;
+    "queue-keys": "items of a thousand keys, from the first take until all are done", by "consumer" => queues::keys;
     "queue-size": "what a put, a take and an end cost in a long queue", by "item" => queues::sizes;
     "picks": "the choice of the instance that a call goes to", by "instance" => picks::run;
     "resources": "start, and memory", by "of them" => resources::run;

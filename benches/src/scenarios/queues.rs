@@ -1,17 +1,21 @@
-//! `queue` and `queue-size`: items of a queue, by how many consumers there are, and by how many items.
+//! `queue`, `queue-keys` and `queue-size`: items of a queue, by how many consumers there are, with keys and without,
+//! and by how many items.
 
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
-use lockkeeper::Client;
+use lockkeeper::{Client, PutOptions};
 use lockkeeper_engine::Durability;
 use lockkeeper_testkit::process::Process;
+use tokio::task::JoinSet;
 
 use crate::bench::Bench;
+use crate::lines::{close, sessions};
 use crate::measure::{Measured, Plan};
 use crate::peers::{child, ready_line};
 use crate::queues::{self, Consumers, ours};
@@ -117,6 +121,82 @@ fn is_on_disk(bench: &mut Bench) -> Result<bool> {
 
 fn new_name() -> String {
     format!("bench_queue_{:016x}", fastrand::u64(..))
+}
+
+/// How many keys there are, and items of each.
+const KEYS: usize = 1_000;
+const OF_EACH: usize = 10;
+
+/// Whether the items have keys.
+#[derive(Clone, Copy)]
+struct Keyed(bool);
+
+impl fmt::Display for Keyed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "items with keys" } else { "items without" })
+    }
+}
+
+pub(super) async fn keys(bench: &mut Bench) -> Result<()> {
+    let systems = [System::OnZooKeeper, System::Engine(Durability::Sync)];
+    let turns: Vec<_> = systems
+        .into_iter()
+        .flat_map(|system| [true, false].map(|it| (system, Keyed(it))))
+        .collect();
+    let rounds = bench.settings.rounds;
+    bench.interleave(rounds, &turns, drain).await;
+    Ok(())
+}
+
+/// Has consumers take all items of a queue, and record each as done.
+async fn drain(bench: &mut Bench, &(system, Keyed(keyed)): &(System, Keyed)) -> Result<()> {
+    let servers = bench.peers.server_of(system).await?;
+    let path = format!("/{}", new_name());
+    let clients = sessions(&servers, ON_DISK + 1).await?;
+    let queue = ours::queue(&clients[0], &path)?;
+    let mut puts = JoinSet::new();
+    for number in 0..KEYS * OF_EACH {
+        let queue = queue.clone();
+        let options = match keyed {
+            true => PutOptions::new().key(format!("customer-{}", number % KEYS)),
+            false => PutOptions::new(),
+        };
+        puts.spawn(async move {
+            queue.put_with(&Bytes::from_static(&[0x55; 100]), &options).await.map(drop)
+        });
+    }
+    puts.join_all().await.into_iter().collect::<Result<(), _>>()?;
+
+    let start = Instant::now();
+    let mut consuming = JoinSet::new();
+    for client in &clients[1..] {
+        let queue = ours::queue(client, &path)?;
+        consuming.spawn(async move {
+            let mut done = 0;
+            while let Some(item) = queue.try_take().await? {
+                item.done().await?;
+                done += 1;
+            }
+            anyhow::Ok(done)
+        });
+    }
+    let mut done = 0;
+    for consumed in consuming.join_all().await {
+        done += consumed?;
+    }
+    let took = start.elapsed();
+    // Who finds that all others of a key wait for somebody goes.
+    ensure!(done * 10 > KEYS * OF_EACH * 9, "{done} items of {}", KEYS * OF_EACH);
+    let name = if keyed { "with keys" } else { "without keys" };
+    let config = format!("{}, {name}", system.config());
+    bench.note_as(
+        ("lockkeeper", &config),
+        ON_DISK,
+        "items_per_s",
+        done as f64 / took.as_secs_f64(),
+    );
+    close(clients).await;
+    Ok(())
 }
 
 /// What there may be many of in a queue.
