@@ -136,8 +136,12 @@ impl Core {
                 false => core.take_some(&mode, most, true).await,
             }
         };
+        // A task that is aborted with its try is dropped later than this, and the next take may come before.
+        let pending = Pending(&self.picks);
         let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
-        match (&mut task.0).await {
+        let ended = (&mut task.0).await;
+        pending.settled();
+        match ended {
             Ok(taken) => taken,
             Err(error) if error.is_panic() => {
                 Err(QueueError::Panicked { path: self.path().clone() })
