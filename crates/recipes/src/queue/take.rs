@@ -282,12 +282,14 @@ impl Core {
                 continue;
             }
             lock(&self.picks).listed(listed_at);
+            // There are others than were listed: what they have may come first.
+            if window_of(segments, first, width) != window {
+                lock(&self.picks).begin();
+                (first, width) = (0, first_window(segments));
+                continue;
+            }
             if found {
                 return Ok(());
-            }
-            // These may be others than were listed.
-            if window_of(segments, first, width) != window {
-                continue;
             }
             first += width;
             width = (width * 2).min(LONGEST_WINDOW);
