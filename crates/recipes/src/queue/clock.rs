@@ -11,22 +11,45 @@ use crate::wall_clock::millis;
 /// For how long it is believed how the servers' clock and this machine's differ.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// The servers' clock, as the answers to writes have shown it. It is late by as long as such an answer took, so nothing
-/// is due too early.
+/// By which part this machine's clock may be faster or slower than the servers'.
+pub(super) const DRIFT_DIVISOR: u32 = 100;
+
+/// The servers' clock, as the answers to writes have shown it.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Option<(u64, Instant)>>);
+pub(super) struct ServerClock(Mutex<Option<Shown>>);
+
+/// What the servers' clock showed, in milliseconds since 1970, at some time between the two.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    unix_ms: u64,
+    asked: Instant,
+    answered: Instant,
+}
+
+/// The time by the servers' clock, in milliseconds since 1970: no less and no more than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ServerTime {
+    /// By which nothing is due too early.
+    pub(super) least: u64,
+    /// From which no wait is too short.
+    pub(super) most: u64,
+}
 
 impl ServerClock {
-    /// Something was written at `unix_ms`, in milliseconds since 1970, and answered by `now`.
-    pub(super) fn learn(&self, unix_ms: u64, now: Instant) {
-        *lock(&self.0) = Some((unix_ms, now));
+    /// Something was written at `unix_ms`, in milliseconds since 1970, between these.
+    pub(super) fn learn(&self, unix_ms: u64, asked: Instant, answered: Instant) {
+        *lock(&self.0) = Some(Shown { unix_ms, asked, answered });
     }
 
-    /// What it shows, in milliseconds since 1970; `None` if that is not known well enough.
-    pub(super) fn at(&self, now: Instant) -> Option<u64> {
-        let (unix_ms, then) = (*lock(&self.0))?;
-        let since = now - then;
-        (since < BELIEVED).then(|| unix_ms.saturating_add(millis(since)))
+    /// What it shows; `None` if that is not known well enough.
+    pub(super) fn at(&self, now: Instant) -> Option<ServerTime> {
+        let Shown { unix_ms, asked, answered } = (*lock(&self.0))?;
+        let (since_asked, since) = (now - asked, now - answered);
+        (since < BELIEVED).then(|| ServerTime {
+            least: unix_ms.saturating_add(millis(since - since / DRIFT_DIVISOR)),
+            // What it showed was rounded down, as this is.
+            most: unix_ms.saturating_add(millis(since_asked + since_asked / DRIFT_DIVISOR) + 2),
+        })
     }
 }
 

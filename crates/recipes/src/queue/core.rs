@@ -114,9 +114,10 @@ impl Core {
 
     /// Makes a write, together with others that come meanwhile.
     pub(super) async fn commit(&self, write: ClaimWrite) -> ClaimAnswer {
+        let asked = self.client.now();
         let written = self.committer.commit(write).await;
         if let Ok(Committed { at_unix_ms: Some(at), .. }) = &written {
-            self.clock.learn(*at, self.client.now());
+            self.clock.learn(*at, asked, self.client.now());
         }
         written
     }

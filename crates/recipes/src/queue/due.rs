@@ -8,6 +8,7 @@ use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{ErrorCode, ReadResult};
 
 use crate::exact::shared_write::lock;
+use crate::queue::clock::{DRIFT_DIVISOR, ServerTime};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
@@ -25,9 +26,9 @@ const SEGMENTS_AT_ONCE: usize = 32;
 const ENTRIES_AT_ONCE: usize = 100;
 
 impl Core {
-    /// The time by the servers' clock, in milliseconds since 1970. Costs nothing if something was written not long
+    /// The time by the servers' clock. Costs nothing if something was written not long
     /// ago, and a write of its own otherwise.
-    pub(super) async fn server_time(&self) -> Result<u64, QueueError> {
+    pub(super) async fn server_time(&self) -> Result<ServerTime, QueueError> {
         loop {
             if let Some(time) = self.clock.at(self.client.now()) {
                 return Ok(time);
@@ -53,7 +54,7 @@ impl Core {
         if later.is_empty() {
             return Ok(false);
         }
-        let now = self.server_time().await?;
+        let now = self.server_time().await?.least;
         let (begun, later): (Vec<_>, Vec<_>) = later.into_iter().partition(|it| it.1 <= now);
         if let Some((_, from)) = later.first() {
             lock(&self.picks).due(*from);
@@ -138,10 +139,12 @@ impl Core {
             return std::future::pending().await;
         };
         let now = match self.layout().is_own() {
-            true => self.clock.at(self.client.now()).unwrap_or(next),
+            true => self.clock.at(self.client.now()).map_or(next, |now| now.least),
             false => unix_ms(),
         };
         let left = Duration::from_millis(next.saturating_sub(now));
+        // As the clock may go, so that it is due after one nap.
+        let left = left + left / (DRIFT_DIVISOR - 1) + Duration::from_millis(1);
         tokio::time::sleep(left.min(LONGEST_NAP)).await;
     }
 }

@@ -221,7 +221,7 @@ impl<T> Item<T> {
         }
 
         let due = match delay {
-            Some(delay) => Some(core.server_time().await?.saturating_add(millis(delay))),
+            Some(delay) => Some(core.server_time().await?.most.saturating_add(millis(delay))),
             None => None,
         };
         let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();

@@ -34,6 +34,16 @@ pub(super) enum Due {
     AtUnixMs(u64),
 }
 
+impl Due {
+    /// In milliseconds since 1970, as `now_unix_ms` is.
+    pub(super) fn from(self, now_unix_ms: u64) -> u64 {
+        match self {
+            Self::After(time) => now_unix_ms.saturating_add(millis(time)),
+            Self::AtUnixMs(time) => time,
+        }
+    }
+}
+
 impl PutOptions {
     /// A put without any.
     pub fn new() -> Self {
@@ -72,11 +82,7 @@ impl PutOptions {
 
     /// When it is due, in milliseconds since 1970; `now` at once.
     pub(super) fn due_from(&self, now_unix_ms: u64) -> u64 {
-        match self.due {
-            None => now_unix_ms,
-            Some(Due::After(time)) => now_unix_ms.saturating_add(millis(time)),
-            Some(Due::AtUnixMs(time)) => time,
-        }
+        self.due.map_or(now_unix_ms, |due| due.from(now_unix_ms))
     }
 
     /// What was asked for that is not among these; `None` if there is nothing.

@@ -1,5 +1,7 @@
 //! How items come into a queue, and back to its end.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode, Failure, Outcome, Transaction};
 
@@ -12,7 +14,7 @@ use crate::queue::lanes::{PLAIN, Segment};
 use crate::queue::layout::{Entry, NewEntry, Obituary, bad_id, is_id, new_id};
 use crate::queue::long::NewBody;
 use crate::queue::marks::{Marks, Requested};
-use crate::queue::options::PutOptions;
+use crate::queue::options::{Due, PutOptions};
 use crate::wall_clock::millis;
 
 /// An item that is to be put.
@@ -48,7 +50,7 @@ impl Core {
             Some(time) => {
                 self.ensure_open().await?;
                 self.sweep_answers().await?;
-                Requested::Until(self.server_time().await?.saturating_add(millis(time)))
+                Requested::Until(self.server_time().await?.most.saturating_add(millis(time)))
             }
         };
         let put = self.put_as(value, options, Some(requested)).await?;
@@ -90,12 +92,12 @@ impl Core {
             id => id.as_ref(),
         };
         let due = match options.due {
-            Some(_) => {
+            None | Some(Due::After(Duration::ZERO)) => None,
+            Some(due) => {
                 self.ensure_open().await?;
                 let now = self.server_time().await?;
-                Some(options.due_from(now)).filter(|due| *due > now)
+                Some(due.from(now.most)).filter(|due| *due > now.least)
             }
-            None => None,
         };
         let marks = options.marks(due).map_err(|reason| self.bad_options(reason))?;
         let marks = Marks { requested: requested.cloned(), ..marks };

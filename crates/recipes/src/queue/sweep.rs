@@ -15,7 +15,7 @@ impl Core {
         if !self.answers_swept.is_due(EVERY, self.client.now()) {
             return Ok(());
         }
-        let now = self.server_time().await?;
+        let now = self.server_time().await?.least;
         for name in self.names_in(&self.places.answers).await?.unwrap_or_default() {
             if Places::kept_answer(&name).is_some_and(|(_, until)| until <= now)
                 && let Ok(node) = self.places.answers.child(&name)

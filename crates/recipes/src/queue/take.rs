@@ -346,7 +346,7 @@ impl Core {
         let is_paused =
             |name: &String| ClaimName::read(name).is_some_and(|claim| claim.free_from.is_some());
         let now_unix_ms = match claims.iter().any(is_paused) {
-            true => self.server_time().await?,
+            true => self.server_time().await?.least,
             false => 0,
         };
         let (claims, workers, busy) = (&claims, &workers, &busy);
