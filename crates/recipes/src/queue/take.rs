@@ -468,6 +468,10 @@ impl Core {
                 let Some(body) = self.value_of(&entry).await? else {
                     // It was cancelled. Whoever lists next tries again if this fails.
                     let gone = self.client.transaction().delete(&node, Some(version));
+                    let gone = match paused_until {
+                        Some(until) => gone.delete(&entry.pause(places, version, until), None),
+                        None => gone,
+                    };
                     let _ = self.drop_cancelled(gone, &entry).await;
                     pending.settled();
                     return Ok(Tried::NotFree);
