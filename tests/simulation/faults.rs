@@ -154,7 +154,10 @@ impl Fault {
                 // So that many messages take as long as they may.
                 run.set_speed(run.over_followers(severity::slow(longest, longest, random), random));
             }
-            Self::WallJump => run.host.set_wall(random.i64(-40_000_000..40_000_000)),
+            Self::WallJump => {
+                run.host.set_wall(random.i64(-40_000_000..40_000_000));
+                run.tell_server_clock();
+            }
             Self::Lag(follower) => run.host.followers[follower].set_lag(true),
         }
     }

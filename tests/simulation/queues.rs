@@ -26,6 +26,9 @@ use crate::sharing::{PAUSE, Until};
 /// After which another consumer comes in the place of one that has died.
 const VACANCY: Duration = Duration::from_millis(1_500);
 
+/// Longer than it takes until all is taken: what comes later is due, and everybody has looked at the server's clock again.
+const SETTLING: Duration = Duration::from_secs(400);
+
 /// Whether a run has a queue too: some of each severity.
 pub(crate) fn has_queue(seed: u64) -> bool {
     matches!(seed % 16, 5 | 14)
@@ -42,7 +45,8 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn new(clients: Vec<Client>, run: &Run, random: &mut fastrand::Rng) -> Self {
-        let terms = Terms::any(random, run.severity == Severity::Bounded);
+        let is_well = run.severity == Severity::Bounded;
+        let terms = Terms::any(random, is_well, run.host.followers.is_empty());
         run.note("world", What::Note(format!("{terms:?}")));
         Self { clients, orders: Arc::default(), terms, consumers: Mutex::default() }
     }
@@ -55,13 +59,15 @@ impl Queues {
         end: Duration,
     ) -> Vec<JoinHandle<()>> {
         queues::prepare(&self.clients[0]).await;
+        run.tell_server_clock();
         let mut tasks = Vec::new();
         for (index, (machine, client)) in run.machines.iter().zip(&self.clients).enumerate() {
             let mut program = |kind: &str| {
                 let name = format!("client {index}.{kind}");
                 let random = Mutex::new(random.fork());
                 let scene = scene(run, machine, end);
-                QueueProgram { scene, client: client.clone(), name, random, terms: self.terms }
+                let (terms, orders) = (self.terms, Arc::clone(&self.orders));
+                QueueProgram { scene, client: client.clone(), name, random, terms, orders }
             };
             tasks.push(machine.run(program("put").put()));
             if self.terms.at_most_once && index == 0 {
@@ -72,6 +78,12 @@ impl Queues {
             }
             if self.terms.has_clerk && index == 2 {
                 tasks.push(machine.run(program("clerk").see_to_letters()));
+            }
+            if self.terms.has_cancels() {
+                tasks.push(machine.run(program("cancel").cancel()));
+            }
+            if self.terms.loses_markers {
+                tasks.push(machine.run(program("markers").delete_markers()));
             }
 
             let job = ConsumerJob {
@@ -98,10 +110,14 @@ impl Queues {
             name: "world".to_owned(),
             random: Mutex::default(),
             terms: self.terms,
+            orders: Arc::clone(&self.orders),
         };
+        // What was put while the clock showed more is due then.
+        run.host.set_wall_to_latest();
+        run.tell_server_clock();
         let consumers = self.consumers.into_inner().expect("nobody panics with it");
-        let settled = queues::settle(&program, &self.orders, consumers.len());
-        if timeout(PATIENCE, settled).await.is_err() {
+        let settled = queues::settle(&program, consumers.len());
+        if timeout(SETTLING, settled).await.is_err() {
             let left = queues::look(&program).await;
             return run.note("world", What::Stuck(format!("items are not taken: {left}")));
         }
@@ -165,6 +181,7 @@ impl ConsumerJob {
                 name: format!("{} {life}", self.name),
                 random: Mutex::new(random.fork()),
                 terms: self.terms,
+                orders: Arc::clone(&self.orders),
             };
             let is_replaced = Arc::new(AtomicBool::new(false));
             let replaced = Arc::clone(&is_replaced);
@@ -174,7 +191,7 @@ impl ConsumerJob {
                 has_died.notify_one();
             });
             let cut_off = Box::new(cutting_off(&self.run, &self.machine));
-            let consumer = Consumer { program, orders: Arc::clone(&self.orders), die, cut_off };
+            let consumer = Consumer { program, die, cut_off };
             let work = self.machine.run(mortal.gate.through(consumer.consume()));
             tokio::select! {
                 biased;

@@ -9,6 +9,7 @@ use lockkeeper::{
     Client, ClientBuilder, ConnectError, Error, IfUnfinished, LeaseMode, Stat, Timing, ZnodePath,
 };
 use lockkeeper_testkit::history::{History, What};
+use lockkeeper_testkit::told::Told;
 use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -83,6 +84,12 @@ impl Run {
 
     pub(crate) fn routes(&self) -> impl Iterator<Item = &Route> {
         self.machines.iter().map(|machine| &*machine.route)
+    }
+
+    /// Says what the server's clock shows from now on.
+    pub(crate) fn tell_server_clock(&self) {
+        let unix_ms = self.host.wall_at_start_ms();
+        self.note("world", What::Told(Told::ServerClock { unix_ms }));
     }
 
     /// Makes the server and the way to it as slow as that.

@@ -24,6 +24,9 @@ use crate::followers::{Control, Follower, Forwarded};
 use crate::machine::Gate;
 use crate::network::{Arrival, Listener, Message};
 
+/// What its wall clock shows at the start, in milliseconds since 1970, unless it is wrong.
+const START_UNIX_MS: i64 = 1_700_000_000_000;
+
 /// The clock of the server's machine starts here, so that times before the start can be told.
 const EPOCH: Duration = Duration::from_secs(100);
 
@@ -63,6 +66,8 @@ pub(crate) struct Host {
     sync: Arc<Mutex<Duration>>,
     /// How far the wall clock is off, in milliseconds.
     wall: Arc<Mutex<i64>>,
+    /// The most that it ever was.
+    most_ahead: Mutex<i64>,
     /// Counts up when the machine crashes.
     crashes: watch::Sender<u64>,
     random: Arc<Mutex<fastrand::Rng>>,
@@ -84,6 +89,7 @@ impl Host {
             disk: Arc::default(),
             sync: Arc::new(Mutex::new(Duration::from_millis(2))),
             wall: Arc::default(),
+            most_ahead: Mutex::default(),
             crashes: watch::Sender::new(0),
             random: Arc::new(Mutex::new(random)),
             followers: Vec::new(),
@@ -173,6 +179,19 @@ impl Host {
 
     pub(crate) fn set_wall(&self, off_ms: i64) {
         *self.wall.lock().expect("nobody panics with it") = off_ms;
+        let mut most = self.most_ahead.lock().expect("nobody panics with it");
+        *most = off_ms.max(*most);
+    }
+
+    /// Sets the wall clock to what it shows if it was never set back.
+    pub(crate) fn set_wall_to_latest(&self) {
+        let most = *self.most_ahead.lock().expect("nobody panics with it");
+        self.set_wall(most);
+    }
+
+    /// What the wall clock showed at the start, in milliseconds since 1970, if it has always gone as it does now.
+    pub(crate) fn wall_at_start_ms(&self) -> i64 {
+        START_UNIX_MS + *self.wall.lock().expect("nobody panics with it")
     }
 
     fn now(&self) -> Now {
@@ -182,7 +201,7 @@ impl Host {
 
 fn now(start: Instant, wall: &Mutex<i64>) -> Now {
     let passed = start.elapsed();
-    let unix_ms = 1_700_000_000_000 + i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
+    let unix_ms = START_UNIX_MS + i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
     Now {
         monotonic: EPOCH + passed,
         unix_ms: unix_ms + *wall.lock().expect("nobody panics with it"),

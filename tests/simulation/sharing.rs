@@ -56,6 +56,12 @@ impl Scene for Until {
         self.machine.as_ref().map(|machine| machine.clock.true_time(reading))
     }
 
+    fn server_unix_ms(&self) -> Option<u64> {
+        u64::try_from(self.run.host.wall_at_start_ms())
+            .ok()
+            .map(|start| start + u64::try_from(self.run.now().as_millis()).unwrap_or(u64::MAX))
+    }
+
     fn queue_events(&self) -> Option<usize> {
         Some(self.run.host.listener.queue_events())
     }

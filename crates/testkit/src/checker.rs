@@ -61,6 +61,9 @@ pub const INVARIANTS: &[Invariant] = &[
     data("tokens and tries of an item grow", sharing::takes_grow),
     data("a value is removed at most once", sharing::removed_at_most_once),
     data("items are taken in the order of puts", sharing::taken_in_order),
+    data("items of a key are taken in the order of puts", sharing::keys_in_order),
+    data("nothing is taken before it is due", sharing::taken_when_due),
+    data("lower priorities are taken first", sharing::lower_priorities_first),
     data("consumers are not woken for nothing", sharing::woken_for_items),
     data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
     data(

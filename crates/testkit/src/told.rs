@@ -27,6 +27,23 @@ pub enum End {
     Bury,
 }
 
+/// What a put asks for beside the item.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Asked {
+    /// Its key.
+    pub key: Option<String>,
+    /// Whether the items of its key are taken in the order of puts.
+    pub in_order: bool,
+    /// Its kind, of which consumers work on a few items at once.
+    pub kind: Option<String>,
+    /// Its priority.
+    pub priority: i32,
+    /// How much later it is due, in milliseconds.
+    pub delay_ms: Option<u64>,
+    /// When it is due, in milliseconds since 1970 by the server's clock.
+    pub due_unix_ms: Option<u64>,
+}
+
 /// What is done to a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -78,21 +95,41 @@ pub enum Told {
     /// The editions that there were in the end: what is in the last one, and the numbers of those that are
     /// kept.
     Kept { last: Option<u64>, numbers: Vec<u64> },
+    /// From now on, the server's clock shows this and the time that has passed since the beginning, in milliseconds.
+    ServerClock { unix_ms: i64 },
+    /// It is about to put an item with options.
+    Asks { item: u64, asked: Asked },
     /// It begins to put items into the queue, all at once.
     Puts { items: Vec<u64> },
     /// That was confirmed.
     Put { items: Vec<u64> },
     /// That was refused. Without this and the one above, nobody knows.
     NotPut { items: Vec<u64> },
+    /// It begins to put an item again, by the id that it was given: nobody knows what came of it before.
+    PutsAgain { item: u64 },
+    /// It is in the queue already, or that was refused.
+    NotPutAgain { item: u64 },
+    /// It begins to take an item, and nobody else takes any: it lists what is there.
+    LooksForItem,
     /// It took an item, the `tries`-th time that it was taken. `put` is the transaction that put it, where items
     /// are to be taken in that order.
     Takes { item: u64, token: u128, tries: u32, put: Option<i64> },
+    /// It is about to put an item back, for later.
+    Delays { item: u64, token: u128, delay_ms: u64 },
     /// It begins to end an item that it took with this token.
     Ends { item: u64, token: u128, how: End },
     /// That was confirmed.
     Ended { item: u64, token: u128 },
     /// It was refused. Without this and the one above, nobody knows.
     NotEnded { item: u64, token: u128 },
+    /// It was refused, as somebody has cancelled the item.
+    EndCancelled { item: u64, token: u128 },
+    /// It begins to cancel an item; `attempt` is its own number for it.
+    Cancels { attempt: u64, item: u64 },
+    /// That was confirmed.
+    Cancelled { attempt: u64 },
+    /// There was none, or that was refused. Without this and the one above, nobody knows.
+    NotCancelled { attempt: u64 },
     /// It begins to take a value out of the queue; `attempt` is its own number for it.
     Removes { attempt: u64 },
     /// It has it.

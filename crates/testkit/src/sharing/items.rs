@@ -1,10 +1,19 @@
 //! What must be true of what those say who put items into a queue and take them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::judge::told;
+use super::queues::QUEUE;
 use crate::history::Entry;
-use crate::told::{End, Fate, Told};
+use crate::leases::leases;
+use crate::told::{Asked, End, Fate, Told};
+
+/// Longer than it takes from a look whether an item is cancelled until its take is told, as its session lives on.
+const LONGEST_TAKE: Duration = Duration::from_secs(30);
+
+/// For longer than this, no listing is used.
+const OLDEST_LISTING: Duration = Duration::from_millis(2_100);
 
 /// A put of several items.
 #[derive(Debug)]
@@ -17,18 +26,30 @@ struct Put<'a> {
 /// A take of an item.
 #[derive(Clone, Copy, Debug)]
 struct Take {
+    at: Duration,
     token: u128,
     tries: u32,
     put: Option<i64>,
     end: Option<End>,
     /// `None`: nobody knows, or there was no end.
     confirmed: Option<bool>,
+    /// When that was known.
+    ended_at: Duration,
+    /// Whether it was refused as somebody had cancelled the item.
+    is_cancelled: bool,
+    /// How much later the item is to come back: asked for when, in milliseconds.
+    delay: Option<(Duration, u64)>,
 }
 
 impl Take {
     /// Whether it ended the item for good.
     fn has_ended(&self) -> bool {
         matches!(self.end, Some(End::Done | End::Bury)) && self.confirmed == Some(true)
+    }
+
+    /// Whether the item came back by it for certain.
+    fn is_retried(&self) -> bool {
+        self.end == Some(End::Retry) && self.confirmed == Some(true)
     }
 
     fn may_be_done(&self) -> bool {
@@ -45,12 +66,28 @@ struct Sending {
     confirmed: Option<bool>,
 }
 
+/// A cancellation of an item.
+#[derive(Clone, Copy, Debug)]
+struct Cancelling {
+    item: u64,
+    /// `None`: nobody knows.
+    confirmed: Option<bool>,
+    answered_at: Duration,
+}
+
 /// What is known of all items.
 #[derive(Debug, Default)]
 struct Known<'a> {
     puts: Vec<Put<'a>>,
     /// The put of each item, and its place in it.
     places: BTreeMap<u64, (usize, usize)>,
+    /// When a put was confirmed.
+    put_at: BTreeMap<u64, Duration>,
+    /// What was asked for by puts, and when.
+    asked: BTreeMap<u64, (Duration, Asked)>,
+    /// How often an item may have been put again, as nobody knew whether it had been.
+    again: BTreeMap<u64, usize>,
+    cancellings: BTreeMap<u64, Cancelling>,
     takes: BTreeMap<u64, Vec<Take>>,
     removed: Vec<u64>,
     /// Attempts to take something out of which nobody knows what came.
@@ -65,37 +102,73 @@ struct Known<'a> {
 impl<'a> Known<'a> {
     fn of(entries: &'a [Entry]) -> Self {
         let mut known = Self::default();
-        for (_, told) in told(entries) {
-            known.hear(told);
+        for (entry, told) in told(entries) {
+            known.hear(entry.at, told);
         }
         known
     }
 
-    fn hear(&mut self, told: &'a Told) {
+    fn hear(&mut self, at: Duration, told: &'a Told) {
         match told {
+            Told::Asks { item, asked } => drop(self.asked.insert(*item, (at, asked.clone()))),
+            Told::PutsAgain { item } => *self.again.entry(*item).or_default() += 1,
+            Told::NotPutAgain { item } => *self.again.entry(*item).or_default() -= 1,
             Told::Puts { items } => {
                 let put = self.puts.len();
                 let places = items.iter().enumerate().map(|(place, item)| (*item, (put, place)));
                 self.places.extend(places);
                 self.puts.push(Put { items, confirmed: None });
             }
-            Told::Put { items } => self.answer_put(items, true),
+            Told::Put { items } => {
+                self.put_at.extend(items.iter().map(|item| (*item, at)));
+                self.answer_put(items, true);
+            }
             Told::NotPut { items } => self.answer_put(items, false),
 
             Told::Takes { item, token, tries, put } => {
                 let (token, tries, put) = (*token, *tries, *put);
-                let take = Take { token, tries, put, end: None, confirmed: None };
+                let take = Take {
+                    at,
+                    token,
+                    tries,
+                    put,
+                    end: None,
+                    confirmed: None,
+                    ended_at: Duration::ZERO,
+                    is_cancelled: false,
+                    delay: None,
+                };
                 self.takes.entry(*item).or_default().push(take);
             }
             Told::Ends { item, token, how } => {
                 self.take(*item, *token).into_iter().for_each(|take| take.end = Some(*how));
             }
             Told::Ended { item, token } => {
-                self.take(*item, *token).into_iter().for_each(|take| take.confirmed = Some(true));
+                self.take(*item, *token).into_iter().for_each(|take| {
+                    (take.confirmed, take.ended_at) = (Some(true), at);
+                });
             }
             Told::NotEnded { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| take.confirmed = Some(false));
             }
+            Told::EndCancelled { item, token } => {
+                self.take(*item, *token).into_iter().for_each(|take| {
+                    (take.confirmed, take.is_cancelled) = (Some(false), true);
+                });
+            }
+            Told::Delays { item, token, delay_ms } => {
+                self.take(*item, *token).into_iter().for_each(|take| {
+                    take.delay = Some((at, *delay_ms));
+                });
+            }
+
+            Told::Cancels { attempt, item } => {
+                let item = *item;
+                let cancelling = Cancelling { item, confirmed: None, answered_at: at };
+                self.cancellings.insert(*attempt, cancelling);
+            }
+            Told::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
+            Told::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
 
             Told::Removes { attempt } => drop(self.removes.insert(*attempt)),
             Told::Removed { attempt, item } => {
@@ -132,6 +205,12 @@ impl<'a> Known<'a> {
         sending.into_iter().for_each(|sending| sending.confirmed = Some(confirmed));
     }
 
+    fn answer_cancelling(&mut self, attempt: u64, confirmed: bool, at: Duration) {
+        self.cancellings.get_mut(&attempt).into_iter().for_each(|cancelling| {
+            (cancelling.confirmed, cancelling.answered_at) = (Some(confirmed), at);
+        });
+    }
+
     fn take(&mut self, item: u64, token: u128) -> Option<&mut Take> {
         self.takes.get_mut(&item)?.iter_mut().find(|take| take.token == token)
     }
@@ -146,17 +225,45 @@ impl<'a> Known<'a> {
         sent.filter(|it| it.confirmed != Some(false)).count()
     }
 
+    /// What was cancelled for certain.
+    fn cancelled(&self, item: u64) -> impl Iterator<Item = &Cancelling> {
+        let of_item = self.cancellings.values().filter(move |it| it.item == item);
+        of_item.filter(|it| it.confirmed == Some(true))
+    }
+
+    fn may_be_cancelled(&self, item: u64) -> bool {
+        self.cancellings.values().any(|it| it.item == item && it.confirmed != Some(false))
+    }
+
+    /// How often it may have been put, one after the other, beside the first time.
+    fn copies(&self, item: u64) -> usize {
+        self.again.get(&item).copied().unwrap_or_default()
+    }
+
+    /// What was asked for when it was put.
+    fn asked(&self, item: u64) -> Option<&Asked> {
+        self.asked.get(&item).map(|(_, asked)| asked)
+    }
+
+    /// The takes of an item, in order.
+    fn takes_in_order(&self, item: u64) -> Vec<Take> {
+        let mut takes = self.takes(item).to_vec();
+        takes.sort_by_key(|take| (take.token, take.tries));
+        takes
+    }
+
     /// Whether anybody has seen an item.
     fn is_seen(&self, item: u64) -> bool {
         !self.takes(item).is_empty()
             || self.removed.contains(&item)
             || self.dead.contains(&item)
             || self.written.contains(&item)
+            || self.cancelled(item).next().is_some()
             || self.sendings.values().any(|sending| sending.item == item)
     }
 
     /// How often it came to an end for certain: it was done, it is a dead letter or was one and was discarded, or it
-    /// was removed.
+    /// was removed, or cancelled.
     fn ends(&self, item: u64) -> usize {
         let done = |take: &&Take| take.has_ended() && take.end == Some(End::Done);
         let done = self.takes(item).iter().filter(done).count();
@@ -167,14 +274,16 @@ impl<'a> Known<'a> {
             it.item == item && it.fate == Fate::Discard && it.confirmed == Some(true)
         };
         let discarded = self.sendings.values().filter(is_discarded).count();
-        done + removed + discarded + usize::from(self.dead.contains(&item))
+        let dead = usize::from(self.dead.contains(&item));
+        done + removed + discarded + dead + self.cancelled(item).count()
     }
 
     /// # Errors
     /// The item came to more than one end, or to one that it cannot have come to.
     fn judge(&self, item: u64) -> Result<(), String> {
         let takes = self.takes(item);
-        if self.ends(item) > 1 {
+        let copies = self.copies(item);
+        if self.ends(item) > 1 + copies {
             return Err(format!("item {item} came to more than one end: {takes:?}"));
         }
         // Each end by burial that another take follows, or that is no dead letter in the end, has been undone.
@@ -182,14 +291,27 @@ impl<'a> Known<'a> {
         let ended = |how| takes.iter().filter(move |it| it.has_ended() && it.end == Some(how));
         let has_later = |end: &&Take| takes.iter().any(|take| take.token > end.token);
         let later = ended(End::Bury).filter(has_later).count();
-        if later > undone || ended(End::Done).any(|end| has_later(&end)) {
+        let cancelled = takes.iter().filter(|take| take.is_cancelled);
+        let over = ended(End::Done).chain(cancelled).filter(has_later).count();
+        if later > undone + copies || over > copies {
             return Err(format!("item {item} was taken after its end: {takes:?}"));
+        }
+        if takes.iter().any(|take| take.is_cancelled) && !self.may_be_cancelled(item) {
+            return Err(format!(
+                "item {item} was not cancelled, and its end was refused: {takes:?}"
+            ));
+        }
+        let too_late =
+            |take: &Take| self.cancelled(item).any(|it| it.answered_at + LONGEST_TAKE < take.at);
+        if copies == 0 && takes.iter().any(too_late) {
+            return Err(format!("item {item} was taken after it was cancelled: {takes:?}"));
         }
         if self.written.contains(&item) && !takes.iter().any(Take::may_be_done) {
             return Err(format!("item {item} was not done, and its end was written: {takes:?}"));
         }
         let left = undone + self.sent(item, Fate::Discard) + usize::from(self.dead.contains(&item));
-        if self.is_emptied && ended(End::Bury).count() > left {
+        let is_gone = self.may_be_cancelled(item);
+        if self.is_emptied && !is_gone && ended(End::Bury).count() > left {
             return Err(format!("item {item} was buried, and is no dead letter: {takes:?}"));
         }
         Ok(())
@@ -203,6 +325,8 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let seen = known.takes.keys().chain(&known.removed).chain(&known.dead).chain(&known.written);
     let seen = seen.chain(known.sendings.values().map(|sending| &sending.item));
+    let cancelled = known.cancellings.values().filter(|it| it.confirmed == Some(true));
+    let seen = seen.chain(cancelled.map(|it| &it.item));
     for item in seen {
         match known.places.get(item).map(|(put, _)| known.puts[*put].confirmed) {
             None => return Err(format!("item {item} was never put")),
@@ -219,7 +343,9 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     };
     let there = known.puts.iter().filter(is_there).flat_map(|put| put.items);
     let may_be_over = |item: &u64| {
-        known.takes(*item).iter().any(Take::may_be_done) || known.sent(*item, Fate::Discard) > 0
+        known.takes(*item).iter().any(Take::may_be_done)
+            || known.sent(*item, Fate::Discard) > 0
+            || known.may_be_cancelled(*item)
     };
     let missing: Vec<_> =
         there.filter(|item| known.ends(**item) == 0 && !may_be_over(item)).collect();
@@ -235,31 +361,165 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
 /// back as a dead letter in between.
 pub(crate) fn takes_grow(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    for (item, takes) in &known.takes {
-        let mut takes = takes.clone();
-        takes.sort_by_key(|take| (take.token, take.tries));
+    for item in known.takes.keys() {
+        let takes = known.takes_in_order(*item);
         let pairs = || takes.windows(2);
         let begins_anew = pairs().filter(|pair| pair[0].tries >= pair[1].tries).count();
         let is_twice = pairs().any(|pair| pair[0].token == pair[1].token);
-        if is_twice || begins_anew > known.sent(*item, Fate::PutBack) {
+        if is_twice || begins_anew > known.sent(*item, Fate::PutBack) + known.copies(*item) {
             return Err(format!("item {item}: {takes:?}"));
         }
     }
     Ok(())
 }
 
-/// No two consumers that want a value at most once have the same.
+/// No two consumers that want a value at most once have the same, and none has what another one works on.
 pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
-    let removed = Known::of(entries).removed;
+    let (known, leases) = (Known::of(entries), leases(entries));
     let mut seen = BTreeSet::new();
-    match removed.iter().find(|item| !seen.insert(**item)) {
-        None => Ok(()),
-        Some(item) => Err(format!("item {item} was removed twice")),
+    for (Entry { at, who, .. }, told) in told(entries) {
+        let Told::Removed { item, .. } = told else { continue };
+        if known.copies(*item) > 0 {
+            continue;
+        }
+        if !seen.insert(*item) {
+            return Err(format!("item {item} was removed twice"));
+        }
+        let of_item = leases.get(&*format!("{QUEUE}/{item}")).map_or(&[][..], Vec::as_slice);
+        if let Some(lease) = of_item.iter().find(|lease| lease.end() > *at) {
+            let at = at.as_secs_f64();
+            return Err(format!("item {item} was removed by {who} at {at:.3} s, beside {lease}"));
+        }
     }
+    Ok(())
 }
 
-/// Where takes tell when their items were put, items are taken for the first time in that order. One that was put
-/// back as a dead letter may be taken for the first time again.
+/// Items of a key are taken in the order of puts, where nothing comes later, first, or passes others: one is taken when
+/// those before it have come to an end. Of one that was put back as a dead letter, nobody knows.
+pub(crate) fn keys_in_order(entries: &[Entry]) -> Result<(), String> {
+    let known = Known::of(entries);
+    let mut takes: BTreeMap<&str, Vec<(u128, i64, u64)>> = BTreeMap::new();
+    for (item, (_, asked)) in &known.asked {
+        let Asked { key: Some(key), in_order: true, .. } = asked else { continue };
+        if known.sent(*item, Fate::PutBack) > 0 {
+            continue;
+        }
+        let of_item = known.takes(*item).iter();
+        let of_item = of_item.filter_map(|take| Some((take.token, take.put?, *item)));
+        takes.entry(key).or_default().extend(of_item);
+    }
+    for (key, mut takes) in takes {
+        takes.sort_unstable();
+        if let Some(pair) = takes.windows(2).find(|pair| pair[0].1 > pair[1].1) {
+            let [(_, before, one), (_, now, other)] = pair else { continue };
+            return Err(format!(
+                "key {key}: item {one}, put by {before}, was taken before item {other}, put by {now}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is taken before it is due, by the server's clock, or by what it showed before it was set.
+pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
+    let known = Known::of(entries);
+    // What the clock showed at the beginning, by when that was known.
+    let clocks: Vec<(Duration, i64)> = told(entries)
+        .filter_map(|(entry, told)| match told {
+            Told::ServerClock { unix_ms } => Some((entry.at, *unix_ms)),
+            _ => None,
+        })
+        .collect();
+    let until = |at: Duration| clocks.iter().filter(move |it| it.0 <= at).map(|it| it.1);
+    let millis = |at: Duration| i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+    let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+    let earliest = |asked: Duration, answered| Some(millis(asked) + until(answered).min()?);
+    let is_early = |take: &Take, due: i64| {
+        // What is shown is rounded.
+        let latest = until(take.at).max().map(|zero| zero + millis(take.at) + 2);
+        latest.is_some_and(|latest| latest < due)
+    };
+    for item in known.takes.keys() {
+        let takes = known.takes_in_order(*item);
+        if let Some((at, asked)) = known.asked.get(item) {
+            let answered = known.put_at.get(item).copied().unwrap_or(Duration::MAX);
+            let after = |delay| Some(earliest(*at, answered)? + signed(delay));
+            let due = asked.due_unix_ms.map(signed).or_else(|| asked.delay_ms.and_then(after));
+            if let Some(due) = due
+                && let Some(take) = takes.iter().find(|take| is_early(take, due))
+            {
+                return Err(format!("item {item} is due at {due}: {take:?}, {asked:?}"));
+            }
+        }
+        if known.sent(*item, Fate::PutBack) + known.copies(*item) > 0 {
+            continue;
+        }
+        for pair in takes.windows(2) {
+            let Some((at, delay)) = pair[0].delay.filter(|_| pair[0].is_retried()) else {
+                continue;
+            };
+            let due = earliest(at, pair[0].ended_at).map(|now| now + signed(delay));
+            if due.is_some_and(|due| is_early(&pair[1], due)) {
+                return Err(format!("item {item} was to come back at {due:?}: {pair:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whoever takes alone takes nothing before what has a lower priority number and was free before it listed.
+pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
+    let known = Known::of(entries);
+    // Items that wait for nothing but their turn: since when, and by which token they were taken then.
+    let mut free: Vec<(Duration, i32, u128, u64)> = Vec::new();
+    for (item, put_at) in &known.put_at {
+        let default = Asked::default();
+        let asked = known.asked(*item).unwrap_or(&default);
+        let is_kept = asked.key.is_some() || asked.kind.is_some();
+        let comes_later = asked.delay_ms.is_some() || asked.due_unix_ms.is_some();
+        if is_kept || known.sent(*item, Fate::PutBack) + known.copies(*item) > 0 {
+            continue;
+        }
+        let takes = known.takes_in_order(*item);
+        if let Some(first) = takes.first().filter(|take| take.tries == 1 && !comes_later) {
+            free.push((*put_at, asked.priority, first.token, *item));
+        }
+        for pair in takes.windows(2) {
+            let is_next = pair[0].is_retried() && pair[1].tries == pair[0].tries + 1;
+            if is_next && pair[0].delay.is_none() {
+                free.push((pair[0].ended_at, asked.priority, pair[1].token, *item));
+            }
+        }
+    }
+
+    let mut looks = None;
+    for (entry, told) in told(entries) {
+        match told {
+            Told::LooksForItem => looks = Some(entry.at),
+            Told::Takes { item, token, .. } => {
+                let Some(listed) = looks.and_then(|at| at.checked_sub(OLDEST_LISTING)) else {
+                    continue;
+                };
+                let priority = known.asked(*item).map_or(0, |asked| asked.priority);
+                let before = |it: &&(Duration, i32, u128, u64)| {
+                    it.0 < listed && it.1 < priority && it.2 > *token
+                };
+                if let Some((since, lower, _, other)) = free.iter().find(before) {
+                    let since = since.as_secs_f64();
+                    return Err(format!(
+                        "item {item} of priority {priority} was taken before item {other} of priority \
+                         {lower}, which was free since {since:.3} s"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where takes tell when their items were put, items without options are taken for the first time in that order. One
+/// that was put back as a dead letter may be taken for the first time again.
 pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let mut first: Vec<_> = known
@@ -267,6 +527,7 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
         .iter()
         .flat_map(|(item, takes)| takes.iter().map(move |take| (*item, take)))
         .filter(|(item, take)| take.tries == 1 && known.sent(*item, Fate::PutBack) == 0)
+        .filter(|(item, _)| known.asked(*item).is_none())
         .filter_map(|(item, take)| {
             Some((take.token, take.put?, known.places.get(&item).copied()?, item))
         })
@@ -309,6 +570,7 @@ pub(crate) fn woken_for_items(entries: &[Entry]) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::history::lines::{found as refused, history};
+    use crate::history::{Share, What};
 
     type Judge = fn(&[Entry]) -> Result<(), String>;
 
@@ -467,5 +729,146 @@ mod tests {
 
         refused(of(&[takes(3, 10, 1, 6), takes(1, 11, 1, 5)]), "item 3 was put by 6");
         refused(of(&[takes(2, 10, 1, 5), takes(1, 11, 1, 5)]), "item 2 was put by 5");
+    }
+
+    /// Everything in one second each, from 1 on.
+    fn in_turn(judge: Judge, all: &[Told]) -> Result<(), String> {
+        let lines = (1..).zip(all).map(|(at, told)| (at, "a", told.clone()));
+        judge(history(lines.collect()).entries())
+    }
+
+    fn asks(item: u64, asked: Asked) -> Told {
+        Told::Asks { item, asked }
+    }
+
+    #[test]
+    fn what_is_cancelled_comes_to_no_other_end() {
+        let cancels = |attempt| Told::Cancels { attempt, item: 8 };
+        let cancelled = |attempt| Told::Cancelled { attempt };
+        let begun = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Done)];
+        let with = |more: &[Told]| of(items_are_once, &[&begun[..], more].concat());
+        let refusal = Told::EndCancelled { item: 8, token: 11 };
+        assert_eq!(with(&[cancels(1), cancelled(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
+        // Nobody knows that it was.
+        assert_eq!(with(&[cancels(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
+        refused(with(&[cancels(1), cancelled(1), ended(8, 11)]), "more than one end");
+        refused(with(&[cancels(1), cancelled(1), cancels(2), cancelled(2)]), "more than one end");
+        refused(with(&[cancels(1), cancelled(1), emptied(&[8], &[])]), "more than one end");
+        refused(
+            with(&[cancels(1), cancelled(1), refusal.clone(), takes(8, 12, 2)]),
+            "after its end",
+        );
+        let not = Told::NotCancelled { attempt: 1 };
+        refused(with(&[cancels(1), not, refusal]), "item 8 was not cancelled");
+
+        let late = [(1, puts(&[8])), (2, put(&[8])), (3, cancels(1)), (4, cancelled(1))];
+        let late = late.into_iter().chain([(40, takes(8, 11, 1))]);
+        let late = history(late.map(|(at, told)| (at, "a", told)).collect());
+        refused(items_are_once(late.entries()), "taken after it was cancelled");
+    }
+
+    #[test]
+    fn what_is_put_again_by_its_id_is_there_once_at_a_time() {
+        let again = Told::PutsAgain { item: 8 };
+        let done = |token| [takes(8, token, 1), ends(8, token, End::Done), ended(8, token)];
+        let begun = [&[puts(&[8]), again][..], &done(11)].concat();
+        let with = |judge, more: &[Told]| of(judge, &[&begun[..], more].concat());
+        let twice = [&[put(&[8])][..], &done(12)].concat();
+        assert_eq!(with(items_are_once, &twice), Ok(()));
+        assert_eq!(with(takes_grow, &twice), Ok(()));
+        let thrice = [&twice[..], &done(13)].concat();
+        refused(with(items_are_once, &thrice), "more than one end");
+        refused(with(takes_grow, &thrice), "item 8");
+        // It was there, so it was put once.
+        let once = [&[Told::NotPutAgain { item: 8 }][..], &twice].concat();
+        refused(with(items_are_once, &once), "more than one end");
+        refused(with(takes_grow, &once), "item 8");
+    }
+
+    #[test]
+    fn a_value_is_not_removed_that_somebody_works_on() {
+        let lock = format!("{QUEUE}/8");
+        let granted = What::Granted { lock: lock.clone(), token: 10, share: Share::Alone };
+        let claimed = |until| {
+            let until = Duration::from_secs(until);
+            What::Claimed { lock: lock.clone(), token: 10, until }
+        };
+        let removed = What::Told(Told::Removed { attempt: 1, item: 8 });
+        let of = |lines: Vec<(u64, &str, What)>| removed_at_most_once(history(lines).entries());
+        let begun = |until| vec![(1, "a", granted.clone()), (1, "a", claimed(until))];
+        assert_eq!(of([begun(3), vec![(4, "b", removed.clone())]].concat()), Ok(()));
+        let back = What::GaveBack { lock: lock.clone(), token: 10 };
+        let after = vec![(3, "a", back), (4, "b", removed.clone())];
+        assert_eq!(of([begun(9), after].concat()), Ok(()));
+        refused(of([begun(5), vec![(4, "b", removed.clone())]].concat()), "beside a");
+        refused(of([vec![(1, "b", removed)], begun(5)].concat()), "beside a");
+    }
+
+    #[test]
+    fn items_of_a_key_are_in_order() {
+        let of_key =
+            |key: &str| Asked { key: Some(key.into()), in_order: true, ..Asked::default() };
+        let takes = |item, token, tries, put| Told::Takes { item, token, tries, put: Some(put) };
+        let begun = [asks(1, of_key("k")), asks(2, of_key("k")), asks(3, of_key("l"))];
+        let with = |all: &[Told]| of(keys_in_order, &[&begun[..], all].concat());
+        let good = [takes(1, 10, 1, 5), takes(3, 11, 1, 7), takes(1, 12, 2, 5), takes(2, 13, 1, 6)];
+        assert_eq!(with(&good), Ok(()));
+        refused(with(&[takes(2, 10, 1, 6), takes(1, 11, 1, 5)]), "key k: item 2, put by 6");
+        // Before the first one has come to its end.
+        let between = [takes(1, 10, 1, 5), takes(2, 11, 1, 6), takes(1, 12, 2, 5)];
+        refused(with(&between), "key k");
+        let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
+        assert_eq!(with(&[&between[..], &[back]].concat()), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_taken_before_it_is_due() {
+        let clock = |unix_ms| Told::ServerClock { unix_ms };
+        let with = |delay_ms, more: &[Told]| {
+            let later = Asked { delay_ms: Some(delay_ms), ..Asked::default() };
+            let put = [clock(70_000), asks(8, later), puts(&[8]), put(&[8])];
+            in_turn(taken_when_due, &[&put[..], more].concat())
+        };
+        // Asked for in second 2, and taken in second 5.
+        assert_eq!(with(3_000, &[takes(8, 10, 1)]), Ok(()));
+        refused(with(4_000, &[takes(8, 10, 1)]), "item 8 is due at 76000");
+        let set = [clock(71_000), takes(8, 10, 1)];
+        assert_eq!(with(5_000, &set), Ok(()));
+        refused(with(6_000, &set), "item 8 is due at 78000");
+
+        let retried = |delay_ms| {
+            let back = Told::Delays { item: 8, token: 10, delay_ms };
+            [takes(8, 10, 1), back, ends(8, 10, End::Retry), ended(8, 10), takes(8, 11, 2)]
+        };
+        assert_eq!(with(0, &retried(3_000)), Ok(()));
+        refused(with(0, &retried(4_000)), "was to come back");
+        let unknown = [&retried(4_000)[..3], &[takes(8, 11, 2)]].concat();
+        assert_eq!(with(0, &unknown), Ok(()));
+    }
+
+    #[test]
+    fn what_has_a_lower_priority_is_taken_first() {
+        let first = || asks(8, Asked { priority: -5, ..Asked::default() });
+        let begun = || vec![(1, "a", first()), (2, "a", puts(&[8, 9])), (3, "a", put(&[8, 9]))];
+        let with = |more: Vec<(u64, &'static str, Told)>| {
+            lower_priorities_first(history([begun(), more].concat()).entries())
+        };
+        let looks = |at| (at, "b", Told::LooksForItem);
+        let wrong = |at| vec![looks(at), (7, "b", takes(9, 10, 1)), (8, "b", takes(8, 11, 1))];
+        assert_eq!(with(wrong(5)), Ok(()));
+        refused(with(wrong(6)), "item 9 of priority 0 was taken before item 8 of priority -5");
+        assert_eq!(
+            with(vec![looks(6), (7, "b", takes(8, 10, 1)), (8, "b", takes(9, 11, 1))]),
+            Ok(())
+        );
+
+        // And when it has come back.
+        let back = |at| {
+            let ends = [(4, "b", ends(8, 10, End::Retry)), (5, "b", ended(8, 10)), looks(at)];
+            let takes = [(9, "b", takes(9, 11, 1)), (9, "b", takes(8, 12, 2))];
+            [&[(4, "b", super::tests::takes(8, 10, 1))][..], &ends, &takes].concat()
+        };
+        assert_eq!(with(back(7)), Ok(()));
+        refused(with(back(8)), "before item 8");
     }
 }

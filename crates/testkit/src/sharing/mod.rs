@@ -23,7 +23,8 @@ use tokio::time::sleep;
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
 pub(crate) use self::items::{
-    items_are_once, removed_at_most_once, taken_in_order, takes_grow, woken_for_items,
+    items_are_once, keys_in_order, lower_priorities_first, removed_at_most_once, taken_in_order,
+    taken_when_due, takes_grow, woken_for_items,
 };
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 pub(crate) use self::views::views_fit;
@@ -46,6 +47,11 @@ pub trait Scene {
     /// The true time of a reading of the program's own clock; `None` where nobody can tell.
     fn true_time(&self, reading: Instant) -> Option<Duration> {
         let _ = reading;
+        None
+    }
+
+    /// What the server's clock shows, in milliseconds since 1970; `None` where nobody can tell.
+    fn server_unix_ms(&self) -> Option<u64> {
         None
     }
 

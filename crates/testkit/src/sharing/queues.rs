@@ -4,22 +4,22 @@
 //! An item is a number that nobody else has. To [`crate::checker`] it is a lock too, which whoever takes it
 //! holds. What an even one means to znodes is to create one of its name, in the same write as its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error as _;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, Queue, QueueBuilder,
-    QueueError, QueueReport, SessionId, State, TransactionError, Verdict, ZnodePath,
+    AtMostOnce, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, PutOptions, Queue,
+    QueueBuilder, QueueError, QueueReport, SessionId, State, TransactionError, Verdict, ZnodePath,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::{Share, What};
-use crate::told::{End, Fate, Told};
+use crate::told::{Asked, End, Fate, Told};
 
 /// The queue.
 pub const QUEUE: &str = "/queue";
@@ -33,8 +33,29 @@ const MISSING: &str = "/missing";
 /// No dead letter has this id.
 const NO_LETTER: &str = "00000000000000000000000000000000";
 
+/// Where outcome markers are, if somebody deletes them.
+const MARKERS: &str = "/outcomes";
+
+/// What the items of limited kinds are called.
+const KIND: &str = "few";
+
+/// What priorities there are besides 0.
+const PRIORITIES: [i32; 3] = [-5, -1, 4];
+
+/// The longest time after which an item comes.
+const LONGEST_DELAY: Duration = Duration::from_secs(15);
+
+/// How many of the latest items may be cancelled.
+const CANCELLABLE: usize = 12;
+
 /// How long to wait for something else to come.
 const GLANCE: Duration = Duration::from_millis(200);
+
+/// Longer than it takes until those who wait have found that a key is not free.
+const WHILE: Duration = Duration::from_secs(3);
+
+/// The key of items of which one is ended late.
+const LATE: &str = "late";
 
 /// How many items of a handler are worked on at once.
 const AT_ONCE: usize = 3;
@@ -60,26 +81,86 @@ pub struct Terms {
     pub has_clerk: bool,
     max_run: Option<Duration>,
     max_tries: u32,
+    /// Whether somebody deletes outcome markers.
+    pub loses_markers: bool,
+    extras: Option<Extras>,
     /// Whether nothing that happens is a reason for an error.
     is_well: bool,
+    /// Whether no server is behind another one.
+    is_prompt: bool,
+}
+
+/// What items are put with, and how consumers treat these.
+#[derive(Clone, Copy, Debug)]
+struct Extras {
+    /// How many keys there are.
+    keys: usize,
+    /// Whether all is taken in order of what has one key: none comes later or first, or is passed.
+    in_order: bool,
+    /// How many items of a kind are worked on at once.
+    at_most: Option<u32>,
+    has_priorities: bool,
+    has_delays: bool,
+    backoff: Option<Duration>,
+    retries_pass: bool,
+    has_ids: bool,
+    cancels: bool,
+}
+
+impl Extras {
+    fn any(random: &mut fastrand::Rng) -> Self {
+        let in_order = random.bool();
+        Self {
+            keys: random.usize(0..4),
+            in_order,
+            at_most: random.bool().then(|| random.u32(1..4)),
+            has_priorities: random.u8(0..3) > 0,
+            has_delays: random.u8(0..3) > 0,
+            backoff: random.bool().then(|| Duration::from_millis(random.u64(50..1_000))),
+            retries_pass: !in_order && random.bool(),
+            has_ids: random.bool(),
+            cancels: random.u8(0..3) > 0,
+        }
+    }
+
+    fn ask(&self, builder: QueueBuilder<u64>) -> QueueBuilder<u64> {
+        let builder = builder.retries_pass(self.retries_pass);
+        let builder = match self.backoff {
+            Some(first) => builder.backoff(first, first * 6),
+            None => builder,
+        };
+        match self.at_most {
+            Some(limit) => builder.at_most(KIND, limit),
+            None => builder,
+        }
+    }
 }
 
 impl Terms {
-    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
-    pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
+    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives. `is_prompt`: none is behind
+    /// another one.
+    pub fn any(random: &mut fastrand::Rng, is_well: bool, is_prompt: bool) -> Self {
         let order = random.u8(0..4);
         // What is held for too long is lost.
         let max_run = (!is_well && random.u8(0..4) == 0).then(|| Duration::from_millis(700));
         Self {
             alone: order == 0,
             strictly: order == 1,
-            at_most_once: order > 1 && random.u8(0..3) == 0,
+            at_most_once: order > 1 && random.bool(),
             winds: random.bool(),
             has_clerk: random.bool(),
             max_run,
             max_tries: random.u32(3..12),
+            loses_markers: !is_well && random.u8(0..3) == 0,
+            extras: random.bool().then(|| Extras::any(random)),
             is_well,
+            is_prompt,
         }
+    }
+
+    /// Whether somebody cancels items.
+    pub fn has_cancels(&self) -> bool {
+        self.extras.is_some_and(|extras| extras.cancels)
     }
 
     fn is_in_order(&self) -> bool {
@@ -89,6 +170,14 @@ impl Terms {
     fn builder(&self, client: &Client) -> QueueBuilder<u64> {
         let builder = Queue::<u64>::builder(client, QUEUE);
         let builder = builder.max_tries(self.max_tries).strictly_in_order(self.strictly);
+        let builder = match self.loses_markers {
+            true => builder.markers(MARKERS),
+            false => builder,
+        };
+        let builder = match &self.extras {
+            Some(extras) => extras.ask(builder),
+            None => builder,
+        };
         match self.max_run {
             Some(time) => builder.max_run(time),
             None => builder,
@@ -107,12 +196,20 @@ enum Order {
     Leave,
     /// To die with it.
     Die,
+    /// To end it a while later, and take nothing any more.
+    EndLate,
 }
 
 /// What the programs of a queue know of each other.
 #[derive(Debug)]
 pub struct Orders {
     orders: Mutex<BTreeMap<u64, Order>>,
+    /// What items were put with.
+    asked: Mutex<BTreeMap<u64, Asked>>,
+    /// The latest items that may be cancelled, with their ids.
+    latest: Mutex<VecDeque<(u64, String)>>,
+    /// Those of which somebody has tried to.
+    cancelled: Mutex<BTreeSet<u64>>,
     /// How many consumers do nothing but work on what is left.
     settling: watch::Sender<usize>,
     is_over: watch::Sender<bool>,
@@ -121,7 +218,14 @@ pub struct Orders {
 impl Default for Orders {
     fn default() -> Self {
         let (settling, is_over) = (watch::Sender::new(0), watch::Sender::new(false));
-        Self { orders: Mutex::default(), settling, is_over }
+        Self {
+            orders: Mutex::default(),
+            asked: Mutex::default(),
+            latest: Mutex::default(),
+            cancelled: Mutex::default(),
+            settling,
+            is_over,
+        }
     }
 }
 
@@ -132,6 +236,33 @@ impl Orders {
 
     fn take(&self, item: u64) -> Option<Order> {
         self.orders.lock().expect("nobody panics with it").remove(&item)
+    }
+
+    fn ask(&self, item: u64, asked: Asked) {
+        self.asked.lock().expect("nobody panics with it").insert(item, asked);
+    }
+
+    fn asked(&self, item: u64) -> Asked {
+        self.asked.lock().expect("nobody panics with it").get(&item).cloned().unwrap_or_default()
+    }
+
+    fn put(&self, item: u64, id: String) {
+        let mut latest = self.latest.lock().expect("nobody panics with it");
+        latest.push_front((item, id));
+        latest.truncate(CANCELLABLE);
+    }
+
+    /// One of the latest items, and its id.
+    fn any_of_latest(&self, random: &mut fastrand::Rng) -> Option<(u64, String)> {
+        let latest = self.latest.lock().expect("nobody panics with it");
+        let some = latest.get(random.usize(0..latest.len().max(1))).cloned();
+        some.inspect(|(item, _)| {
+            self.cancelled.lock().expect("nobody panics with it").insert(*item);
+        })
+    }
+
+    fn may_be_cancelled(&self, item: u64) -> bool {
+        self.cancelled.lock().expect("nobody panics with it").contains(&item)
     }
 
     /// Returns when nothing will be put any more, and all was taken.
@@ -152,6 +283,16 @@ pub struct QueueProgram {
     pub random: Mutex<fastrand::Rng>,
     /// What the queue is like.
     pub terms: Terms,
+    /// What all programs of it know.
+    pub orders: Arc<Orders>,
+}
+
+/// What an item is put with.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    options: PutOptions,
+    asked: Asked,
+    has_id: bool,
 }
 
 impl QueueProgram {
@@ -177,6 +318,11 @@ impl QueueProgram {
     }
 
     async fn put_some(&self, queue: &Queue<u64>) -> bool {
+        if let Some(extras) = self.terms.extras
+            && self.below(4) > 0
+        {
+            return self.put_with(queue, &extras).await;
+        }
         let count = if self.below(3) == 0 { 2 + self.below(4) } else { 1 };
         let items: Vec<_> = (0..count).map(|_| self.unique()).collect();
         self.put_these(queue, items).await
@@ -187,11 +333,12 @@ impl QueueProgram {
         let session = self.client.session_id();
         self.tell(Told::Puts { items: items.clone() });
         let put = match items[..] {
-            [item] => queue.put(&item).await.map(drop),
-            _ => queue.put_all(&items).await.map(drop),
+            [item] => queue.put(&item).await.map(|id| vec![id]),
+            _ => queue.put_all(&items).await,
         };
         match put {
-            Ok(()) => {
+            Ok(ids) => {
+                items.iter().zip(ids).for_each(|(item, id)| self.orders.put(*item, id));
                 self.tell(Told::Put { items });
                 return true;
             }
@@ -201,11 +348,147 @@ impl QueueProgram {
         false
     }
 
+    /// Puts an item that may have a key. Says whether that was confirmed.
+    async fn put_of_key(&self, queue: &Queue<u64>, item: u64, key: Option<&str>) -> bool {
+        let Some(key) = key else { return self.put_these(queue, vec![item]).await };
+        let asked = Asked { key: Some(key.to_owned()), in_order: true, ..Asked::default() };
+        self.orders.ask(item, asked.clone());
+        self.tell(Told::Asks { item, asked });
+        self.tell(Told::Puts { items: vec![item] });
+        let put = queue.put_with(&item, &PutOptions::new().key(key)).await.is_ok();
+        if put {
+            self.tell(Told::Put { items: vec![item] });
+        }
+        put
+    }
+
+    /// Puts an item with options. One with an id is put again by it if nobody knows whether it was put. Says whether it
+    /// is there, or was.
+    async fn put_with(&self, queue: &Queue<u64>, extras: &Extras) -> bool {
+        let Wanted { options, asked, has_id } = self.wanted(extras);
+        let mut item = self.unique();
+        if has_id {
+            // Its end writes no node: it may be there twice, one after the other.
+            item |= 1;
+        }
+        let options = if has_id { options.id(format!("{item:x}")) } else { options };
+        self.orders.ask(item, asked.clone());
+        self.tell(Told::Asks { item, asked });
+        self.tell(Told::Puts { items: vec![item] });
+        let mut is_again = false;
+        loop {
+            let session = self.client.session_id();
+            let refused = match is_again {
+                true => Told::NotPutAgain { item },
+                false => Told::NotPut { items: vec![item] },
+            };
+            match queue.put_with(&item, &options).await {
+                Ok(id) => {
+                    self.orders.put(item, id);
+                    self.tell(Told::Put { items: vec![item] });
+                    return true;
+                }
+                Err(QueueError::Exists { .. }) if is_again => {
+                    self.tell(refused);
+                    self.tell(Told::Put { items: vec![item] });
+                    return true;
+                }
+                Err(error) if self.is_unknown(session, "a put", &error) => {}
+                Err(_) => {
+                    self.tell(refused);
+                    if !is_again {
+                        return false;
+                    }
+                }
+            }
+            sleep(self.upto(0.2)).await;
+            if !has_id || !self.scene.goes_on() {
+                return false;
+            }
+            is_again = true;
+            self.tell(Told::PutsAgain { item });
+        }
+    }
+
+    fn wanted(&self, extras: &Extras) -> Wanted {
+        let Wanted { mut options, mut asked, .. } = Wanted::default();
+        if extras.keys > 0 && self.below(3) > 0 {
+            let key = format!("k{}", self.below(extras.keys));
+            options = options.key(&key);
+            (asked.key, asked.in_order) = (Some(key), extras.in_order);
+        }
+        if extras.at_most.is_some() && self.below(2) == 0 {
+            options = options.kind(KIND);
+            asked.kind = Some(KIND.to_owned());
+        }
+        if extras.has_priorities && !asked.in_order && self.below(3) > 0 {
+            asked.priority = PRIORITIES[self.below(PRIORITIES.len())];
+            options = options.priority(asked.priority);
+        }
+        if extras.has_delays && !asked.in_order && self.below(2) == 0 {
+            let delay = match self.below(4) {
+                0 => Duration::ZERO,
+                _ => self.delay(),
+            };
+            let delay_ms = millis(delay);
+            match self.scene.server_unix_ms() {
+                Some(now) if self.below(2) == 0 => {
+                    asked.due_unix_ms = Some(now + delay_ms);
+                    options = options.due_unix_ms(now + delay_ms);
+                }
+                _ => {
+                    asked.delay_ms = Some(delay_ms);
+                    options = options.delay(delay);
+                }
+            }
+        }
+        Wanted { options, asked, has_id: extras.has_ids && self.below(3) == 0 }
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_millis(millis(self.upto(2.5).min(LONGEST_DELAY)))
+    }
+
+    /// Cancels items, wherever they are by then.
+    pub async fn cancel(self) {
+        let queue = self.terms.open(&self.client);
+        while self.pause().await {
+            let latest = {
+                let mut random = self.random.lock().expect("nobody panics with it");
+                self.orders.any_of_latest(&mut random)
+            };
+            let Some((item, id)) = latest else { continue };
+            let (attempt, session) = (self.unique(), self.client.session_id());
+            self.tell(Told::Cancels { attempt, item });
+            match queue.cancel(&id).await {
+                Ok(true) => self.tell(Told::Cancelled { attempt }),
+                Err(error) if self.is_unknown(session, "a cancellation", &error) => {}
+                Ok(false) | Err(_) => self.tell(Told::NotCancelled { attempt }),
+            }
+        }
+    }
+
+    /// Deletes outcome markers again and again.
+    pub async fn delete_markers(self) {
+        let markers = path(MARKERS);
+        while self.scene.goes_on() {
+            sleep(self.upto(0.1)).await;
+            let Ok((names, _)) = self.client.children(&markers).await else { continue };
+            for name in names {
+                let marker = markers.child(&name).expect("it was a name");
+                // It may have gone, or there is no server.
+                let _ = self.client.delete(&marker, None).await;
+            }
+        }
+    }
+
     /// Brings the newest segment close to its end, by nodes that are gone at once.
     pub async fn wind(self) {
         let entries = path(&format!("{QUEUE}/entries"));
         while self.pause().await && self.pause().await {
             let Ok((mut names, _)) = self.client.children(&entries).await else { continue };
+            // Those of items without options.
+            names.retain(|name| !name.contains('.'));
             names.sort();
             let Some(last) = names.last().and_then(|name| entries.child(name).ok()) else {
                 continue;
@@ -288,7 +571,7 @@ impl QueueProgram {
         let same_session = self.client.session_id() == session && session != SessionId::NONE;
         let without_reason =
             error.source().is_none_or(|source| is_unknown_without_reason(source, same_session));
-        if is_unknown && without_reason || self.terms.is_well {
+        if is_unknown && without_reason && !self.terms.loses_markers || self.terms.is_well {
             self.wrong(format!("{what} in one session: {error:?}"));
         }
         is_unknown
@@ -327,12 +610,19 @@ enum Next {
     Dies,
 }
 
+/// How much later an item is to come back.
+#[derive(Clone, Copy, Debug)]
+struct Later {
+    /// As it was asked for.
+    asked: Option<Duration>,
+    /// By that, or by the back-off of the queue.
+    at_least: Duration,
+}
+
 /// A program that works on items.
 pub struct Consumer {
     /// What it has as all others.
     pub program: QueueProgram,
-    /// What it has to do in the end.
-    pub orders: Arc<Orders>,
     /// Ends the program where it stands: nothing of it runs after that. Told whether another one is to come in its
     /// place.
     pub die: Box<dyn Fn(bool) + Send + Sync>,
@@ -349,6 +639,9 @@ impl Consumer {
         }
         while self.scene.goes_on() {
             let session = self.client.session_id();
+            if self.terms.alone && self.terms.is_prompt {
+                self.tell(Told::LooksForItem);
+            }
             match self.take_once(&queue).await {
                 Ok(Some(item)) => drop(self.work(item).await),
                 Ok(None) => {}
@@ -402,8 +695,8 @@ impl Consumer {
             let believes = Believes(self, item);
             self.begin(item).await;
             self.look(item).await;
-            if self.below(4) == 0 {
-                self.is_refused(item).await;
+            if self.below(4) == 0 && !self.stays_after_refusal(item).await {
+                return Verdict::Done;
             }
 
             // To end it says so.
@@ -472,6 +765,11 @@ impl Consumer {
                 return Next::Leaves;
             }
             Some(Order::Die) => return self.die(item, false).await,
+            Some(Order::EndLate) => {
+                sleep(WHILE).await;
+                self.end(&item, End::Done).await;
+                return Next::Leaves;
+            }
             None => {}
         }
 
@@ -483,7 +781,7 @@ impl Consumer {
         match self.below(16) {
             0 if goes_on && !self.terms.alone => return self.die(item, true).await,
             1 | 2 if goes_on => self.gives_back(&item),
-            3 | 4 if goes_on => self.end(&item, End::Retry).await,
+            3 | 4 | 9 if goes_on => self.end(&item, End::Retry).await,
             5 => self.end(&item, End::Bury).await,
             // When that is sent, in the next session, somebody else may have the item.
             6 if goes_on && !self.terms.is_well => {
@@ -491,8 +789,9 @@ impl Consumer {
                 self.end(&item, End::Done).await;
             }
             7 | 8 => {
-                self.is_refused(&item).await;
-                self.end(&item, End::Done).await;
+                if self.stays_after_refusal(&item).await {
+                    self.end(&item, End::Done).await;
+                }
             }
             _ => self.end(&item, End::Done).await,
         }
@@ -511,11 +810,13 @@ impl Consumer {
 
     /// Says what it has.
     async fn begin(&self, item: &Item<u64>) {
-        let (lock, token) = (lock(item), item.token().to_u128());
-        self.scene.note(&self.name, What::Granted { lock, token, share: Share::Alone });
+        let token = item.token().to_u128();
+        for (who, lock, share) in self.locks(item) {
+            self.scene.note(&who, What::Granted { lock, token, share });
+        }
         self.still_holds(item);
 
-        let put = match self.terms.is_in_order() {
+        let put = match self.terms.is_in_order() || self.orders.asked(*item.value()).in_order {
             true => self.put_by(item).await,
             false => None,
         };
@@ -532,27 +833,62 @@ impl Consumer {
     async fn look(&self, item: &Item<u64>) {
         let looks = self.below(4);
         for _ in 0..looks {
-            sleep(self.upto(0.2)).await;
+            let time = self.upto(0.2);
+            match self.terms.has_cancels() {
+                true => self.is_cancelled_within(item, time).await,
+                false => sleep(time).await,
+            }
             if !self.still_holds(item) {
                 return;
             }
         }
     }
 
+    /// Waits for so long, or until it is told that somebody has cancelled the item.
+    async fn is_cancelled_within(&self, item: &Item<u64>, time: Duration) {
+        if timeout(time, item.cancelled()).await.is_ok()
+            && !self.orders.may_be_cancelled(*item.value())
+        {
+            self.wrong(format!(
+                "nobody has cancelled {}, and its holder was told so",
+                item.value()
+            ));
+        }
+    }
+
+    /// What an item keeps others from, and who has it: itself, its key, and one of the places of its kind. One
+    /// transaction may take several of these places.
+    fn locks(&self, item: &Item<u64>) -> Vec<(String, String, Share)> {
+        let Asked { key, kind, .. } = self.orders.asked(*item.value());
+        let limit = self.terms.extras.and_then(|extras| extras.at_most);
+        let who = || self.name.clone();
+        let own = (who(), format!("{QUEUE}/{}", item.value()), Share::Alone);
+        let key = key.map(|key| (who(), format!("{QUEUE}/key/{key}"), Share::Alone));
+        let kind = kind.zip(limit).map(|(kind, of)| {
+            let who = format!("{} with {}", self.name, item.value());
+            (who, format!("{QUEUE}/kind/{kind}"), Share::Permits { taken: 1, of })
+        });
+        [own].into_iter().chain(key).chain(kind).collect()
+    }
+
     /// Says until when nobody else can have it, or that it has lost it.
     fn still_holds(&self, item: &Item<u64>) -> bool {
-        let (lock, token) = (lock(item), item.token().to_u128());
+        let token = item.token().to_u128();
         // Asked for first: what it says must be true although time has passed since.
         let deadline = item.deadline();
         let until = deadline.and_then(|deadline| self.scene.true_time(deadline));
         match (item.state(), until) {
             (State::Lost(reason), _) => {
-                let reason = format!("{reason:?}");
-                self.scene.note(&self.name, What::Lost { lock, token, reason });
+                for (who, lock, _) in self.locks(item) {
+                    let reason = format!("{reason:?}");
+                    self.scene.note(&who, What::Lost { lock, token, reason });
+                }
                 false
             }
             (_, Some(until)) => {
-                self.scene.note(&self.name, What::Claimed { lock, token, until });
+                for (who, lock, _) in self.locks(item) {
+                    self.scene.note(&who, What::Claimed { lock, token, until });
+                }
                 true
             }
             (_, None) => deadline.is_some(),
@@ -560,14 +896,24 @@ impl Consumer {
     }
 
     fn gives_back(&self, item: &Item<u64>) {
-        self.scene
-            .note(&self.name, What::GaveBack { lock: lock(item), token: item.token().to_u128() });
+        let token = item.token().to_u128();
+        for (who, lock, _) in self.locks(item) {
+            self.scene.note(&who, What::GaveBack { lock, token });
+        }
     }
 
     /// Ends an item.
     async fn end(&self, item: &Item<u64>, how: End) {
         let (id, token, session) =
             (*item.value(), item.token().to_u128(), self.client.session_id());
+        let later = match self.terms.extras {
+            Some(extras) if how == End::Retry => self.later(&extras),
+            _ => None,
+        };
+        if let Some(Later { at_least, .. }) = later {
+            let delay_ms = millis(at_least);
+            self.tell(Told::Delays { item: id, token, delay_ms });
+        }
         self.begin_end(item, how);
         let ended = match how {
             End::Done if id.is_multiple_of(2) => {
@@ -576,11 +922,15 @@ impl Consumer {
                 item.done_with(steps.create(&node, "", CreateMode::Persistent)).await
             }
             End::Done => item.done().await,
-            End::Retry => item.retry("again").await,
+            End::Retry => match later.and_then(|later| later.asked) {
+                Some(delay) => item.retry_after(delay, "later").await,
+                None => item.retry("again").await,
+            },
             End::Bury => item.bury("for good").await,
         };
         match ended {
             Ok(()) => self.tell(Told::Ended { item: id, token }),
+            Err(QueueError::Cancelled { .. }) => self.tell(Told::EndCancelled { item: id, token }),
             Err(QueueError::Lost { .. } | QueueError::Ended { .. }) if !self.terms.is_well => {
                 self.tell(Told::NotEnded { item: id, token });
             }
@@ -594,17 +944,33 @@ impl Consumer {
         }
     }
 
+    /// How much later an item comes back that is retried, if it does.
+    fn later(&self, extras: &Extras) -> Option<Later> {
+        let asked = (extras.has_delays && self.below(2) == 0).then(|| self.delay());
+        let at_least = asked.or(extras.backoff)?;
+        Some(Later { asked, at_least })
+    }
+
     fn begin_end(&self, item: &Item<u64>, how: End) {
         self.tell(Told::Ends { item: *item.value(), token: item.token().to_u128(), how });
         self.gives_back(item);
     }
 
-    /// Asks for an end with a write that is refused.
-    async fn is_refused(&self, item: &Item<u64>) {
+    /// Asks for an end with a write that is refused. Says whether the item is still there: it is not if somebody has
+    /// cancelled it.
+    async fn stays_after_refusal(&self, item: &Item<u64>) -> bool {
         let steps = self.client.transaction().delete(&path(MISSING), None);
-        if item.done_with(steps).await.is_ok() {
-            self.wrong(format!("{} was done with a write that is refused", item.value()));
+        match item.done_with(steps).await {
+            Ok(()) => self.wrong(format!("{} was done with a refused write", item.value())),
+            Err(QueueError::Cancelled { .. }) => {
+                self.gives_back(item);
+                let (item, token) = (*item.value(), item.token().to_u128());
+                self.tell(Told::EndCancelled { item, token });
+                return false;
+            }
+            Err(_) => {}
         }
+        true
     }
 }
 
@@ -616,11 +982,17 @@ pub async fn prepare(client: &Client) {
 
 /// After the faults: returns when all was taken, also what somebody gives back who takes nothing more, and what
 /// somebody has who dies, and says what there is. There are so many consumers.
-pub async fn settle(program: &QueueProgram, orders: &Orders, consumers: usize) {
+pub async fn settle(program: &QueueProgram, consumers: usize) {
+    let orders = &program.orders;
     let queue = program.terms.open(&program.client);
+    // Somebody who takes nothing more has to leave something to others: an item, or those behind it.
+    let leaves = match program.terms.extras {
+        Some(extras) if extras.keys > 0 => Order::EndLate,
+        _ => Order::Leave,
+    };
     let asked: &[_] = match program.terms.alone {
         true => &[None],
-        false => &[Some(Order::Leave), Some(Order::Die), None],
+        false => &[Some(leaves), Some(Order::Die), None],
     };
     program.until_empty(&queue).await;
     let _ = orders.settling.subscribe().wait_for(|settling| *settling == consumers).await;
@@ -628,8 +1000,15 @@ pub async fn settle(program: &QueueProgram, orders: &Orders, consumers: usize) {
     for order in asked {
         let item = program.unique();
         order.iter().for_each(|order| orders.give(item, *order));
-        while !program.put_these(&queue, vec![item]).await {
-            sleep(GLANCE).await;
+        let of_key = [item, program.unique()];
+        let (items, key) = match order {
+            Some(Order::EndLate) => (&of_key[..], Some(LATE)),
+            _ => (&of_key[..1], None),
+        };
+        for item in items {
+            while !program.put_of_key(&queue, *item, key).await {
+                sleep(GLANCE).await;
+            }
         }
         program.until_empty(&queue).await;
     }
@@ -643,10 +1022,19 @@ pub async fn settle(program: &QueueProgram, orders: &Orders, consumers: usize) {
     let written = written.iter().filter_map(|name| name.parse().ok()).collect();
     program.tell(Told::Emptied { dead, written });
 
-    let bodies = program.names_in(&format!("{QUEUE}/bodies")).await;
-    let is_left = |id: &&String| !letters.iter().any(|letter| letter.id == **id);
-    if let Some(left) = bodies.iter().find(is_left) {
-        program.scene.note("world", What::Left(format!("{QUEUE}/bodies/{left}")));
+    let mut left = Vec::new();
+    for part in ["bodies", "claims", "busy"] {
+        let names = program.names_in(&format!("{QUEUE}/{part}")).await;
+        let is_left = |id: &String| part != "bodies" || !letters.iter().any(|it| it.id == *id);
+        left.extend(names.into_iter().filter(is_left).map(|name| format!("{QUEUE}/{part}/{name}")));
+    }
+    let entries = format!("{QUEUE}/entries");
+    for segment in program.names_in(&entries).await {
+        let names = program.names_in(&format!("{entries}/{segment}")).await;
+        left.extend(names.into_iter().map(|name| format!("{entries}/{segment}/{name}")));
+    }
+    if let Some(left) = left.into_iter().next() {
+        program.scene.note("world", What::Left(left));
     }
     orders.is_over.send_replace(true);
 }
@@ -656,13 +1044,19 @@ pub async fn look(program: &QueueProgram) -> String {
     let report = program.terms.open(&program.client).inspect().await;
     let claims = program.names_in(&format!("{QUEUE}/claims")).await;
     let line = program.names_in(&format!("{QUEUE}/line")).await;
-    format!("{report:?}, claims {claims:?}, in line {line:?}")
+    let entries = format!("{QUEUE}/entries");
+    let mut all = Vec::new();
+    for segment in program.names_in(&entries).await {
+        let names = program.names_in(&format!("{entries}/{segment}")).await;
+        all.extend(names.into_iter().map(|name| format!("{segment}/{name}")));
+    }
+    format!("{report:?}, claims {claims:?}, in line {line:?}, entries {all:?}")
 }
 
 impl QueueProgram {
-    /// Waits until nothing is to be taken, and nobody has anything.
+    /// Waits until nothing is to be taken, now or later, and nobody has anything.
     async fn until_empty(&self, queue: &Queue<u64>) {
-        self.until(queue, |report| report.waiting + report.claimed == 0).await;
+        self.until(queue, is_empty).await;
     }
 
     /// Waits until the queue stands so, or was never made.
@@ -682,9 +1076,7 @@ impl QueueProgram {
     /// Puts items while all consumers wait, and says how many events told these of it. What is held for too long
     /// comes back, and whoever comes or goes wakes others too: then it says nothing.
     async fn wake(&self, queue: &Queue<u64>) {
-        let all_wait = |report: &QueueReport| {
-            report.waiting + report.claimed == 0 && report.idle == report.workers
-        };
+        let all_wait = |report: &QueueReport| is_empty(report) && report.idle == report.workers;
         let workers = format!("{QUEUE}/workers");
         if self.terms.max_run.is_some() {
             return;
@@ -732,11 +1124,16 @@ impl Drop for Believes<'_> {
     }
 }
 
+/// In whole milliseconds.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn path(text: &str) -> ZnodePath {
     ZnodePath::new(text).expect("a path")
 }
 
-/// What an item is called as a lock.
-fn lock(item: &Item<u64>) -> String {
-    format!("{QUEUE}/{}", item.value())
+/// Whether nothing is to be taken, now or later, and nobody has anything.
+fn is_empty(report: &QueueReport) -> bool {
+    report.waiting + report.claimed + report.delayed == 0
 }
