@@ -576,3 +576,49 @@ async fn a_requester_that_has_left_keeps_nobody((alice, bob): Pair) -> Result<()
     assert!(theirs.find_request("never").await?.is_none());
     nothing_is_left(&bob.client).await
 }
+
+/// Its id may be used again at once, for what has nothing to do with it.
+async fn a_cancelled_item_and_the_next_of_its_id_are_two((one, two): Clients) -> Result<()> {
+    let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
+    let named = || options().id("seven");
+    let first = ours.request_with(&1, &named().keep_answer(LATER)).await?;
+    let held = take(&theirs).await?;
+    assert!(ours.cancel("seven").await?);
+    let second = ours.request_with(&2, &named().keep_answer(LATER * 2)).await?;
+    let done = held.done_with_answer(&10).await;
+    assert!(matches!(done, Err(QueueError::Cancelled { .. })), "{done:?}");
+    let item = take(&theirs).await?;
+    assert_eq!((*item.value(), item.id(), item.attempt()), (2, "seven", 1));
+    assert!(ours.try_take().await?.is_none() && theirs.try_take().await?.is_none());
+    item.done_with_answer(&20).await?;
+    let cancelled = timeout(LONG, first.answer::<u32>()).await?;
+    assert!(matches!(cancelled, Err(QueueError::Cancelled { .. })), "{cancelled:?}");
+    assert_eq!(timeout(LONG, second.answer::<u32>()).await??, 20);
+    let found = theirs.find_request("seven").await?.context("it is kept")?;
+    assert_eq!((found.id(), timeout(LONG, found.answer::<u32>()).await??), ("seven", 20));
+
+    // Nor is it due when the other one would have been.
+    ours.put_with(&3, &named().delay(SOON)).await?;
+    assert!(ours.cancel("seven").await?);
+    ours.put_with(&4, &named().delay(LATER)).await?;
+    ours.put_with(&5, &options().delay(SOON * 2)).await?;
+    let item = take(&theirs).await?;
+    assert_eq!(*item.value(), 5);
+    item.done().await?;
+    children_reach(&one, &node("/bodies"), 1).await?;
+    children_reach(&one, &node("/ids"), 1).await
+}
+
+async fn whoever_has_asked_is_told_at_once_that_it_was_cancelled(
+    (one, two): Clients,
+) -> Result<()> {
+    let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
+    // Nobody is there to take it.
+    for options in [options(), options().delay(LATER), options().id("seven").key("a")] {
+        let request = ours.request_with(&1, &options).await?;
+        assert!(theirs.cancel(request.id()).await?);
+        let cancelled = timeout(LONG, request.answer::<u32>()).await?;
+        assert!(matches!(cancelled, Err(QueueError::Cancelled { .. })), "{cancelled:?}");
+    }
+    Ok(())
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockkeeper_client::{ErrorCode, ReadResult, Stat, TransactionError, ZnodePath, present};
 use lockkeeper_locks::OwnerInfo;
 
+use crate::queue::answer::{AnswerData, ItemAnswer};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
@@ -98,7 +99,7 @@ impl<T, D> Queue<T, D> {
         self.core.dead_letters().await
     }
 
-    /// What a dead letter contains; `None` if there is none of this id. Costs 2 round trips (reads).
+    /// What a dead letter contains; `None` if there is none of this id. Costs 3 round trips (reads).
     ///
     /// # Errors
     /// [`QueueError::Undecodable`] if it cannot be read; and as [`Queue::inspect`].
@@ -114,15 +115,16 @@ impl<T, D> Queue<T, D> {
             return Ok(None);
         }
         let core = &self.core;
-        let Some(letter) = core.data_in(&core.places.dead_letter(id)).await? else {
+        let item = core.item_of(id).await?;
+        let Some(letter) = core.data_in(&core.places.dead_letter(&item)).await? else {
             return Ok(None);
         };
-        let value = core.whole_value(id, &Obituary::read(&letter).marks()).await?;
+        let value = core.whole_value(&item, &Obituary::read(&letter).marks()).await?;
         value.map(|value| self.decode(id, Some(value))).transpose()
     }
 
     /// Puts a dead letter back at the end of the queue, as if it had never been taken. Says whether there was one of
-    /// this id. Costs 2 round trips (1 read, 1 write).
+    /// this id. Costs 3 round trips (2 reads, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -138,13 +140,14 @@ impl<T, D> Queue<T, D> {
             return Ok(false);
         }
         let core = &self.core;
-        let letter = core.places.dead_letter(id);
+        let item = core.item_of(id).await?;
+        let letter = core.places.dead_letter(&item);
         let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
         let marks = Obituary::read(&data).marks();
         loop {
             let segment = core.last_segment(marks.lane()).await?;
             let steps = core.client.transaction().delete(&letter, None);
-            let new = NewEntry { id, tries: 0, marks: &marks };
+            let new = NewEntry { id: &item, tries: 0, marks: &marks };
             let steps = core.new_entry(segment, steps, &new, nothing());
             match core.commit(core.at_end_of(segment, steps)).await {
                 Ok(written) => {
@@ -159,8 +162,8 @@ impl<T, D> Queue<T, D> {
 
     /// Cancels an item, wherever it is: waiting, to come later, worked on, or a dead letter. Nobody takes it from now on;
     /// whoever works on it is told by [`Item::cancelled`](crate::Item::cancelled), and by a failed end. Says whether there
-    /// was one of this id. Its entry stays in the queue until a consumer comes to it, and is counted until then. Costs 2
-    /// round trips (1 read, 1 write).
+    /// was one of this id. Its entry stays in the queue until a consumer comes to it, and is counted until then. Costs 3
+    /// round trips (2 reads, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -178,7 +181,7 @@ impl<T, D> Queue<T, D> {
         }
     }
 
-    /// Deletes a dead letter for good. Says whether there was one of this id. Costs 2 round trips (1 read, 1 write).
+    /// Deletes a dead letter for good. Says whether there was one of this id. Costs 3 round trips (2 reads, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -194,13 +197,13 @@ impl<T, D> Queue<T, D> {
             return Ok(false);
         }
         let core = &self.core;
-        let letter = core.places.dead_letter(id);
+        let item = core.item_of(id).await?;
+        let letter = core.places.dead_letter(&item);
         let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
         let marks = Obituary::read(&data).marks();
         let steps = core.client.transaction().delete(&letter, None);
-        let steps = steps.delete(&core.places.body(id), None);
-        let beside = core.places.beside_body(&marks);
-        let steps = beside.iter().fold(steps, |steps, node| steps.delete(node, None));
+        let steps = steps.delete(&core.places.body(&item), None);
+        let steps = core.beside_steps(steps, &marks);
         match core.write(steps).await {
             Ok(_) => Ok(true),
             Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => Ok(false),
@@ -227,15 +230,50 @@ impl<T, D> Queue<T, D> {
 }
 
 impl Core {
-    pub(super) async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
-        let letter = self.places.dead_letter(id);
+    async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
+        let item = self.item_of(id).await?;
+        let name = (item != id).then_some(id);
+        self.cancel_item(&item, name).await
+    }
+
+    /// The own id of the item that people know by this one.
+    async fn item_of(&self, id: &str) -> Result<String, QueueError> {
+        let own = self.data_in(&self.places.id_node(id)).await?;
+        let own = own.and_then(|own| String::from_utf8(own.to_vec()).ok());
+        Ok(own.filter(|own| is_id(own)).unwrap_or_else(|| id.to_owned()))
+    }
+
+    /// Cancels the item with this id of its own; `name`: the one that its putter has given it.
+    pub(super) async fn cancel_item(
+        &self,
+        id: &str,
+        name: Option<&str>,
+    ) -> Result<bool, QueueError> {
+        let (letter, answer) = (self.places.dead_letter(id), self.places.answer(id));
         loop {
+            let looks = [&letter, &answer].map(data_of).into();
+            let mut found = self.read_all(looks).await?.into_iter().map(|found| match found {
+                ReadResult::Data { data, .. } => Some(data),
+                _ => None,
+            });
+            let (dead, waits) = (found.next().flatten(), found.next().flatten());
             let steps = self.client.transaction().delete(&self.places.body(id), None);
-            let steps = match self.data_in(&letter).await? {
+            let steps = match name {
+                Some(name) => steps.delete(&self.places.id_node(name), None),
+                None => steps,
+            };
+            let steps = match dead {
                 Some(data) => {
-                    let marks = Obituary::read(&data).marks();
-                    let nodes = self.places.beside_body(&marks).into_iter().chain([letter.clone()]);
+                    let nodes = self.places.beside_body(&Obituary::read(&data).marks());
+                    let nodes = nodes.into_iter().chain([letter.clone()]);
                     nodes.fold(steps, |steps, node| steps.delete(&node, None))
+                }
+                None => steps,
+            };
+            let steps = match waits.and_then(|data| AnswerData::read(&data).ok()) {
+                Some(waits) => {
+                    let told = AnswerData { answer: Some(ItemAnswer::Cancelled), ..waits };
+                    steps.set_data(&answer, told.to_data(), None)
                 }
                 None => steps,
             };
@@ -244,7 +282,7 @@ impl Core {
                 Err(error) if error.is_session_expired() => {}
                 Err(error) => match error.refused() {
                     Some((0, ErrorCode::NoNode)) => return Ok(false),
-                    // It was put back meanwhile.
+                    // It was put back, or whoever has asked has left.
                     Some((_, ErrorCode::NoNode)) => {}
                     _ => return Err(error.for_user(self.path(), usize::MAX)),
                 },
@@ -326,12 +364,11 @@ impl Core {
             // One that is missing was put back meanwhile.
             letters.extend(ids.iter().zip(answers).filter_map(|(id, answer)| match answer {
                 ReadResult::Data { data, stat } => {
-                    let Obituary { reason, attempts, holder, .. } = Obituary::read(&data);
+                    let obituary = Obituary::read(&data);
+                    let id = obituary.marks().name.unwrap_or_else(|| id.clone());
+                    let Obituary { reason, attempts, holder, .. } = obituary;
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
-                    Some((
-                        stat.czxid,
-                        DeadLetter { id: id.clone(), reason, attempts, holder, since_unix_ms },
-                    ))
+                    Some((stat.czxid, DeadLetter { id, reason, attempts, holder, since_unix_ms }))
                 }
                 _ => None,
             }));

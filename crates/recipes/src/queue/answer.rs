@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What has come of an item, in the data of its answer; without data, nothing yet.
+use crate::queue::marks::{Marks, Requested};
+
+/// What has come of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ItemAnswer {
@@ -15,16 +17,35 @@ pub(super) enum ItemAnswer {
     Cancelled,
 }
 
-impl ItemAnswer {
+/// The data of an answer's node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct AnswerData {
+    /// Until when it is kept, in milliseconds since 1970 by the servers' clock; `None`: as long as the session lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<u64>,
+    /// The id that the putter has given the item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    /// `None`: nothing has come of it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) answer: Option<ItemAnswer>,
+}
+
+impl AnswerData {
+    /// That of an item that was put with these.
+    pub(super) fn new(marks: &Marks, answer: Option<ItemAnswer>) -> Self {
+        let until = match marks.requested {
+            Some(Requested::Until(time)) => Some(time),
+            _ => None,
+        };
+        Self { until, name: marks.name.clone(), answer }
+    }
+
     pub(super) fn to_data(&self) -> Bytes {
         serde_json::to_vec(self).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 
-    /// `None` if there is nothing yet.
-    pub(super) fn read(data: &[u8]) -> Result<Option<Self>, String> {
-        match data {
-            [] => Ok(None),
-            _ => serde_json::from_slice(data).map(Some).map_err(|error| error.to_string()),
-        }
+    pub(super) fn read(data: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(data).map_err(|error| error.to_string())
     }
 }

@@ -191,9 +191,10 @@ impl Core {
     /// Makes the nodes of the queue, unless somebody else is quicker.
     async fn make(&self) -> Result<(), QueueError> {
         let Places { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
-        let Places { answers, slots, parts, .. } = &self.places;
+        let Places { answers, ids, slots, parts, .. } = &self.places;
         let first = self.places.segment(Segment::first_of(PLAIN));
-        let made = [entries, &first, bodies, claims, busy, workers, dead, answers, slots, parts];
+        let made =
+            [entries, &first, bodies, claims, busy, workers, dead, answers, ids, slots, parts];
         let steps = self.client.transaction();
         let steps = steps.create(path, QueueMark::new(false).to_data(), CreateMode::Persistent);
         let steps = made

@@ -73,10 +73,10 @@ impl<T> Item<T> {
         &self.value
     }
 
-    /// Its name, which [`Queue::put`](crate::Queue::put) gave. It is the same whenever the item is taken again, so
+    /// Its id, which [`Queue::put`](crate::Queue::put) gave, or [its putter](crate::PutOptions::id). It is the same whenever the item is taken again, so
     /// an effect elsewhere that is keyed by it is had once.
     pub fn id(&self) -> &str {
-        &self.claimed.entry.id
+        self.claimed.entry.known_as()
     }
 
     /// How often it was taken, this time included: above 1, somebody may have begun to work on it before.
@@ -154,11 +154,11 @@ impl<T> Item<T> {
     pub async fn note(&self, note: impl Into<String>) -> Result<bool, QueueError> {
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
-        let answer = core.layout().is_own().then(|| core.places.answer(&entry.id, entry.marks()));
-        let Some(answer) = answer.flatten() else { return Ok(false) };
-        claimed.ensure_held()?;
         let steps = core.client.transaction().check(claimed.claim.node(), None);
-        let steps = steps.set_data(&answer, ItemAnswer::Note(note.into()).to_data(), None);
+        let Some(steps) = core.telling(steps, entry, ItemAnswer::Note(note.into())) else {
+            return Ok(false);
+        };
+        claimed.ensure_held()?;
         match core.write(steps).await {
             Ok(_) => Ok(true),
             Err(error) => match error.refused() {
@@ -258,7 +258,7 @@ impl<T> Item<T> {
         let told = ItemAnswer::Dead(obituary.reason.clone());
         let steps = claimed.core.bury_steps(claimed.end_steps(), &claimed.entry, obituary);
         let nothing_else = claimed.core.client.transaction();
-        claimed.end_and_tell(steps, &told, &nothing_else).await
+        claimed.end_and_tell(steps, told, &nothing_else).await
     }
 
     /// Returns when somebody has [cancelled](crate::Queue::cancel) the item, and never if it has ended in another way.
@@ -408,7 +408,7 @@ impl Claimed {
             return self.ended(self.write(steps.and(writes)).await, own);
         }
         let steps = self.core.gone_steps(steps, &self.entry);
-        self.end_and_tell(steps, &ItemAnswer::Done(answer), writes).await
+        self.end_and_tell(steps, ItemAnswer::Done(answer), writes).await
     }
 
     /// Makes a write that ends it, after whose first steps one needs the item's body; tells whoever waits for it what has
@@ -416,12 +416,11 @@ impl Claimed {
     async fn end_and_tell(
         &self,
         steps: Transaction,
-        told: &ItemAnswer,
+        told: ItemAnswer,
         writes: &Transaction,
     ) -> Result<(), QueueError> {
         let own = steps.len();
-        if let Some(answer) = self.core.places.answer(&self.entry.id, self.entry.marks()) {
-            let telling = steps.clone().set_data(&answer, told.to_data(), None);
+        if let Some(telling) = self.core.telling(steps.clone(), &self.entry, told) {
             let written = self.write(telling.and(writes)).await;
             let has_left = Some((own, ErrorCode::NoNode));
             if !written.as_ref().is_err_and(|error| error.refused() == has_left) {
@@ -441,7 +440,7 @@ impl Claimed {
 
     fn ensure_held(&self) -> Result<(), QueueError> {
         if self.claim.is_over() {
-            let (path, id) = (self.core.path().clone(), self.entry.id.clone());
+            let (path, id) = (self.core.path().clone(), self.entry.known_as().to_owned());
             return Err(match self.guard.state() {
                 State::Lost(reason) => QueueError::Lost { path, id, reason },
                 _ => QueueError::Ended { path, id },
@@ -459,7 +458,11 @@ impl Claimed {
     }
 
     fn lost(&self, reason: LossReason) -> QueueError {
-        QueueError::Lost { path: self.core.path().clone(), id: self.entry.id.clone(), reason }
+        QueueError::Lost {
+            path: self.core.path().clone(),
+            id: self.entry.known_as().to_owned(),
+            reason,
+        }
     }
 
     /// What came of an end that begins with so many steps, of which one needs the item's body.
@@ -474,7 +477,7 @@ impl Claimed {
             && index == CHECKS + self.claim.beside().len()
         {
             self.end_cancelled().await?;
-            let (path, id) = (self.core.path().clone(), self.entry.id.clone());
+            let (path, id) = (self.core.path().clone(), self.entry.known_as().to_owned());
             return Err(QueueError::Cancelled { path, id });
         }
         self.ended(written, own)
@@ -498,7 +501,7 @@ impl Claimed {
             // It was given back, or taken away: somebody else may have it.
             Some((index, ErrorCode::NoNode | ErrorCode::BadVersion)) if index < self.checks() => {
                 if !self.claim.over() {
-                    let (path, id) = (self.core.path().clone(), self.entry.id.clone());
+                    let (path, id) = (self.core.path().clone(), self.entry.known_as().to_owned());
                     return Err(QueueError::Ended { path, id });
                 }
                 Err(self.lost(found_missing(&self.guard)))

@@ -10,7 +10,7 @@ use lockkeeper_locks::for_recipes::beside;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::lanes::{DIGITS, Segment};
-use crate::queue::marks::{Marks, Parts, Requested, encoded};
+use crate::queue::marks::{Marks, Parts, encoded};
 use crate::queue::peer_layouts::QueueLayout;
 
 /// The number of this layout, in the data of the queue's node.
@@ -50,6 +50,8 @@ pub(super) struct Places {
     pub(super) line: ZnodePath,
     /// What came of items, for those who wait for it.
     pub(super) answers: ZnodePath,
+    /// The ids that putters have given.
+    pub(super) ids: ZnodePath,
     /// One node for each item of a queue with an exact bound.
     pub(super) slots: ZnodePath,
     /// The line of those that wait for room.
@@ -72,6 +74,7 @@ impl Places {
             dead: below("dead"),
             line: below("line"),
             answers: below("answers"),
+            ids: below("ids"),
             slots: below("slots"),
             putters: below("putters"),
             parts: below("parts"),
@@ -99,6 +102,7 @@ impl Places {
             dead: unused(),
             line: beside(&path, LINE),
             answers: unused(),
+            ids: unused(),
             slots: unused(),
             putters: unused(),
             parts: unused(),
@@ -113,9 +117,9 @@ impl Places {
     }
 
     /// The directories of nodes that have no children.
-    pub(super) fn beside_entries(&self) -> [&ZnodePath; 8] {
-        let Self { dead, claims, busy, line, putters, answers, slots, bodies, .. } = self;
-        [dead, claims, busy, line, putters, answers, slots, bodies]
+    pub(super) fn beside_entries(&self) -> [&ZnodePath; 9] {
+        let Self { dead, claims, busy, line, putters, answers, ids, slots, bodies, .. } = self;
+        [dead, claims, busy, line, putters, answers, ids, slots, bodies]
     }
 
     pub(super) fn segment(&self, segment: Segment) -> ZnodePath {
@@ -137,19 +141,13 @@ impl Places {
     }
 
     /// What comes of an item, if somebody waits for it.
-    pub(super) fn answer(&self, id: &str, marks: &Marks) -> Option<ZnodePath> {
-        let requested = marks.requested.as_ref()?;
-        Some(self.answers.child(&format!("{id}{requested}")).expect("an id and digits"))
+    pub(super) fn answer(&self, id: &str) -> ZnodePath {
+        self.answers.child(id).expect("an id")
     }
 
-    /// Until when an answer is kept whose node has this name, if it outlives the requester; and the id of its item.
-    pub(super) fn kept_answer(name: &str) -> Option<(&str, u64)> {
-        let at = name.find([':', '~'])?;
-        let (id, requested) = name.split_at(at);
-        match Requested::read(requested)? {
-            Requested::Until(time) => Some((id, time)),
-            Requested::ForSession(_) => None,
-        }
+    /// The node of an id that a putter has given, whose data is the item's own.
+    pub(super) fn id_node(&self, name: &str) -> ZnodePath {
+        self.ids.child(name).expect("an id")
     }
 
     pub(super) fn slot(&self, slot: u32) -> ZnodePath {
@@ -273,6 +271,11 @@ impl Entry {
 
     pub(super) fn marks(&self) -> &Marks {
         self.marks.as_deref().unwrap_or(&Marks::NONE)
+    }
+
+    /// The id by which people know the item.
+    pub(super) fn known_as(&self) -> &str {
+        self.marks().name.as_deref().unwrap_or(&self.id)
     }
 
     /// The key that it has to wait for.

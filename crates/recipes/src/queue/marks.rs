@@ -18,6 +18,8 @@ pub(super) struct Marks {
     pub(super) kind: Option<String>,
     /// Whether somebody waits for what comes of it.
     pub(super) requested: Option<Requested>,
+    /// The id that its putter has given it, in place of its own.
+    pub(super) name: Option<String>,
     /// Its place in a queue with an exact bound.
     pub(super) slot: Option<u32>,
     /// Where its value is, if it is too long for the body.
@@ -32,32 +34,13 @@ pub(super) struct Parts {
     pub(super) upload: String,
 }
 
-/// How long the answer to whoever has put an item is kept; after the item's id, it names the answer's node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// How long the answer to whoever has put an item is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Requested {
-    /// As long as the requester's session lives; with a name that nothing else has, as an id may be used again.
-    ForSession(String),
+    /// As long as the requester's session lives.
+    ForSession,
     /// Until then, in milliseconds since 1970 by the servers' clock.
     Until(u64),
-}
-
-impl Requested {
-    pub(super) fn read(text: &str) -> Option<Self> {
-        match text.split_at_checked(1)? {
-            (":", name) => Some(Self::ForSession(name.to_owned())),
-            ("~", until) => Some(Self::Until(until.parse().ok()?)),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Requested {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ForSession(name) => write!(f, ":{name}"),
-            Self::Until(time) => write!(f, "~{time}"),
-        }
-    }
 }
 
 impl Marks {
@@ -68,6 +51,7 @@ impl Marks {
         key: None,
         kind: None,
         requested: None,
+        name: None,
         slot: None,
         parts: None,
     };
@@ -82,7 +66,9 @@ impl Marks {
                 "p" => marks.priority = value.parse().ok()?,
                 "k" => marks.key = Some(decoded(value)?),
                 "n" => marks.kind = Some(decoded(value)?),
-                "r" => marks.requested = Some(Requested::read(value)?),
+                "r" if value.is_empty() => marks.requested = Some(Requested::ForSession),
+                "r" => marks.requested = Some(Requested::Until(value.parse().ok()?)),
+                "i" => marks.name = Some(value.to_owned()),
                 "s" => marks.slot = Some(value.parse().ok()?),
                 "b" => {
                     let (count, upload) = value.split_once(':')?;
@@ -120,8 +106,13 @@ impl fmt::Display for Marks {
         if let Some(kind) = &self.kind {
             write!(f, ".n{}", encoded(kind))?;
         }
-        if let Some(requested) = &self.requested {
-            write!(f, ".r{requested}")?;
+        match self.requested {
+            None => {}
+            Some(Requested::ForSession) => f.write_str(".r")?,
+            Some(Requested::Until(time)) => write!(f, ".r{time}")?,
+        }
+        if let Some(name) = &self.name {
+            write!(f, ".i{name}")?;
         }
         if let Some(slot) = self.slot {
             write!(f, ".s{slot}")?;
@@ -170,13 +161,13 @@ mod tests {
             key: Some("Köln/7.2-%".to_owned()),
             kind: Some("gpu".to_owned()),
             requested: Some(Requested::Until(7)),
+            name: Some("order-7".to_owned()),
             slot: Some(3),
             parts: Some(Parts { count: 12, upload: "7f".to_owned() }),
         };
         let text = marks.to_string();
-        assert_eq!(text, ".t1700000000123.p-5.kK%c3%b6ln%2f7%2e2-%25.ngpu.r~7.s3.b12:7f");
-        let for_session =
-            Marks { requested: Some(Requested::ForSession("7f".to_owned())), ..Marks::NONE };
+        assert_eq!(text, ".t1700000000123.p-5.kK%c3%b6ln%2f7%2e2-%25.ngpu.r7.iorder-7.s3.b12:7f");
+        let for_session = Marks { requested: Some(Requested::ForSession), ..Marks::NONE };
         assert_eq!(Marks::read(&for_session.to_string()), Some(for_session));
         assert_eq!(Marks::read(&text), Some(marks));
         assert_eq!(Marks::read(""), Some(Marks::NONE));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode, Failure, Outcome, Transaction};
 
-use crate::queue::answer::ItemAnswer;
+use crate::queue::answer::{AnswerData, ItemAnswer};
 use crate::queue::claim::{ClaimAnswer, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
@@ -36,17 +36,17 @@ impl Core {
             return self.put_for_peers(values, options).await;
         }
         let put = self.put_as(values, options, None).await?;
-        Ok(put.into_iter().map(|item| item.id).collect())
+        Ok(put.into_iter().map(|item| item.marks.name.unwrap_or(item.id)).collect())
     }
 
-    /// The same with one of these, whose putter waits for an answer. Gives its id and what it was put with.
+    /// The same with one of these, whose putter waits for an answer. Gives its own id.
     pub(super) async fn put_request(
         &self,
         value: &[Bytes],
         options: &PutOptions,
-    ) -> Result<(String, Marks), QueueError> {
+    ) -> Result<String, QueueError> {
         let requested = match options.keep_answer {
-            None => Requested::ForSession(new_id(&self.client)),
+            None => Requested::ForSession,
             Some(time) => {
                 self.ensure_open().await?;
                 self.sweep_answers().await?;
@@ -54,8 +54,7 @@ impl Core {
             }
         };
         let put = self.put_as(value, options, Some(requested)).await?;
-        let item = put.into_iter().next().expect("as many as there were values");
-        Ok((item.id, item.marks))
+        Ok(put.into_iter().next().expect("as many as there were values").id)
     }
 
     async fn put_as(
@@ -65,7 +64,7 @@ impl Core {
         requested: Option<Requested>,
     ) -> Result<Vec<NewItem>, QueueError> {
         loop {
-            let items = self.new_items(values, options, requested.as_ref()).await?;
+            let items = self.new_items(values, options, requested).await?;
             let uploads: Vec<_> = items.iter().filter_map(|it| it.marks.parts.clone()).collect();
             match self.put_items(items).await {
                 Ok(Some(put)) => return Ok(put),
@@ -85,12 +84,11 @@ impl Core {
         &self,
         values: &[Bytes],
         options: &PutOptions,
-        requested: Option<&Requested>,
+        requested: Option<Requested>,
     ) -> Result<Vec<NewItem>, QueueError> {
-        let id = match &options.id {
-            Some(id) if !is_id(id) => return Err(self.bad_options(bad_id(id))),
-            id => id.as_ref(),
-        };
+        if let Some(id) = options.id.as_ref().filter(|id| !is_id(id)) {
+            return Err(self.bad_options(bad_id(id)));
+        }
         let due = match options.due {
             None | Some(Due::After(Duration::ZERO)) => None,
             Some(due) => {
@@ -100,10 +98,10 @@ impl Core {
             }
         };
         let marks = options.marks(due).map_err(|reason| self.bad_options(reason))?;
-        let marks = Marks { requested: requested.cloned(), ..marks };
+        let marks = Marks { requested, name: options.id.clone(), ..marks };
         let mut items = Vec::with_capacity(values.len());
         for value in values {
-            let id = id.cloned().unwrap_or_else(|| new_id(&self.client));
+            let id = new_id(&self.client);
             let NewBody { body, parts } = self.upload(&id, value).await?;
             items.push(NewItem { id, body, marks: Marks { parts, ..marks.clone() } });
         }
@@ -134,8 +132,9 @@ impl Core {
             match error.refused() {
                 // Somebody else has taken that place in the queue.
                 Some((_, ErrorCode::NodeExists)) if error.is_about(&self.places.slots) => {}
-                Some((_, ErrorCode::NodeExists)) => {
-                    let (path, id) = (self.path().clone(), items[0].id.clone());
+                Some((_, ErrorCode::NodeExists)) if error.is_about(&self.places.ids) => {
+                    let id = items.into_iter().find_map(|item| item.marks.name);
+                    let (path, id) = (self.path().clone(), id.unwrap_or_default());
                     return Err(QueueError::Exists { path, id });
                 }
                 Some((_, ErrorCode::NoNode)) if error.is_about(&self.places.parts) => {
@@ -155,12 +154,24 @@ impl Core {
             Some(slot) => steps.create(&self.places.slot(slot), nothing(), CreateMode::Persistent),
             None => steps,
         };
-        let steps = match (self.places.answer(id, marks), &marks.requested) {
-            (Some(answer), Some(Requested::ForSession(_))) => {
-                steps.create(&answer, nothing(), CreateMode::Ephemeral)
+        let steps = match &marks.name {
+            Some(name) => {
+                let own = Bytes::copy_from_slice(id.as_bytes());
+                steps.create(&self.places.id_node(name), own, CreateMode::Persistent)
             }
-            (Some(answer), _) => steps.create(&answer, nothing(), CreateMode::Persistent),
-            (None, _) => steps,
+            None => steps,
+        };
+        let kept = match marks.requested {
+            None => None,
+            Some(Requested::ForSession) => Some(CreateMode::Ephemeral),
+            Some(Requested::Until(_)) => Some(CreateMode::Persistent),
+        };
+        let steps = match kept {
+            Some(mode) => {
+                let data = AnswerData::new(marks, None).to_data();
+                steps.create(&self.places.answer(id), data, mode)
+            }
+            None => steps,
         };
         self.new_entry(segment, steps, &NewEntry { id, tries: 0, marks }, nothing())
     }
@@ -211,8 +222,27 @@ impl Core {
     /// cancelled.
     pub(super) fn gone_steps(&self, steps: Transaction, entry: &Entry) -> Transaction {
         let steps = steps.delete(&self.places.body(&entry.id), None);
-        let beside = self.places.beside_body(entry.marks());
-        beside.iter().fold(steps, |steps, node| steps.delete(node, None))
+        self.beside_steps(steps, entry.marks())
+    }
+
+    /// Steps that delete what goes with a body that is there: without it, what has the id of the item's putter may be
+    /// another one.
+    pub(super) fn beside_steps(&self, steps: Transaction, marks: &Marks) -> Transaction {
+        let named = marks.name.as_ref().map(|name| self.places.id_node(name));
+        let beside = self.places.beside_body(marks).into_iter().chain(named);
+        beside.fold(steps, |steps, node| steps.delete(&node, None))
+    }
+
+    /// A step that tells whoever waits for it what has come of an item; `None` if nobody has asked.
+    pub(super) fn telling(
+        &self,
+        steps: Transaction,
+        entry: &Entry,
+        answer: ItemAnswer,
+    ) -> Option<Transaction> {
+        entry.marks().requested?;
+        let data = AnswerData::new(entry.marks(), Some(answer)).to_data();
+        Some(steps.set_data(&self.places.answer(&entry.id), data, None))
     }
 
     /// A write that ends an item, or puts it back: others can be taken then that its key or its kind has kept back.
@@ -228,15 +258,12 @@ impl Core {
     pub(super) async fn drop_cancelled(&self, steps: Transaction, entry: &Entry) -> ClaimAnswer {
         let first = steps.len();
         let beside = self.places.beside_body(entry.marks());
-        let answer = self.places.answer(&entry.id, entry.marks());
         // Whoever looks for what was left may have been quicker, and whoever has asked may have left.
         for (with_beside, with_answer) in [(true, true), (true, false), (false, true)] {
             let beside = beside.iter().filter(|_| with_beside);
             let steps = beside.fold(steps.clone(), |steps, node| steps.delete(node, None));
-            let steps = match answer.as_ref().filter(|_| with_answer) {
-                Some(answer) => steps.set_data(answer, ItemAnswer::Cancelled.to_data(), None),
-                None => steps,
-            };
+            let told = || self.telling(steps.clone(), entry, ItemAnswer::Cancelled);
+            let steps = with_answer.then(told).flatten().unwrap_or(steps);
             let written = self.commit(self.ending(entry, steps)).await;
             let is_missing = |error: &CommitError| matches!(error.refused(), Some((index, ErrorCode::NoNode)) if index >= first);
             if !written.as_ref().is_err_and(is_missing) {

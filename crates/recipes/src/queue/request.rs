@@ -7,19 +7,23 @@ use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{Cleanup, ZnodePath};
 use serde::de::DeserializeOwned;
 
-use crate::queue::answer::ItemAnswer;
+use crate::queue::answer::{AnswerData, ItemAnswer};
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
-use crate::queue::layout::{Places, is_id};
+use crate::queue::layout::is_id;
 use crate::queue::options::PutOptions;
+use crate::queue::sweep::AT_ONCE;
 
 /// An item that was put by [`Queue::request`]. Dropping it gives the answer up, unless it is
 /// [kept](PutOptions::keep_answer); the item stays in the queue.
 #[must_use = "dropping it gives the answer up"]
 pub struct Request {
     core: Arc<Core>,
-    id: String,
+    /// The item's own id.
+    item: String,
+    /// The id that its putter has given it.
+    name: Option<String>,
     node: ZnodePath,
     is_kept: bool,
 }
@@ -56,14 +60,12 @@ impl<T, D> Queue<T, D> {
     ) -> Result<Request, QueueError> {
         self.core.only_own("answers")?;
         let body = self.encode(std::slice::from_ref(value))?;
-        let (id, marks) = self.core.put_request(&body, options).await?;
-        let node = self.core.places.answer(&id, &marks).expect("it was asked for");
-        let is_kept = options.keep_answer.is_some();
-        Ok(Request { core: Arc::clone(&self.core), id, node, is_kept })
+        let item = self.core.put_request(&body, options).await?;
+        Ok(Request::new(&self.core, item, options.id.clone(), options.keep_answer.is_some()))
     }
 
     /// The request with this id whose answer is [kept](PutOptions::keep_answer); `None` if there is none. Costs 1 round
-    /// trip (1 read).
+    /// trip (1 read), and with an id of the caller's a listing of all answers and 1 for each 100.
     ///
     /// # Errors
     /// As [`Queue::inspect`].
@@ -79,22 +81,40 @@ impl<T, D> Queue<T, D> {
             return Ok(None);
         }
         let core = &self.core;
+        let kept = |answer: Option<&AnswerData>| answer.is_some_and(|it| it.until.is_some());
+        let named = core.places.answer(id);
+        let found = core.answers_in(std::slice::from_ref(&named)).await?.pop().flatten();
+        if kept(found.as_ref()) {
+            return Ok(Some(Request::new(core, id.to_owned(), None, true)));
+        }
+
+        // It may be the name that a putter has given, once or more often: the answer that is kept longest is the newest.
         let names = core.names_in(&core.places.answers).await?.unwrap_or_default();
-        let kept = names.iter().filter_map(|name| {
-            let (of, until) = Places::kept_answer(name)?;
-            (of == id).then_some((until, name))
-        });
-        // An id may be used again: the answer that is kept longest is the newest.
-        let node = kept.max().and_then(|(_, name)| core.places.answers.child(name).ok());
-        let (core, id) = (Arc::clone(core), id.to_owned());
-        Ok(node.map(|node| Request { core, id, node, is_kept: true }))
+        let mut newest = None;
+        for names in names.chunks(AT_ONCE) {
+            let nodes: Vec<_> = names.iter().map(|name| core.places.answer(name)).collect();
+            for (name, answer) in names.iter().zip(core.answers_in(&nodes).await?) {
+                let Some(AnswerData { until: Some(until), name: Some(of), .. }) = answer else {
+                    continue;
+                };
+                if of == id {
+                    newest = newest.max(Some((until, name.clone())));
+                }
+            }
+        }
+        Ok(newest.map(|(_, item)| Request::new(core, item, Some(id.to_owned()), true)))
     }
 }
 
 impl Request {
-    /// The id of the item.
+    fn new(core: &Arc<Core>, item: String, name: Option<String>, is_kept: bool) -> Self {
+        let node = core.places.answer(&item);
+        Self { core: Arc::clone(core), item, name, node, is_kept }
+    }
+
+    /// The id of the item, as [`Item::id`](crate::Item::id).
     pub fn id(&self) -> &str {
-        &self.id
+        self.name.as_deref().unwrap_or(&self.item)
     }
 
     /// Waits for the answer: what [`Item::done_with_answer`](crate::Item::done_with_answer) was given, or `null` if the
@@ -124,8 +144,8 @@ impl Request {
                     continue;
                 }
             };
-            let (path, id) = (self.core.path().clone(), self.id.clone());
-            match ItemAnswer::read(&data) {
+            let (path, id) = (self.core.path().clone(), self.id().to_owned());
+            match AnswerData::read(&data).map(|data| data.answer) {
                 Ok(None | Some(ItemAnswer::Note(_))) => drop(watcher.changed().await),
                 Ok(Some(ItemAnswer::Done(value))) => {
                     return serde_json::from_value(value).map_err(|error| {
@@ -153,10 +173,10 @@ impl Request {
     /// # Cancel safety
     /// Safe.
     pub async fn note(&self) -> Result<Option<String>, QueueError> {
-        let (path, id) = (self.core.path().clone(), self.id.clone());
+        let (path, id) = (self.core.path().clone(), self.id().to_owned());
         let data = self.core.data_in(&self.node).await?;
-        match ItemAnswer::read(&data.ok_or(QueueError::NoAnswer { path, id })?) {
-            Ok(Some(ItemAnswer::Note(note))) => Ok(Some(note)),
+        match AnswerData::read(&data.ok_or(QueueError::NoAnswer { path, id })?) {
+            Ok(AnswerData { answer: Some(ItemAnswer::Note(note)), .. }) => Ok(Some(note)),
             _ => Ok(None),
         }
     }
@@ -172,11 +192,11 @@ impl Request {
     /// # Cancel safety
     /// When dropped, it may be cancelled.
     pub async fn cancel(&self) -> Result<bool, QueueError> {
-        self.core.cancel(&self.id).await
+        self.core.cancel_item(&self.item, self.name.as_deref()).await
     }
 
     fn gone(&self, error: lockkeeper_client::Error) -> QueueError {
-        let (path, id) = (self.core.path().clone(), self.id.clone());
+        let (path, id) = (self.core.path().clone(), self.id().to_owned());
         match error.code() {
             None | Some(lockkeeper_client::ErrorCode::NoNode) => QueueError::NoAnswer { path, id },
             Some(_) => QueueError::Client { path: self.node.clone(), source: error },

@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use lockkeeper_client::{ReadResult, ZnodePath};
+
+use crate::queue::answer::AnswerData;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Places, is_id};
+use crate::queue::reads::data_of;
 
 /// How often one handle looks, for each of them.
 const EVERY: Duration = Duration::from_secs(60);
+
+/// How many answers are read with one request.
+pub(super) const AT_ONCE: usize = 100;
 
 impl Core {
     /// Deletes the answers that were kept for long enough.
@@ -16,14 +23,30 @@ impl Core {
             return Ok(());
         }
         let now = self.server_time().await?.least;
-        for name in self.names_in(&self.places.answers).await?.unwrap_or_default() {
-            if Places::kept_answer(&name).is_some_and(|(_, until)| until <= now)
-                && let Ok(node) = self.places.answers.child(&name)
-            {
-                drop(self.client.delete(&node, None));
+        let names = self.names_in(&self.places.answers).await?.unwrap_or_default();
+        let nodes: Vec<_> =
+            names.iter().filter_map(|name| self.places.answers.child(name).ok()).collect();
+        for nodes in nodes.chunks(AT_ONCE) {
+            for (node, answer) in nodes.iter().zip(self.answers_in(nodes).await?) {
+                if answer.and_then(|answer| answer.until).is_some_and(|until| until <= now) {
+                    drop(self.client.delete(node, None));
+                }
             }
         }
         Ok(())
+    }
+
+    /// What is in these answers; `None` where there is none.
+    pub(super) async fn answers_in(
+        &self,
+        nodes: &[ZnodePath],
+    ) -> Result<Vec<Option<AnswerData>>, QueueError> {
+        let read = self.read_all(nodes.iter().map(data_of).collect()).await?;
+        let answers = read.into_iter().map(|read| match read {
+            ReadResult::Data { data, .. } => AnswerData::read(&data).ok(),
+            _ => None,
+        });
+        Ok(answers.collect())
     }
 
     /// Deletes the parts of long values that nobody puts any more, and whose item is not there.

@@ -432,22 +432,18 @@ impl Core {
         let steps = match mode {
             Mode::Claim => steps,
             Mode::Remove(_) => {
-                let beside = busy.into_iter().chain(places.beside_body(entry.marks()));
-                beside.fold(steps, |steps, node| steps.delete(&node, None))
+                let steps = busy.into_iter().fold(steps, |steps, node| steps.delete(&node, None));
+                self.beside_steps(steps, entry.marks())
             }
         };
-        let told = match mode {
-            Mode::Remove(_) if *answers => places.answer(&entry.id, entry.marks()),
+        let at = steps.len();
+        let done = || ItemAnswer::Done(serde_json::Value::Null);
+        let telling = match mode {
+            Mode::Remove(_) if *answers => self.telling(steps.clone(), &entry, done()),
             _ => None,
         };
-        let (steps, told) = match told {
-            Some(answer) => {
-                let done = ItemAnswer::Done(serde_json::Value::Null).to_data();
-                let index = steps.len();
-                (steps.set_data(&answer, done, None), Some(index))
-            }
-            None => (steps, None),
-        };
+        let told = telling.is_some().then_some(at);
+        let steps = telling.unwrap_or(steps);
         let leaves = steps.len();
         let steps = leaving(steps, place);
         let write = match mode {
@@ -472,7 +468,12 @@ impl Core {
                         Some(until) => gone.delete(&entry.pause(places, version, until), None),
                         None => gone,
                     };
-                    let _ = self.drop_cancelled(gone, &entry).await;
+                    let dropped = self.drop_cancelled(gone, &entry).await;
+                    if let Err(error) = dropped
+                        && error.refused() == Some((0, ErrorCode::BadVersion))
+                    {
+                        lock(&self.picks).raise(entry);
+                    }
                     pending.settled();
                     return Ok(Tried::NotFree);
                 };
@@ -569,10 +570,9 @@ impl Core {
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
-        let told = ItemAnswer::Dead(obituary.reason.clone()).to_data();
+        let told = ItemAnswer::Dead(obituary.reason.clone());
         let steps = self.bury_steps(gone.clone(), entry, obituary);
-        let answer = self.places.answer(&entry.id, entry.marks());
-        let telling = answer.map(|answer| steps.clone().set_data(&answer, told, None));
+        let telling = self.telling(steps.clone(), entry, told);
         let has_left = Some((steps.len(), ErrorCode::NoNode));
         let mut buried = match telling {
             Some(telling) => self.commit(self.ending(entry, telling)).await,
