@@ -174,6 +174,16 @@ async fn lower_priorities_come_first((one, two): Clients) -> Result<()> {
     Ok(())
 }
 
+/// The first item of a priority, which the consumer has listed nothing of.
+async fn a_new_priority_comes_first((one, two): Clients) -> Result<()> {
+    let (ours, theirs) = (jobs(&one)?, builder(&two).strictly_in_order(true).build()?);
+    ours.put_all(&[1, 2]).await?;
+    take(&theirs).await?.done().await?;
+    ours.put_with(&3, &options().priority(-7)).await?;
+    assert_eq!(drained(&theirs).await?, [3, 2]);
+    Ok(())
+}
+
 async fn items_of_a_key_are_worked_on_one_at_a_time((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
     for (value, key) in [(1, "a"), (2, "a"), (3, "b"), (4, "a")] {
@@ -323,6 +333,17 @@ async fn what_is_cancelled_is_taken_by_nobody((one, two): Clients) -> Result<()>
     assert!(ours.cancel(&dead).await? && ours.dead_letters().await?.is_empty());
     tokio::time::sleep(SOON).await;
     assert_eq!(drained(&theirs).await?, [0; 0]);
+    nothing_is_left(&one).await
+}
+
+/// It was to be tried again, and whoever comes to it wants it at most once.
+async fn what_is_cancelled_leaves_nothing_of_its_retry((one, two): Clients) -> Result<()> {
+    let (ours, theirs) = (jobs(&one)?, builder(&two).delivery(AtMostOnce).build()?);
+    let id = ours.put_with(&1, &options().key("a")).await?;
+    take(&ours).await?.retry("again").await?;
+    assert!(ours.cancel(&id).await?);
+    assert_eq!(theirs.try_take().await?, None);
+    assert_eq!(ours.inspect().await?.delayed, 0);
     nothing_is_left(&one).await
 }
 

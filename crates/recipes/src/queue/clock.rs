@@ -68,3 +68,23 @@ impl LastTime {
         is_due
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_clock_is_known_no_better_than_it_was_shown() {
+        let clock = ServerClock::default();
+        let now = Instant::from_start(Duration::from_secs(100));
+        assert_eq!(clock.at(now), None);
+        // The answer took 5 seconds, and came 10 seconds ago.
+        let ago = |seconds: u64| Instant::from_start(Duration::from_secs(100 - seconds));
+        clock.learn(70_000, ago(15), ago(10));
+        let ServerTime { least, most } = clock.at(now).unwrap();
+        assert!((79_800..80_000).contains(&least), "{least}");
+        assert!((85_000..85_200).contains(&most), "{most}");
+        clock.learn(70_000, ago(61), ago(60));
+        assert_eq!(clock.at(now), None);
+    }
+}

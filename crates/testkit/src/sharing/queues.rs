@@ -108,13 +108,14 @@ struct Extras {
 }
 
 impl Extras {
-    fn any(random: &mut fastrand::Rng) -> Self {
+    /// `alone`: one consumer takes, so that it is known what comes first.
+    fn any(random: &mut fastrand::Rng, alone: bool) -> Self {
         let in_order = random.bool();
         Self {
             keys: random.usize(0..4),
             in_order,
             at_most: random.bool().then(|| random.u32(1..4)),
-            has_priorities: random.u8(0..3) > 0,
+            has_priorities: alone || random.u8(0..3) > 0,
             has_delays: random.u8(0..3) > 0,
             backoff: random.bool().then(|| Duration::from_millis(random.u64(50..1_000))),
             retries_pass: !in_order && random.bool(),
@@ -152,7 +153,7 @@ impl Terms {
             max_run,
             max_tries: random.u32(3..12),
             loses_markers: !is_well && random.u8(0..3) == 0,
-            extras: random.bool().then(|| Extras::any(random)),
+            extras: random.bool().then(|| Extras::any(random, order == 0)),
             is_well,
             is_prompt,
         }
@@ -412,6 +413,11 @@ impl QueueProgram {
 
     fn wanted(&self, extras: &Extras) -> Wanted {
         let Wanted { mut options, mut asked, .. } = Wanted::default();
+        if extras.has_priorities && self.below(3) == 0 {
+            // Nothing else keeps it back.
+            asked.priority = self.priority();
+            return Wanted { options: options.priority(asked.priority), asked, has_id: false };
+        }
         if extras.keys > 0 && self.below(3) > 0 {
             let key = format!("k{}", self.below(extras.keys));
             options = options.key(&key);
@@ -422,7 +428,7 @@ impl QueueProgram {
             asked.kind = Some(KIND.to_owned());
         }
         if extras.has_priorities && !asked.in_order && self.below(3) > 0 {
-            asked.priority = PRIORITIES[self.below(PRIORITIES.len())];
+            asked.priority = self.priority();
             options = options.priority(asked.priority);
         }
         if extras.has_delays && !asked.in_order && self.below(2) == 0 {
@@ -443,6 +449,10 @@ impl QueueProgram {
             }
         }
         Wanted { options, asked, has_id: extras.has_ids && self.below(3) == 0 }
+    }
+
+    fn priority(&self) -> i32 {
+        PRIORITIES[self.below(PRIORITIES.len())]
     }
 
     fn delay(&self) -> Duration {
