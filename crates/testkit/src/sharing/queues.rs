@@ -956,7 +956,8 @@ impl Consumer {
 
     /// How much later an item comes back that is retried, if it does.
     fn later(&self, extras: &Extras) -> Option<Later> {
-        let asked = (extras.has_delays && self.below(2) == 0).then(|| self.delay());
+        let may_ask = extras.has_delays || extras.in_order;
+        let asked = (may_ask && self.below(2) == 0).then(|| self.delay());
         let at_least = asked.or(extras.backoff)?;
         Some(Later { asked, at_least })
     }
