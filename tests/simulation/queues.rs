@@ -48,6 +48,9 @@ impl Queues {
         let is_well = run.severity == Severity::Bounded;
         let terms = Terms::any(random, is_well, run.host.followers.is_empty());
         run.note("world", What::Note(format!("{terms:?}")));
+        if terms.has_steady_clock {
+            run.host.keep_wall();
+        }
         Self { clients, orders: Arc::default(), terms, consumers: Mutex::default() }
     }
 

@@ -9,6 +9,7 @@
 //! do one after the other.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -66,6 +67,8 @@ pub(crate) struct Host {
     sync: Arc<Mutex<Duration>>,
     /// How far the wall clock is off, in milliseconds.
     wall: Arc<Mutex<i64>>,
+    /// Whether it stays as it is.
+    is_wall_kept: AtomicBool,
     /// The most that it ever was.
     most_ahead: Mutex<i64>,
     /// Counts up when the machine crashes.
@@ -89,6 +92,7 @@ impl Host {
             disk: Arc::default(),
             sync: Arc::new(Mutex::new(Duration::from_millis(2))),
             wall: Arc::default(),
+            is_wall_kept: AtomicBool::new(false),
             most_ahead: Mutex::default(),
             crashes: watch::Sender::new(0),
             random: Arc::new(Mutex::new(random)),
@@ -177,7 +181,16 @@ impl Host {
         *self.sync.lock().expect("nobody panics with it") = longest;
     }
 
+    /// Has the wall clock go on as it does, whoever sets it.
+    pub(crate) fn keep_wall(&self) {
+        self.is_wall_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock, unless it is kept.
     pub(crate) fn set_wall(&self, off_ms: i64) {
+        if self.is_wall_kept.load(Ordering::Relaxed) {
+            return;
+        }
         *self.wall.lock().expect("nobody panics with it") = off_ms;
         let mut most = self.most_ahead.lock().expect("nobody panics with it");
         *most = off_ms.max(*most);

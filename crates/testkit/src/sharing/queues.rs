@@ -83,6 +83,8 @@ pub struct Terms {
     max_tries: u32,
     /// Whether somebody deletes outcome markers.
     pub loses_markers: bool,
+    /// Whether the server's clock is never set: what comes too early is known only then.
+    pub has_steady_clock: bool,
     extras: Option<Extras>,
     /// Whether nothing that happens is a reason for an error.
     is_well: bool,
@@ -154,6 +156,7 @@ impl Terms {
             max_tries: random.u32(3..12),
             loses_markers: !is_well && random.u8(0..3) == 0,
             extras: random.bool().then(|| Extras::any(random, order == 0)),
+            has_steady_clock: random.bool(),
             is_well,
             is_prompt,
         }
