@@ -195,8 +195,9 @@ impl Picks {
             .flat_map(|(segment, names)| names.iter().filter_map(|it| Entry::read(*segment, it)))
             .collect();
         entries.sort_unstable_by_key(|entry| (entry.segment, entry.number));
-        // What is not listed any more is gone.
-        self.raised.retain(|_, raised| entries.contains(raised));
+        // What is not listed any more is gone. Other windows are listed before and after this one.
+        let is_listed = |entry: &Entry| listed.segments.iter().any(|(it, _)| *it == entry.segment);
+        self.raised.retain(|_, raised| !is_listed(raised) || entries.contains(raised));
 
         let mut places = PlacesOfKinds {
             busy: listed.busy.iter().map(String::as_str).collect(),
@@ -382,6 +383,9 @@ mod tests {
         assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), rule("a")));
         assert_eq!(picks.next_some(1)[0].version, 3);
         assert_eq!(picks.raised().count(), 1, "it stays so");
+
+        picks.take_in(&window(vec![(FIRST.next(), &[])]), rule("a"));
+        assert_eq!(picks.raised().count(), 1, "its segment was not listed");
 
         assert!(picks.skip(&entry.id) && !picks.skip(&entry.id));
         assert!(!picks.take_in(&listed(HashMap::new()), rule("a")), "others may read it");
