@@ -838,8 +838,13 @@ impl Consumer {
 
     /// The transaction that put an item.
     async fn put_by(&self, item: &Item<u64>) -> Option<i64> {
-        let body = path(&format!("{QUEUE}/bodies/{}", item.id()));
-        self.client.data(&body).await.ok().map(|(_, stat)| stat.czxid.0)
+        for part in ["bodies", "ids"] {
+            let node = path(&format!("{QUEUE}/{part}/{}", item.id()));
+            if let Ok((_, stat)) = self.client.data(&node).await {
+                return Some(stat.czxid.0);
+            }
+        }
+        None
     }
 
     /// Works on an item for a while, and looks whether it is its own.
@@ -1037,9 +1042,14 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
     program.tell(Told::Emptied { dead, written });
 
     let mut left = Vec::new();
-    for part in ["bodies", "claims", "busy"] {
+    let buried = program.names_in(&format!("{QUEUE}/dead")).await;
+    for part in ["bodies", "claims", "busy", "ids"] {
         let names = program.names_in(&format!("{QUEUE}/{part}")).await;
-        let is_left = |id: &String| part != "bodies" || !letters.iter().any(|it| it.id == *id);
+        let is_left = |id: &String| match part {
+            "bodies" => !buried.contains(id),
+            "ids" => !letters.iter().any(|it| it.id == *id),
+            _ => true,
+        };
         left.extend(names.into_iter().filter(is_left).map(|name| format!("{QUEUE}/{part}/{name}")));
     }
     let entries = format!("{QUEUE}/entries");
