@@ -811,7 +811,7 @@ async fn what_is_too_large_is_refused(client: Client) -> Result<()> {
     let queue: Queue<String> = Queue::new(&client, JOBS)?;
     let huge = "x".repeat(17 << 20);
     let told = queue.put(&huge).await;
-    assert!(matches!(told, Err(QueueError::TooLarge { .. })), "{told:?}");
+    assert!(matches!(told, Err(QueueError::ValueTooLong { .. })), "{told:?}");
     assert_eq!(told.map_err(|error| error.outcome()), Err(Outcome::NotApplied));
     let nan: Queue<f64> = Queue::new(&client, JOBS)?;
     assert!(matches!(nan.put(&f64::NAN).await, Err(QueueError::Unencodable { .. })));

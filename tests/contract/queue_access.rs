@@ -73,6 +73,7 @@ async fn made(backend: &Backend) -> Result<Participant> {
         ("/line", list("r", "cdrw")?),
         ("/dead", list("r", "cdrw")?),
         ("/busy", list("r", "cdrw")?),
+        ("/ids", list("c", "d")?),
         ("/answers", list("cdr", "r")?),
         ("/slots", list("cr", "d")?),
         ("/putters", list("cdrw", "r")?),
@@ -167,9 +168,9 @@ async fn each_role_can_do_its_part_with_options(backend: Backend) -> Result<()> 
         anyhow::Ok(builder.acl(&usual()?).bound(Bound::exactly(3)).at_most("gpu", 1))
     };
     let (producer, consumer) = (builder(&ann)?.build()?, builder(&bob)?.build()?);
-    let options = PutOptions::new().key("a").kind("gpu").priority(-1);
+    let options = PutOptions::new().key("a").kind("gpu").priority(-1).id("seven");
     let request = producer.request_with(&"x".repeat(600_000), &options).await?;
-    let later = options.delay(Duration::from_millis(100));
+    let later = options.id("eight").delay(Duration::from_millis(100));
     producer.put_with(&"later".to_owned(), &later).await?;
 
     let item = consumer.take().await?;

@@ -24,8 +24,8 @@ use crate::watch_item::WatchLost;
 ///
 /// use lockkeeper_client::{Failure, Outcome};
 ///
-/// async fn repeated<T, E: Failure>(
-///     mut call: impl AsyncFnMut() -> Result<T, E>,
+/// async fn repeated<T, E: Failure, F: Future<Output = Result<T, E>>>(
+///     mut call: impl FnMut() -> F,
 ///     may_be_applied_twice: bool,
 /// ) -> Result<T, E> {
 ///     for pause in [50, 200, 1000].map(Duration::from_millis) {

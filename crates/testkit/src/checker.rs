@@ -62,6 +62,7 @@ pub const INVARIANTS: &[Invariant] = &[
     data("a value is removed at most once", sharing::removed_at_most_once),
     data("items are taken in the order of puts", sharing::taken_in_order),
     data("items of a key are taken in the order of puts", sharing::keys_in_order),
+    data("an answer is that of an item that is done", sharing::answers_are_true),
     data("nothing is taken before it is due", sharing::taken_when_due),
     data("lower priorities are taken first", sharing::lower_priorities_first),
     data("consumers are not woken for nothing", sharing::woken_for_items),

@@ -130,6 +130,8 @@ pub enum Told {
     Cancelled { attempt: u64 },
     /// There was none, or that was refused. Without this and the one above, nobody knows.
     NotCancelled { attempt: u64 },
+    /// Whoever has asked for an item was told that it is done, and what its holder has answered, if anything.
+    Answered { item: u64, answer: Option<u64> },
     /// It begins to take a value out of the queue; `attempt` is its own number for it.
     Removes { attempt: u64 },
     /// It has it.

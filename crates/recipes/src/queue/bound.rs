@@ -36,7 +36,7 @@ impl Bound {
         Self { limit, is_exact: true, waits: false }
     }
 
-    /// A put waits for room. Otherwise it fails with [`QueueError::Full`](crate::QueueError::Full).
+    /// A put waits for room; one of more items than the limit fails all the same. Otherwise a put fails with [`QueueError::Full`](crate::QueueError::Full).
     pub fn waiting(self) -> Self {
         Self { waits: true, ..self }
     }

@@ -88,6 +88,19 @@ pub enum QueueError {
         /// What is wrong.
         reason: String,
     },
+    /// A value has too many bytes for a queue. Nothing was put.
+    #[error(
+        "a value of {bytes} bytes was not put into {path}: a queue takes {limit} bytes at most; put it elsewhere, \
+         and its name into the queue"
+    )]
+    ValueTooLong {
+        /// The queue.
+        path: ZnodePath,
+        /// How long it is, in bytes.
+        bytes: usize,
+        /// How long it may be, in bytes.
+        limit: usize,
+    },
     /// The write does not fit into one request.
     #[error(
         "{path} was not changed: the write would take {bytes} bytes, and {limit} are the most that servers take \

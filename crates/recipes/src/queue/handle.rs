@@ -66,12 +66,13 @@ use crate::values::{Codec, Json};
 /// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: who took it last. Each take raises the
 ///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once. What it
 ///   was [put with](PutOptions) is in the name, after the tries, as `.<letter><value>`. The segments of a priority
-///   begin with `p<priority>.`, those of a minute when items are due with `t<minute>.`.
+///   begin with `p<priority>.`, those of a minute when items are due with `t<minute>.`. If its putter has given it an id,
+///   `<id>` is another one, and `ids/<its id>` says which.
 /// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise. A long value is in `parts/<upload>/<number>`.
 /// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on. With `~<time>`: it is to be tried again then.
 /// - `busy/k<key>` and `busy/n<kind>.<place>`, ephemeral: what is being worked on of a key, and of a limited kind.
 /// - `dead/<id>`: it is a dead letter.
-/// - `answers/<id>…`: what comes of it, for whoever has [asked](Queue::request).
+/// - `answers/<id>`: what comes of it, for whoever has [asked](Queue::request).
 /// - `slots/<number>`: its place in a queue with an [exact bound](Bound::exactly).
 ///
 /// And `workers/<name>.<number>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait, and
@@ -473,8 +474,8 @@ impl<T, D> Queue<T, D> {
     }
 
     /// Puts items at the end of the queue, in their order and in one transaction: all of them, or none. Gives their
-    /// ids. Costs one round trip (1 write). Servers take about 1 MiB at once, and each item is about 300 bytes
-    /// longer than its value.
+    /// ids. Costs one round trip (1 write). Servers take and answer about 1 MiB at once: each item is about 300 bytes
+    /// longer than its value, and some 3,000 are as many as they answer.
     ///
     /// # Errors
     /// As [`Queue::put`].

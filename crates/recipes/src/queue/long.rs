@@ -28,14 +28,14 @@ impl Core {
     /// Writes the parts of a value, if it is long. Whoever puts the item [ends the upload](Core::end_upload) with it.
     ///
     /// # Errors
-    /// [`QueueError::TooLarge`] if it has too many parts.
+    /// [`QueueError::ValueTooLong`] if it has too many parts.
     pub(super) async fn upload(&self, id: &str, body: &Bytes) -> Result<NewBody, QueueError> {
         if body.len() <= PART {
             return Ok(NewBody { body: body.clone(), parts: None });
         }
         let (bytes, limit) = (body.len(), PART * MOST_PARTS);
         if bytes > limit {
-            return Err(QueueError::TooLarge { path: self.path().clone(), bytes, limit });
+            return Err(QueueError::ValueTooLong { path: self.path().clone(), bytes, limit });
         }
         self.ensure_open().await?;
         self.sweep_parts().await?;

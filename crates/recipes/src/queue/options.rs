@@ -55,7 +55,7 @@ impl PutOptions {
         /// comes in the order in which it was put. Default: at once.
         pub fn delay(self, time: Duration) => self.due = Some(Due::After(time));
 
-        /// The same at a time, in milliseconds since 1970.
+        /// The same at a time, in milliseconds since 1970. Of a delay and a time, the last one counts.
         pub fn due_unix_ms(self, time: u64) => self.due = Some(Due::AtUnixMs(time));
 
         /// Items of lower priorities are taken first. Default: 0; in kazoo's layouts, 100.
@@ -71,11 +71,12 @@ impl PutOptions {
         pub fn kind(self, kind: impl Into<String>) => self.kind = Some(kind.into());
 
         /// Its id, in place of a random one: 1 to 64 letters, digits, `_` and `-`. The put fails with
-        /// [`QueueError::Exists`](crate::QueueError::Exists) while an item of this id is in the queue, or a dead letter.
+        /// [`QueueError::Exists`](crate::QueueError::Exists) while an item of this id is in the queue, or a dead letter. When
+        /// that is done or cancelled, the id may be used again.
         pub fn id(self, id: impl Into<String>) => self.id = Some(id.into());
 
         /// The answer to a [request](crate::Queue::request) is kept for this time after the put, by the servers' clock,
-        /// whatever becomes of the requester; [`Queue::find_request`](crate::Queue::find_request) finds it. Without
+        /// whatever becomes of the requester, and not much longer; [`Queue::find_request`](crate::Queue::find_request) finds it. Without
         /// meaning for other puts. Default: as long as the session of the requester lives.
         pub fn keep_answer(self, time: Duration) => self.keep_answer = Some(time);
     }

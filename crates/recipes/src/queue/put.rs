@@ -39,12 +39,13 @@ impl Core {
         Ok(put.into_iter().map(|item| item.marks.name.unwrap_or(item.id)).collect())
     }
 
-    /// The same with one of these, whose putter waits for an answer. Gives its own id.
+    /// The same with one of these, of this own id, whose putter waits for an answer.
     pub(super) async fn put_request(
         &self,
+        id: &str,
         value: &[Bytes],
         options: &PutOptions,
-    ) -> Result<String, QueueError> {
+    ) -> Result<(), QueueError> {
         let requested = match options.keep_answer {
             None => Requested::ForSession,
             Some(time) => {
@@ -53,18 +54,17 @@ impl Core {
                 Requested::Until(self.server_time().await?.most.saturating_add(millis(time)))
             }
         };
-        let put = self.put_as(value, options, Some(requested)).await?;
-        Ok(put.into_iter().next().expect("as many as there were values").id)
+        self.put_as(value, options, Some((id, requested))).await.map(drop)
     }
 
     async fn put_as(
         &self,
         values: &[Bytes],
         options: &PutOptions,
-        requested: Option<Requested>,
+        request: Option<(&str, Requested)>,
     ) -> Result<Vec<NewItem>, QueueError> {
         loop {
-            let items = self.new_items(values, options, requested).await?;
+            let items = self.new_items(values, options, request).await?;
             let uploads: Vec<_> = items.iter().filter_map(|it| it.marks.parts.clone()).collect();
             match self.put_items(items).await {
                 Ok(Some(put)) => return Ok(put),
@@ -84,7 +84,7 @@ impl Core {
         &self,
         values: &[Bytes],
         options: &PutOptions,
-        requested: Option<Requested>,
+        request: Option<(&str, Requested)>,
     ) -> Result<Vec<NewItem>, QueueError> {
         if let Some(id) = options.id.as_ref().filter(|id| !is_id(id)) {
             return Err(self.bad_options(bad_id(id)));
@@ -98,10 +98,11 @@ impl Core {
             }
         };
         let marks = options.marks(due).map_err(|reason| self.bad_options(reason))?;
+        let requested = request.map(|(_, requested)| requested);
         let marks = Marks { requested, name: options.id.clone(), ..marks };
         let mut items = Vec::with_capacity(values.len());
         for value in values {
-            let id = new_id(&self.client);
+            let id = request.map_or_else(|| new_id(&self.client), |(id, _)| id.to_owned());
             let NewBody { body, parts } = self.upload(&id, value).await?;
             items.push(NewItem { id, body, marks: Marks { parts, ..marks.clone() } });
         }

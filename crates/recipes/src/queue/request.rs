@@ -11,7 +11,7 @@ use crate::queue::answer::{AnswerData, ItemAnswer};
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
-use crate::queue::layout::is_id;
+use crate::queue::layout::{is_id, new_id};
 use crate::queue::options::PutOptions;
 use crate::queue::sweep::AT_ONCE;
 
@@ -60,8 +60,12 @@ impl<T, D> Queue<T, D> {
     ) -> Result<Request, QueueError> {
         self.core.only_own("answers")?;
         let body = self.encode(std::slice::from_ref(value))?;
-        let item = self.core.put_request(&body, options).await?;
-        Ok(Request::new(&self.core, item, options.id.clone(), options.keep_answer.is_some()))
+        let (core, id) = (&self.core, new_id(&self.core.client));
+        // If nobody knows whether it was put, or asks any more, it is dropped.
+        let request =
+            Request::new(core, id.clone(), options.id.clone(), options.keep_answer.is_some());
+        core.put_request(&id, &body, options).await?;
+        Ok(request)
     }
 
     /// The request with this id whose answer is [kept](PutOptions::keep_answer); `None` if there is none. Costs 1 round

@@ -88,6 +88,8 @@ struct Known<'a> {
     /// How often an item may have been put again, as nobody knew whether it had been.
     again: BTreeMap<u64, usize>,
     cancellings: BTreeMap<u64, Cancelling>,
+    /// Answers that say that an item is done.
+    answered: Vec<(u64, Option<u64>)>,
     takes: BTreeMap<u64, Vec<Take>>,
     removed: Vec<u64>,
     /// Attempts to take something out of which nobody knows what came.
@@ -167,6 +169,7 @@ impl<'a> Known<'a> {
                 let cancelling = Cancelling { item, confirmed: None, answered_at: at };
                 self.cancellings.insert(*attempt, cancelling);
             }
+            Told::Answered { item, answer } => self.answered.push((*item, *answer)),
             Told::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
             Told::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
 
@@ -389,6 +392,24 @@ pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
         if let Some(lease) = of_item.iter().find(|lease| lease.end() > *at) {
             let at = at.as_secs_f64();
             return Err(format!("item {item} was removed by {who} at {at:.3} s, beside {lease}"));
+        }
+    }
+    Ok(())
+}
+
+/// Who is answered that an item is done has an item that was, and its holder's answer. What is removed, and what a
+/// handler's verdict has ended, has none.
+pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
+    let known = Known::of(entries);
+    for (item, answer) in &known.answered {
+        let is_done = known.takes(*item).iter().any(Take::may_be_done);
+        let may_be_removed = known.removed.contains(item) || !known.removes.is_empty();
+        let is_true = match answer {
+            Some(answer) => is_done && answer == item,
+            None => is_done || may_be_removed,
+        };
+        if !is_true {
+            return Err(format!("item {item} was answered by {answer:?}, and is not done by that"));
         }
     }
     Ok(())
@@ -705,6 +726,19 @@ mod tests {
         refused(all(items_are_once, &[nothing, emptied(&[], &[])]), "items [9] are lost");
         assert_eq!(all(removed_at_most_once, &[removed(2, 9)]), Ok(()));
         refused(all(removed_at_most_once, &[removed(2, 8)]), "8 was removed twice");
+    }
+
+    #[test]
+    fn an_answer_is_that_of_an_item_that_is_done() {
+        let answered = |item, answer| Told::Answered { item, answer };
+        let ends = |how| Told::Ends { item: 7, token: 10, how };
+        let all = |more: &[Told]| of(answers_are_true, &[&[takes(7, 10, 1)], more].concat());
+        let done = ends(End::Done);
+        assert_eq!(all(&[done.clone(), answered(7, Some(7)), answered(7, None)]), Ok(()));
+        assert_eq!(all(&[Told::Removes { attempt: 1 }, answered(8, None)]), Ok(()));
+        refused(all(&[done, answered(7, Some(8))]), "item 7 was answered by Some(8)");
+        refused(all(&[ends(End::Retry), answered(7, None)]), "item 7");
+        refused(all(&[answered(8, None)]), "item 8");
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, PutOptions, Queue,
-    QueueBuilder, QueueError, QueueReport, SessionId, State, TransactionError, Verdict, ZnodePath,
+    AtMostOnce, Bound, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, PutOptions,
+    Queue, QueueBuilder, QueueError, QueueReport, Request, SessionId, State, TransactionError,
+    Verdict, ZnodePath,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -107,6 +108,10 @@ struct Extras {
     retries_pass: bool,
     has_ids: bool,
     cancels: bool,
+    /// Whether some wait for what comes of their items.
+    asks: bool,
+    /// How many items there are at most, and whether puts wait for room.
+    bound: Option<(u32, bool)>,
 }
 
 impl Extras {
@@ -123,13 +128,21 @@ impl Extras {
             retries_pass: !in_order && random.bool(),
             has_ids: random.bool(),
             cancels: random.u8(0..3) > 0,
+            asks: random.bool(),
+            bound: (random.u8(0..3) == 0).then(|| (random.u32(8..16), random.bool())),
         }
     }
 
-    fn ask(&self, builder: QueueBuilder<u64>) -> QueueBuilder<u64> {
+    /// `may_wait`: what comes later comes soon, so that there is room again.
+    fn ask(&self, builder: QueueBuilder<u64>, may_wait: bool) -> QueueBuilder<u64> {
         let builder = builder.retries_pass(self.retries_pass);
         let builder = match self.backoff {
             Some(first) => builder.backoff(first, first * 6),
+            None => builder,
+        };
+        let builder = match self.bound {
+            Some((limit, true)) if may_wait => builder.bound(Bound::exactly(limit).waiting()),
+            Some((limit, _)) => builder.bound(Bound::exactly(limit)),
             None => builder,
         };
         match self.at_most {
@@ -179,7 +192,7 @@ impl Terms {
             false => builder,
         };
         let builder = match &self.extras {
-            Some(extras) => extras.ask(builder),
+            Some(extras) => extras.ask(builder, self.has_steady_clock),
             None => builder,
         };
         match self.max_run {
@@ -379,6 +392,9 @@ impl QueueProgram {
         self.orders.ask(item, asked.clone());
         self.tell(Told::Asks { item, asked });
         self.tell(Told::Puts { items: vec![item] });
+        if extras.asks && !has_id && self.below(2) == 0 {
+            return self.ask(queue, item, &options).await;
+        }
         let mut is_again = false;
         loop {
             let session = self.client.session_id();
@@ -411,6 +427,36 @@ impl QueueProgram {
             }
             is_again = true;
             self.tell(Told::PutsAgain { item });
+        }
+    }
+
+    /// Puts an item and waits for a while for what comes of it. Says whether it was put for certain.
+    async fn ask(&self, queue: &Queue<u64>, item: u64, options: &PutOptions) -> bool {
+        let session = self.client.session_id();
+        let request = match queue.request_with(&item, options).await {
+            Ok(request) => request,
+            Err(error) => {
+                if !self.is_unknown(session, "a put", &error) {
+                    self.tell(Told::NotPut { items: vec![item] });
+                }
+                return false;
+            }
+        };
+        self.orders.put(item, request.id().to_owned());
+        self.tell(Told::Put { items: vec![item] });
+        if let Ok(answer) = timeout(self.upto(4.0), request.answer::<Option<u64>>()).await {
+            self.answered(item, &request, answer);
+        }
+        true
+    }
+
+    fn answered(&self, item: u64, request: &Request, answer: Result<Option<u64>, QueueError>) {
+        match answer {
+            Ok(answer) => self.tell(Told::Answered { item, answer }),
+            Err(QueueError::Buried { .. }) => {}
+            Err(QueueError::Cancelled { .. }) if self.orders.may_be_cancelled(item) => {}
+            Err(QueueError::NoAnswer { .. }) if !self.terms.is_well => {}
+            Err(error) => self.wrong(format!("the answer to {}: {error:?}", request.id())),
         }
     }
 
@@ -580,6 +626,10 @@ impl QueueProgram {
 
     /// Whether nobody knows what came of something.
     fn is_unknown(&self, session: SessionId, what: &str, error: &QueueError) -> bool {
+        // For which there is a reason.
+        if matches!(error, QueueError::Full { .. }) {
+            return false;
+        }
         let is_unknown = error.outcome() == Outcome::Unknown;
         let same_session = self.client.session_id() == session && session != SessionId::NONE;
         let without_reason =
@@ -939,7 +989,7 @@ impl Consumer {
                 let steps = self.client.transaction();
                 item.done_with(steps.create(&node, "", CreateMode::Persistent)).await
             }
-            End::Done => item.done().await,
+            End::Done => item.done_with_answer(&id).await,
             End::Retry => match later.and_then(|later| later.asked) {
                 Some(delay) => item.retry_after(delay, "later").await,
                 None => item.retry("again").await,
@@ -1043,7 +1093,7 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
 
     let mut left = Vec::new();
     let buried = program.names_in(&format!("{QUEUE}/dead")).await;
-    for part in ["bodies", "claims", "busy", "ids"] {
+    for part in ["bodies", "claims", "busy", "ids", "answers", "slots"] {
         let names = program.names_in(&format!("{QUEUE}/{part}")).await;
         let is_left = |id: &String| match part {
             "bodies" => !buried.contains(id),
