@@ -14,7 +14,7 @@ use lockkeeper_wire::OpCode;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::{Clients, Pair, contract};
+use crate::{Clients, Pair, contract, next_session};
 
 contract!(queue_options);
 
@@ -641,5 +641,23 @@ async fn whoever_has_asked_is_told_at_once_that_it_was_cancelled(
         let cancelled = timeout(LONG, request.answer::<u32>()).await?;
         assert!(matches!(cancelled, Err(QueueError::Cancelled { .. })), "{cancelled:?}");
     }
+    Ok(())
+}
+
+/// What another one has done was not cancelled.
+async fn whoever_has_lost_an_item_is_not_told_that_it_was_cancelled(
+    (alice, bob): Pair,
+) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    ours.put(&1).await?;
+    let lost = take(&ours).await?;
+    let old = alice.client.session_id();
+    alice.proxy.refuse();
+    alice.proxy.expire_session().await?;
+    take(&theirs).await?.done().await?;
+    alice.proxy.restore();
+    next_session(&alice, old).await?;
+    let told = timeout(SOON, lost.cancelled()).await;
+    ensure!(told.is_err(), "it was lost");
     Ok(())
 }

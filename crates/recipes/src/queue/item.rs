@@ -271,12 +271,14 @@ impl<T> Item<T> {
     /// # Cancel safety
     /// Safe.
     pub async fn cancelled(&self) {
-        let Claimed { core, entry, .. } = self.claimed.as_ref();
+        let Claimed { core, entry, guard, .. } = self.claimed.as_ref();
         let body = core.places.body(&entry.id);
+        // As long as the session lives that answers, nobody else can have ended it.
+        let is_held = || !self.is_ending() && core.client.session_id() == guard.session();
         while core.layout().is_own() {
             match core.client.exists_watched(&body).await {
                 Ok((Some(_), mut watcher)) => drop(watcher.changed().await),
-                Ok((None, _)) if !self.is_ending() => return,
+                Ok((None, _)) if is_held() && !self.is_ended() => return,
                 Err(error) if !error.is_session_expired() => outlast(&core.client, &error).await,
                 _ => break,
             }
