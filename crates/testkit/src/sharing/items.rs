@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
-use super::queues::QUEUE;
 use crate::history::Entry;
 use crate::leases::leases;
 use crate::told::{Asked, End, Fate, Told};
+
+/// The queue.
+pub const QUEUE: &str = "/queue";
 
 /// Longer than it takes from a look whether an item is cancelled until its take is told, as its session lives on.
 const LONGEST_TAKE: Duration = Duration::from_secs(30);

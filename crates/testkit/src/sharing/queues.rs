@@ -18,12 +18,10 @@ use lockkeeper::{
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+pub use super::items::QUEUE;
 use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::{Share, What};
 use crate::told::{Asked, End, Fate, Told};
-
-/// The queue.
-pub const QUEUE: &str = "/queue";
 
 /// Where the ends of items write.
 const WRITTEN: &str = "/written";
