@@ -8,10 +8,11 @@ use lockkeeper_locks::OwnerInfo;
 use crate::queue::answer::{AnswerData, ItemAnswer};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
-use crate::queue::error::QueueError;
+use crate::queue::error::{CommitError, QueueError};
 use crate::queue::handle::Queue;
 use crate::queue::lanes::{PLAIN, Segment, last_of};
 use crate::queue::layout::{ClaimName, Entry, NewEntry, Obituary, QueueMark, is_id};
+use crate::queue::marks::Marks;
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
@@ -110,16 +111,8 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn dead_value(&self, id: &str) -> Result<Option<T>, QueueError> {
-        self.core.only_own("dead letters")?;
-        if !is_id(id) {
-            return Ok(None);
-        }
-        let core = &self.core;
-        let item = core.item_of(id).await?;
-        let Some(letter) = core.data_in(&core.places.dead_letter(&item)).await? else {
-            return Ok(None);
-        };
-        let value = core.whole_value(&item, &Obituary::read(&letter).marks()).await?;
+        let Some((item, marks)) = self.core.letter_of(id).await? else { return Ok(None) };
+        let value = self.core.whole_value(&item, &marks).await?;
         value.map(|value| self.decode(id, Some(value))).transpose()
     }
 
@@ -135,29 +128,16 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it is put back once or not at all.
     pub async fn put_back(&self, id: &str) -> Result<bool, QueueError> {
-        self.core.only_own("dead letters")?;
-        if !is_id(id) {
-            return Ok(false);
-        }
         let core = &self.core;
-        let item = core.item_of(id).await?;
+        let Some((item, marks)) = core.letter_of(id).await? else { return Ok(false) };
         let letter = core.places.dead_letter(&item);
-        let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
-        let marks = Obituary::read(&data).marks();
-        loop {
-            let segment = core.last_segment(marks.lane()).await?;
+        let new = NewEntry { id: &item, tries: 0, marks: &marks };
+        let steps = |segment| {
             let steps = core.client.transaction().delete(&letter, None);
-            let new = NewEntry { id: &item, tries: 0, marks: &marks };
-            let steps = core.new_entry(segment, steps, &new, nothing());
-            match core.commit(core.at_end_of(segment, steps)).await {
-                Ok(written) => {
-                    core.note_entries(segment, written.results.as_deref()).await;
-                    return Ok(true);
-                }
-                Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => return Ok(false),
-                Err(error) => core.not_at_end(segment, error, usize::MAX).await?,
-            }
-        }
+            core.new_entry(segment, steps, &new, nothing())
+        };
+        let is_missing = |error: &CommitError| error.refused() == Some((0, ErrorCode::NoNode));
+        Ok(core.write_at_end(marks.lane(), steps, is_missing).await?.is_ok())
     }
 
     /// Cancels an item, wherever it is: waiting, to come later, worked on, or a dead letter. Nobody takes it from now on;
@@ -192,16 +172,9 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be deleted.
     pub async fn discard(&self, id: &str) -> Result<bool, QueueError> {
-        self.core.only_own("dead letters")?;
-        if !is_id(id) {
-            return Ok(false);
-        }
         let core = &self.core;
-        let item = core.item_of(id).await?;
-        let letter = core.places.dead_letter(&item);
-        let Some(data) = core.data_in(&letter).await? else { return Ok(false) };
-        let marks = Obituary::read(&data).marks();
-        let steps = core.client.transaction().delete(&letter, None);
+        let Some((item, marks)) = core.letter_of(id).await? else { return Ok(false) };
+        let steps = core.client.transaction().delete(&core.places.dead_letter(&item), None);
         let steps = steps.delete(&core.places.body(&item), None);
         let steps = core.beside_steps(steps, &marks);
         match core.write(steps).await {
@@ -243,6 +216,17 @@ impl Core {
         Ok(own.filter(|own| is_id(own)).unwrap_or_else(|| id.to_owned()))
     }
 
+    /// The own id of the dead letter that people know by this one, and what its item was put with.
+    async fn letter_of(&self, id: &str) -> Result<Option<(String, Marks)>, QueueError> {
+        self.only_own("dead letters")?;
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let item = self.item_of(id).await?;
+        let letter = self.data_in(&self.places.dead_letter(&item)).await?;
+        Ok(letter.map(|data| (item, Obituary::read(&data).marks())))
+    }
+
     /// Cancels the item with this id of its own; `name`: the one that its putter has given it.
     pub(super) async fn cancel_item(
         &self,
@@ -257,6 +241,7 @@ impl Core {
                 _ => None,
             });
             let (dead, waits) = (found.next().flatten(), found.next().flatten());
+
             let steps = self.client.transaction().delete(&self.places.body(id), None);
             let steps = match name {
                 Some(name) => steps.delete(&self.places.id_node(name), None),
@@ -277,6 +262,7 @@ impl Core {
                 }
                 None => steps,
             };
+
             match self.write(steps).await {
                 Ok(_) => return Ok(true),
                 Err(error) if error.is_session_expired() => {}
@@ -309,9 +295,8 @@ impl Core {
         let stats: Vec<_> = answers.iter().map(stat_of).collect();
         let count = |index: usize| stats.get(index).copied().flatten().map_or(0, children);
         let listed: Vec<_> = segments.iter().zip(parts.len()..).collect();
-        let is_ready = |segment: &Segment| segment.lane.due_from().is_none();
         let (ready, later): (Vec<_>, Vec<_>) =
-            listed.into_iter().partition(|(segment, _)| is_ready(segment));
+            listed.into_iter().partition(|(segment, _)| segment.is_ready());
         let all = |lanes: &[(&Segment, usize)]| lanes.iter().map(|(_, it)| count(*it)).sum();
         let (entries, later): (usize, usize) = (all(&ready), all(&later));
         let retries = stats.first().copied().flatten().map_or(0, |stat| stat.version);

@@ -11,7 +11,7 @@ use crate::exact::shared_write::lock;
 use crate::queue::clock::{DRIFT_DIVISOR, ServerTime};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
-use crate::queue::error::QueueError;
+use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{Lane, MINUTE_MS, Segment, last_of};
 use crate::queue::layout::{Entry, NewEntry};
 use crate::queue::marks::Marks;
@@ -26,8 +26,8 @@ const SEGMENTS_AT_ONCE: usize = 32;
 const ENTRIES_AT_ONCE: usize = 100;
 
 impl Core {
-    /// The time by the servers' clock. Costs nothing if something was written not long
-    /// ago, and a write of its own otherwise.
+    /// The time by the servers' clock. Costs nothing if something was written not long ago, and a write of its own
+    /// otherwise.
     pub(super) async fn server_time(&self) -> Result<ServerTime, QueueError> {
         loop {
             if let Some(time) = self.clock.at(self.client.now()) {
@@ -110,27 +110,21 @@ impl Core {
                 _ => nothing(),
             })
             .collect();
-        loop {
-            let segment = self.last_segment(lane).await?;
-            let steps = self.client.transaction();
+
+        let steps = |segment| {
             let moved = entries.iter().zip(&nodes).zip(&headers);
-            let steps = moved.fold(steps, |steps, (((entry, marks), node), header)| {
+            moved.fold(self.client.transaction(), |steps, (((entry, marks), node), header)| {
                 let new = NewEntry { id: &entry.id, tries: entry.tries, marks };
                 self.new_entry(segment, steps.delete(node, None), &new, header.clone())
-            });
-            match self.commit(self.at_end_of(segment, steps)).await {
-                Ok(written) => {
-                    self.note_entries(segment, written.results.as_deref()).await;
-                    return Ok(());
-                }
-                // Every other step deletes.
-                Err(error) if matches!(error.refused(), Some((index, ErrorCode::NoNode)) if index % 2 == 0) =>
-                {
-                    return Ok(());
-                }
-                Err(error) => self.not_at_end(segment, error, usize::MAX).await?,
-            }
-        }
+            })
+        };
+        // Every other step deletes.
+        let is_moved = |error: &CommitError| {
+            let refused = error.refused();
+            refused.is_some_and(|(index, code)| index % 2 == 0 && code == ErrorCode::NoNode)
+        };
+        // By whomever: it is listed anew.
+        self.write_at_end(lane, steps, is_moved).await.map(drop)
     }
 
     /// Returns when an item is due, or free, that was not so at the last listing.

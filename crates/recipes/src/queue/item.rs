@@ -73,8 +73,8 @@ impl<T> Item<T> {
         &self.value
     }
 
-    /// Its id, which [`Queue::put`](crate::Queue::put) gave, or [its putter](crate::PutOptions::id). It is the same whenever the item is taken again, so
-    /// an effect elsewhere that is keyed by it is had once.
+    /// Its id, which [`Queue::put`](crate::Queue::put) gave, or [its putter](crate::PutOptions::id). It is the same
+    /// whenever the item is taken again, so an effect elsewhere that is keyed by it is had once.
     pub fn id(&self) -> &str {
         self.claimed.entry.known_as()
     }
@@ -154,11 +154,12 @@ impl<T> Item<T> {
     pub async fn note(&self, note: impl Into<String>) -> Result<bool, QueueError> {
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
-        let steps = core.client.transaction().check(claimed.claim.node(), None);
-        let Some(steps) = core.telling(steps, entry, ItemAnswer::Note(note.into())) else {
+        let Some((answer, data)) = core.answer_of(entry, ItemAnswer::Note(note.into())) else {
             return Ok(false);
         };
         claimed.ensure_held()?;
+        let steps = core.client.transaction().check(claimed.claim.node(), None);
+        let steps = steps.set_data(&answer, data, None);
         match core.write(steps).await {
             Ok(_) => Ok(true),
             Err(error) => match error.refused() {
@@ -332,10 +333,10 @@ impl Claimed {
                 // A server without room takes what is no longer than what it is rid of.
                 Some((_, ErrorCode::QuotaExceeded)) if !header.is_empty() => header = nothing(),
                 Some((index, _)) if index >= CHECKS => {
-                    core.not_at_end(segment, error, own).await?;
+                    core.not_at_end(segment, error).await?;
                 }
                 None if error.not_met().is_some() => {
-                    core.not_at_end(segment, error, own).await?;
+                    core.not_at_end(segment, error).await?;
                 }
                 _ => return self.ended(Err(error), own),
             }
@@ -413,23 +414,14 @@ impl Claimed {
         self.end_and_tell(steps, ItemAnswer::Done(answer), writes).await
     }
 
-    /// Makes a write that ends it, after whose first steps one needs the item's body; tells whoever waits for it what has
-    /// come of it. If nobody does any more, the item is ended all the same.
+    /// Makes a write that ends it, after whose first steps one needs the item's body, and tells whoever waits for it.
     async fn end_and_tell(
         &self,
         steps: Transaction,
         told: ItemAnswer,
         writes: &Transaction,
     ) -> Result<(), QueueError> {
-        let own = steps.len();
-        if let Some(telling) = self.core.telling(steps.clone(), &self.entry, told) {
-            let written = self.write(telling.and(writes)).await;
-            let has_left = Some((own, ErrorCode::NoNode));
-            if !written.as_ref().is_err_and(|error| error.refused() == has_left) {
-                return self.ended_unless_cancelled(written, own + 1).await;
-            }
-        }
-        let written = self.write(steps.and(writes)).await;
+        let (written, own) = self.core.end_and_tell(&self.entry, steps, told, writes).await;
         self.ended_unless_cancelled(written, own).await
     }
 

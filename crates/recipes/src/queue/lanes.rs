@@ -48,6 +48,11 @@ impl Segment {
         Self { lane, number: 0 }
     }
 
+    /// Whether what it has can be taken.
+    pub(super) fn is_ready(self) -> bool {
+        self.lane.due_from().is_none()
+    }
+
     pub(super) fn next(self) -> Self {
         Self { number: self.number + 1, ..self }
     }

@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use lockkeeper_client::Instant;
+use lockkeeper_client::{Instant, ZnodePath};
 
 use crate::queue::lanes::Segment;
-use crate::queue::layout::{ClaimName, Entry, place_of_kind};
+use crate::queue::layout::{ClaimName, Entry, Places, place_of_kind};
 use crate::queue::peer_names::Named;
 
 /// How old a listing is at most that is still used.
@@ -62,6 +62,12 @@ pub(super) struct FreeEntry {
 impl FreeEntry {
     fn at(entry: Entry, version: i32) -> Self {
         Self { entry, version, paused_until: None, place_of_kind: None }
+    }
+
+    /// The node that has kept it from being taken, if there is one.
+    pub(super) fn pause(&self, places: &Places) -> Option<ZnodePath> {
+        let until = self.paused_until?;
+        Some(self.entry.pause(places, self.version, until))
     }
 }
 

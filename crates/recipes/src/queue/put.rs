@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::{CreateMode, ErrorCode, Failure, Outcome, Transaction};
+use lockkeeper_client::{CreateMode, ErrorCode, Failure, Outcome, Transaction, ZnodePath};
 
 use crate::queue::answer::{AnswerData, ItemAnswer};
 use crate::queue::claim::{ClaimAnswer, ClaimWrite};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
-use crate::queue::lanes::{PLAIN, Segment};
-use crate::queue::layout::{Entry, NewEntry, Obituary, bad_id, is_id, new_id};
+use crate::queue::lanes::{Lane, PLAIN, Segment};
+use crate::queue::layout::{Entry, NewEntry, Obituary, Places, bad_id, is_id, new_id};
 use crate::queue::long::NewBody;
 use crate::queue::marks::{Marks, Requested};
 use crate::queue::options::{Due, PutOptions};
@@ -119,30 +119,35 @@ impl Core {
             let Some(lane) = items.first().map(|item| item.marks.lane()) else {
                 return Ok(Some(items));
             };
-            let segment = self.last_segment(lane).await?;
-            let nothing_yet = self.client.transaction();
-            let steps =
-                items.iter().fold(nothing_yet, |steps, it| self.put_steps(steps, segment, it));
-            let error = match self.commit(self.at_end_of(segment, steps)).await {
-                Ok(written) => {
-                    self.note_entries(segment, written.results.as_deref()).await;
-                    return Ok(Some(items));
-                }
-                Err(error) => error,
+
+            let steps = |segment| {
+                let nothing_yet = self.client.transaction();
+                items.iter().fold(nothing_yet, |steps, it| self.put_steps(steps, segment, it))
             };
-            match error.refused() {
-                // Somebody else has taken that place in the queue.
-                Some((_, ErrorCode::NodeExists)) if error.is_about(&self.places.slots) => {}
-                Some((_, ErrorCode::NodeExists)) if error.is_about(&self.places.ids) => {
-                    let id = items.into_iter().find_map(|item| item.marks.name);
-                    let (path, id) = (self.path().clone(), id.unwrap_or_default());
-                    return Err(QueueError::Exists { path, id });
-                }
-                Some((_, ErrorCode::NoNode)) if error.is_about(&self.places.parts) => {
-                    return Ok(None);
-                }
-                _ => self.not_at_end(segment, error, usize::MAX).await?,
+            let Places { slots, ids, parts, .. } = &self.places;
+            let is_taken = |error: &CommitError, directory| {
+                matches!(error.refused(), Some((_, ErrorCode::NodeExists)))
+                    && error.is_about(directory)
+            };
+            let is_over = |error: &CommitError| {
+                matches!(error.refused(), Some((_, ErrorCode::NoNode))) && error.is_about(parts)
+            };
+            let is_own = |error: &CommitError| {
+                is_taken(error, slots) || is_taken(error, ids) || is_over(error)
+            };
+            let Err(error) = self.write_at_end(lane, steps, is_own).await? else {
+                return Ok(Some(items));
+            };
+
+            if is_over(&error) {
+                return Ok(None);
             }
+            if is_taken(&error, ids) {
+                let id = items.into_iter().find_map(|item| item.marks.name);
+                let (path, id) = (self.path().clone(), id.unwrap_or_default());
+                return Err(QueueError::Exists { path, id });
+            }
+            // Somebody else has taken one of these places in the queue.
         }
     }
 
@@ -175,6 +180,27 @@ impl Core {
             None => steps,
         };
         self.new_entry(segment, steps, &NewEntry { id, tries: 0, marks }, nothing())
+    }
+
+    /// Makes a write of these steps at the end of a lane. A refusal that `is_own` is for the caller; others end it, or it is
+    /// made in another segment.
+    pub(super) async fn write_at_end(
+        &self,
+        lane: Lane,
+        steps: impl Fn(Segment) -> Transaction,
+        is_own: impl Fn(&CommitError) -> bool,
+    ) -> Result<ClaimAnswer, QueueError> {
+        loop {
+            let segment = self.last_segment(lane).await?;
+            match self.commit(self.at_end_of(segment, steps(segment))).await {
+                Ok(written) => {
+                    self.note_entries(segment, written.results.as_deref()).await;
+                    return Ok(Ok(written));
+                }
+                Err(error) if is_own(&error) => return Ok(Err(error)),
+                Err(error) => self.not_at_end(segment, error).await?,
+            }
+        }
     }
 
     /// A write that makes entries in a segment: it gets new ones, and whoever is the first of those that wait looks.
@@ -234,16 +260,36 @@ impl Core {
         beside.fold(steps, |steps, node| steps.delete(&node, None))
     }
 
-    /// A step that tells whoever waits for it what has come of an item; `None` if nobody has asked.
-    pub(super) fn telling(
+    /// The node that tells whoever waits for it what has come of an item, and its data; `None` if nobody has asked.
+    pub(super) fn answer_of(
         &self,
-        steps: Transaction,
         entry: &Entry,
         answer: ItemAnswer,
-    ) -> Option<Transaction> {
+    ) -> Option<(ZnodePath, Bytes)> {
         entry.marks().requested?;
         let data = AnswerData::new(entry.marks(), Some(answer)).to_data();
-        Some(steps.set_data(&self.places.answer(&entry.id), data, None))
+        Some((self.places.answer(&entry.id), data))
+    }
+
+    /// Makes a write that ends an item by these steps and those of the caller, and tells whoever waits for it what has come
+    /// of it. If nobody does any more, the item is ended all the same. Gives how many steps came before the caller's.
+    pub(super) async fn end_and_tell(
+        &self,
+        entry: &Entry,
+        steps: Transaction,
+        told: ItemAnswer,
+        writes: &Transaction,
+    ) -> (ClaimAnswer, usize) {
+        let own = steps.len();
+        if let Some((node, data)) = self.answer_of(entry, told) {
+            let telling = steps.clone().set_data(&node, data, None);
+            let written = self.commit(self.ending(entry, telling.and(writes))).await;
+            let has_left = Some((own, ErrorCode::NoNode));
+            if !written.as_ref().is_err_and(|error| error.refused() == has_left) {
+                return (written, own + 1);
+            }
+        }
+        (self.commit(self.ending(entry, steps.and(writes))).await, own)
     }
 
     /// A write that ends an item, or puts it back: others can be taken then that its key or its kind has kept back.
@@ -259,14 +305,21 @@ impl Core {
     pub(super) async fn drop_cancelled(&self, steps: Transaction, entry: &Entry) -> ClaimAnswer {
         let first = steps.len();
         let beside = self.places.beside_body(entry.marks());
+        let answer = self.answer_of(entry, ItemAnswer::Cancelled);
         // Whoever looks for what was left may have been quicker, and whoever has asked may have left.
         for (with_beside, with_answer) in [(true, true), (true, false), (false, true)] {
             let beside = beside.iter().filter(|_| with_beside);
             let steps = beside.fold(steps.clone(), |steps, node| steps.delete(node, None));
-            let told = || self.telling(steps.clone(), entry, ItemAnswer::Cancelled);
-            let steps = with_answer.then(told).flatten().unwrap_or(steps);
+            let steps = match answer.as_ref().filter(|_| with_answer) {
+                Some((node, data)) => steps.set_data(node, data.clone(), None),
+                None => steps,
+            };
             let written = self.commit(self.ending(entry, steps)).await;
-            let is_missing = |error: &CommitError| matches!(error.refused(), Some((index, ErrorCode::NoNode)) if index >= first);
+            let is_missing = |error: &CommitError| {
+                error
+                    .refused()
+                    .is_some_and(|(index, code)| index >= first && code == ErrorCode::NoNode)
+            };
             if !written.as_ref().is_err_and(is_missing) {
                 return written;
             }
@@ -279,7 +332,6 @@ impl Core {
         &self,
         segment: Segment,
         error: CommitError,
-        own: usize,
     ) -> Result<(), QueueError> {
         if let Some(ErrorCode::BadVersion | ErrorCode::NoNode) = error.not_met() {
             return self.segment_is_closed(segment).await;
@@ -291,7 +343,8 @@ impl Core {
                 Err(self.deleted())
             }
             _ if error.is_session_expired() => Ok(()),
-            _ => Err(error.for_user(self.path(), own)),
+            // No step is of the caller's.
+            _ => Err(error.for_user(self.path(), usize::MAX)),
         }
     }
 }

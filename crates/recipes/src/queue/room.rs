@@ -107,6 +107,7 @@ impl Core {
             }
             Err(error) => return Err(QueueError::take(self.path(), error)),
         };
+
         loop {
             if !bound.is_exact {
                 tokio::time::sleep(LOOK_AGAIN).await;

@@ -399,7 +399,8 @@ impl Core {
         place: Option<&LinePlace>,
         Notes { header, answers }: &Notes,
     ) -> Result<Tried, QueueError> {
-        let FreeEntry { entry, version, paused_until, place_of_kind } = pick;
+        let pause = pick.pause(&self.places);
+        let FreeEntry { entry, version, place_of_kind, .. } = pick;
         let pending = Pending(&self.picks);
 
         let places = &self.places;
@@ -416,10 +417,7 @@ impl Core {
             ),
             Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
-        let steps = match paused_until {
-            Some(until) => steps.delete(&entry.pause(places, version, until), None),
-            None => steps,
-        };
+        let steps = pause.iter().fold(steps, |steps, pause| steps.delete(pause, None));
         let key = entry.key().map(|key| places.busy_key(key));
         let kind = entry.kind().zip(place_of_kind);
         let kind = kind.map(|(kind, place)| places.busy_place(kind, place));
@@ -436,14 +434,19 @@ impl Core {
                 self.beside_steps(steps, entry.marks())
             }
         };
-        let at = steps.len();
-        let done = || ItemAnswer::Done(serde_json::Value::Null);
-        let telling = match mode {
-            Mode::Remove(_) if *answers => self.telling(steps.clone(), &entry, done()),
+        let answer = match mode {
+            Mode::Remove(_) if *answers => {
+                self.answer_of(&entry, ItemAnswer::Done(serde_json::Value::Null))
+            }
             _ => None,
         };
-        let told = telling.is_some().then_some(at);
-        let steps = telling.unwrap_or(steps);
+        let (steps, told) = match answer {
+            Some((answer, data)) => {
+                let index = steps.len();
+                (steps.set_data(&answer, data, None), Some(index))
+            }
+            None => (steps, None),
+        };
         let leaves = steps.len();
         let steps = leaving(steps, place);
         let write = match mode {
@@ -464,10 +467,7 @@ impl Core {
                 let Some(body) = self.value_of(&entry).await? else {
                     // It was cancelled. Whoever lists next tries again if this fails.
                     let gone = self.client.transaction().delete(&node, Some(version));
-                    let gone = match paused_until {
-                        Some(until) => gone.delete(&entry.pause(places, version, until), None),
-                        None => gone,
-                    };
+                    let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
                     let dropped = self.drop_cancelled(gone, &entry).await;
                     if let Err(error) = dropped
                         && error.refused() == Some((0, ErrorCode::BadVersion))
@@ -552,9 +552,8 @@ impl Core {
 
     /// Makes a dead letter of an item that was taken too often.
     async fn bury_worn_out(&self, pick: &FreeEntry) -> Result<(), QueueError> {
-        let FreeEntry { entry, version, paused_until, .. } = pick;
-        let node = entry.node(&self.places);
-        let pause = paused_until.map(|until| entry.pause(&self.places, *version, until));
+        let FreeEntry { entry, version, .. } = pick;
+        let (node, pause) = (entry.node(&self.places), pick.pause(&self.places));
         let told = self.data_in(pause.as_ref().unwrap_or(&node)).await?;
         let header = told.map(|data| Header::read(&data)).unwrap_or_default();
         let tries = entry.taken(*version);
@@ -567,20 +566,14 @@ impl Core {
             holder: header.holder,
             marks: String::new(),
         };
+
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
         let told = ItemAnswer::Dead(obituary.reason.clone());
         let steps = self.bury_steps(gone.clone(), entry, obituary);
-        let telling = self.telling(steps.clone(), entry, told);
-        let has_left = Some((steps.len(), ErrorCode::NoNode));
-        let mut buried = match telling {
-            Some(telling) => self.commit(self.ending(entry, telling)).await,
-            None => self.commit(self.ending(entry, steps.clone())).await,
-        };
-        if buried.as_ref().is_err_and(|error| error.refused() == has_left) {
-            buried = self.commit(self.ending(entry, steps)).await;
-        }
+        let nothing_else = self.client.transaction();
+        let (mut buried, _) = self.end_and_tell(entry, steps, told, &nothing_else).await;
         if buried.as_ref().is_err_and(|error| error.refused() == Some((own, ErrorCode::NoNode))) {
             buried = self.drop_cancelled(gone, entry).await;
         }
@@ -694,12 +687,12 @@ impl Core {
 /// How many segments are listed at first: one of each lane at least.
 fn first_window(segments: &[Segment]) -> usize {
     let lanes = segments.chunk_by(|one, next| one.lane == next.lane);
-    FIRST_WINDOW.max(lanes.filter(|lane| lane[0].lane.due_from().is_none()).count() + 1)
+    FIRST_WINDOW.max(lanes.filter(|lane| lane[0].is_ready()).count() + 1)
 }
 
 /// So many of the segments that can be taken from, beginning there.
 fn window_of(segments: &[Segment], first: usize, width: usize) -> Vec<Segment> {
-    let ready = segments.iter().copied().filter(|segment| segment.lane.due_from().is_none());
+    let ready = segments.iter().copied().filter(|segment| segment.is_ready());
     ready.skip(first).take(width).collect()
 }
 

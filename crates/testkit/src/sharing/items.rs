@@ -462,6 +462,7 @@ pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
         let latest = until(take.at).max().map(|zero| zero + millis(take.at) + 2);
         latest.is_some_and(|latest| latest < due)
     };
+
     for item in known.takes.keys() {
         let takes = known.takes_in_order(*item);
         if let Some((at, asked)) = known.asked.get(item) {

@@ -393,6 +393,7 @@ impl QueueProgram {
         if extras.asks && !has_id && self.below(2) == 0 {
             return self.ask(queue, item, &options).await;
         }
+
         let mut is_again = false;
         loop {
             let session = self.client.session_id();
@@ -419,6 +420,7 @@ impl QueueProgram {
                     }
                 }
             }
+
             sleep(self.upto(0.2)).await;
             if !has_id || !self.scene.goes_on() {
                 return false;
@@ -465,6 +467,7 @@ impl QueueProgram {
             asked.priority = self.priority();
             return Wanted { options: options.priority(asked.priority), asked, has_id: false };
         }
+
         if extras.keys > 0 && self.below(3) > 0 {
             let key = format!("k{}", self.below(extras.keys));
             options = options.key(&key);
@@ -478,6 +481,7 @@ impl QueueProgram {
             asked.priority = self.priority();
             options = options.priority(asked.priority);
         }
+
         if extras.has_delays && !asked.in_order && self.below(2) == 0 {
             let delay = match self.below(4) {
                 0 => Duration::ZERO,
@@ -981,6 +985,7 @@ impl Consumer {
             self.tell(Told::Delays { item: id, token, delay_ms });
         }
         self.begin_end(item, how);
+
         let ended = match how {
             End::Done if id.is_multiple_of(2) => {
                 let node = path(&format!("{WRITTEN}/{id}"));
@@ -994,6 +999,7 @@ impl Consumer {
             },
             End::Bury => item.bury("for good").await,
         };
+
         match ended {
             Ok(()) => self.tell(Told::Ended { item: id, token }),
             Err(QueueError::Cancelled { .. }) => self.tell(Told::EndCancelled { item: id, token }),
