@@ -62,6 +62,8 @@ pub(super) struct Core {
     is_known: AtomicBool,
     /// The segments that get new entries, as far as they are known.
     last_segments: std::sync::Mutex<BTreeMap<Lane, Segment>>,
+    /// Held while a segment is closed that has its share.
+    closing: tokio::sync::Mutex<()>,
     pub(super) clock: ServerClock,
     pub(super) room: Room,
     /// When those were looked for last that somebody has left: answers, and long values.
@@ -93,6 +95,7 @@ impl Core {
             options,
             is_known: AtomicBool::new(false),
             last_segments: std::sync::Mutex::default(),
+            closing: tokio::sync::Mutex::default(),
             clock: ServerClock::default(),
             room,
             answers_swept: LastTime::default(),
@@ -224,15 +227,22 @@ impl Core {
         last.insert(segment.lane, segment);
     }
 
-    fn forget_last_segment(&self, lane: Lane) {
-        lock(&self.last_segments).remove(&lane);
+    /// This one gets no entries any more. Whoever has learned of its successor goes on with that.
+    fn forget_last_segment(&self, segment: Segment) {
+        let mut last = lock(&self.last_segments);
+        if last.get(&segment.lane) == Some(&segment) {
+            last.remove(&segment.lane);
+        }
+    }
+
+    fn known_last_segment(&self, lane: Lane) -> Option<Segment> {
+        lock(&self.last_segments).get(&lane).copied()
     }
 
     /// The segment of a lane that gets new entries. Makes the lane if there is none.
     pub(super) async fn last_segment(&self, lane: Lane) -> Result<Segment, QueueError> {
         self.ensure_open().await?;
-        let known = lock(&self.last_segments).get(&lane).copied();
-        if let Some(known) = known {
+        if let Some(known) = self.known_last_segment(lane) {
             return Ok(known);
         }
         loop {
@@ -262,7 +272,10 @@ impl Core {
 
     /// The check of this segment has failed that it gets new entries. Returns when another one may do.
     pub(super) async fn segment_is_closed(&self, segment: Segment) -> Result<(), QueueError> {
-        self.forget_last_segment(segment.lane);
+        self.forget_last_segment(segment);
+        if self.known_last_segment(segment.lane).is_some() {
+            return Ok(());
+        }
         // Tells if the queue is going.
         self.open().await?;
         if self.last_segment(segment.lane).await? == segment {
@@ -275,7 +288,9 @@ impl Core {
     pub(super) async fn note_entries(&self, segment: Segment, results: Option<&[OpResult]>) {
         let names = results.unwrap_or_default().iter().filter_map(created_name);
         let entries = names.filter_map(|name| Entry::read(segment, name));
-        if entries.map(|entry| entry.number).max().is_some_and(|number| number + 1 >= SEGMENT) {
+        let has_share = entries.map(|entry| entry.number + 1).max().is_some_and(|it| it >= SEGMENT);
+        // One does it for all whose entries were made with it.
+        if has_share && let Ok(_closing) = self.closing.try_lock() {
             self.open_after(segment, Some(0)).await;
         }
     }
@@ -288,7 +303,7 @@ impl Core {
         let steps = steps.create(&next, nothing(), CreateMode::Persistent);
         match steps.commit().await {
             Ok(_) => self.set_last_segment(segment.next()),
-            Err(_) => self.forget_last_segment(segment.lane),
+            Err(_) => self.forget_last_segment(segment),
         }
     }
 

@@ -103,6 +103,11 @@ impl Picks {
         self.picks.drain(..some).collect()
     }
 
+    /// Whether what was listed last falls to other consumers.
+    pub(super) fn are_of_others(&self) -> bool {
+        self.are_of_others
+    }
+
     /// Forgets what falls to others: it is not this consumer's turn to try them, or one of them was not free, so that
     /// they are at work.
     pub(super) fn leave_others(&mut self) {

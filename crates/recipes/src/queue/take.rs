@@ -282,8 +282,11 @@ impl Core {
                 continue;
             }
             lock(&self.picks).listed(listed_at);
-            // There are others than were listed: what they have may come first.
-            if window_of(segments, first, width) != window {
+            // There are others than were listed: what they have may come first, or fall to this consumer.
+            let is_enough = found && !lock(&self.picks).are_of_others();
+            let comes_later = |it| is_enough && window.last().is_some_and(|last| it > *last);
+            let now = window_of(segments, first, width).into_iter();
+            if now.filter(|it| !window.contains(it)).any(|it| !comes_later(it)) {
                 lock(&self.picks).begin();
                 (first, width) = (0, first_window(segments));
                 continue;
