@@ -4,15 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lockkeeper::Instant;
 use lockkeeper_client::Host;
 use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
+use lockkeeper_testkit::gate::Gate;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -97,47 +95,5 @@ impl Drifting {
     /// The true time of a reading.
     pub(crate) fn true_time(self, reading: Instant) -> Duration {
         reading.since_start().saturating_sub(self.ahead).div_f64(self.rate)
-    }
-}
-
-/// Stops everything on a machine, as SIGSTOP or a suspended host does.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    closed: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
-}
-
-impl Gate {
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn open(&self) {
-        self.closed.store(false, Ordering::SeqCst);
-        let waiting = std::mem::take(&mut *self.waiting.lock().expect("nobody panics with it"));
-        waiting.into_iter().for_each(Waker::wake);
-    }
-
-    /// The same work, which stands still while the gate is closed.
-    pub(crate) fn through<F: Future>(self: &Arc<Self>, work: F) -> Gated<F> {
-        Gated { gate: Arc::clone(self), work: Box::pin(work) }
-    }
-}
-
-pub(crate) struct Gated<F> {
-    gate: Arc<Gate>,
-    work: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Gated<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        if self.gate.closed.load(Ordering::SeqCst) {
-            let mut waiting = self.gate.waiting.lock().expect("nobody panics with it");
-            waiting.push(context.waker().clone());
-            return Poll::Pending;
-        }
-        self.work.as_mut().poll(context)
     }
 }

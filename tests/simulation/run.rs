@@ -8,6 +8,7 @@ use bytes::Bytes;
 use lockkeeper::{
     Client, ClientBuilder, ConnectError, Error, IfUnfinished, LeaseMode, Stat, Timing, ZnodePath,
 };
+use lockkeeper_testkit::gate::Gate;
 use lockkeeper_testkit::history::{History, What};
 use lockkeeper_testkit::told::Told;
 use lockkeeper_tree::Config;
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
 use crate::followers::{FOLLOWERS, Link};
-use crate::machine::{Drifting, Gate, Machine, true_time};
+use crate::machine::{Drifting, Machine, true_time};
 use crate::members::Members;
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};

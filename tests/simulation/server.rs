@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use lockkeeper_testkit::gate::Gate;
 use lockkeeper_tree::{
     Changes, Config, ConnectionId, Entropy, Now, Output, Server, Table, Transactions,
 };
@@ -22,7 +23,6 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::followers::{Control, Follower, Forwarded};
-use crate::machine::Gate;
 use crate::network::{Arrival, Listener, Message};
 
 /// What its wall clock shows at the start, in milliseconds since 1970, unless it is wrong.

@@ -31,6 +31,7 @@ pub mod clock;
 pub mod command;
 #[cfg(feature = "servers")]
 pub mod frames;
+pub mod gate;
 pub mod history;
 #[cfg(feature = "servers")]
 pub mod java;

@@ -2,6 +2,7 @@
 //! simulation, on real servers behind proxies that lose replies, and on ensembles whose servers are
 //! killed. What must be true of what they say is in [`crate::checker`].
 
+pub mod crew;
 mod done;
 mod editions;
 pub mod groups;

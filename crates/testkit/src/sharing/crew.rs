@@ -1,0 +1,157 @@
+//! Who uses a queue on each machine; and consumers that come in the place of those who have died.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::Client;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::Scene;
+use super::queues::{Consumer, Orders, QueueProgram, Terms};
+use crate::gate::Gate;
+use crate::history::What;
+
+/// After which another consumer comes in the place of one that has died, at most.
+const VACANCY: Duration = Duration::from_millis(1_500);
+
+/// What is done to a queue beside working on its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Puts items.
+    Puts,
+    /// Takes values at most once.
+    Removes,
+    /// Fills segments.
+    Winds,
+    /// Sees to the dead letters.
+    SeesToLetters,
+    /// Cancels items.
+    Cancels,
+    /// Deletes outcome markers.
+    DeletesMarkers,
+}
+
+impl Role {
+    /// Those that the client of a machine has.
+    pub fn of(terms: &Terms, machine: usize) -> Vec<Self> {
+        let all = [
+            (Self::Puts, true),
+            (Self::Removes, terms.at_most_once && machine == 0),
+            (Self::Winds, terms.winds && machine == 1),
+            (Self::SeesToLetters, terms.has_clerk && machine == 2),
+            (Self::Cancels, terms.has_cancels()),
+            (Self::DeletesMarkers, terms.loses_markers),
+        ];
+        all.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(role, _)| role).collect()
+    }
+
+    /// What its program is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Puts => "put",
+            Self::Removes => "once",
+            Self::Winds => "wind",
+            Self::SeesToLetters => "clerk",
+            Self::Cancels => "cancel",
+            Self::DeletesMarkers => "markers",
+        }
+    }
+}
+
+impl QueueProgram {
+    /// Does that until the end.
+    pub async fn play(self, role: Role) {
+        match role {
+            Role::Puts => self.put().await,
+            Role::Removes => self.remove().await,
+            Role::Winds => self.wind().await,
+            Role::SeesToLetters => self.see_to_letters().await,
+            Role::Cancels => self.cancel().await,
+            Role::DeletesMarkers => self.delete_markers().await,
+        }
+    }
+}
+
+/// A machine on which one consumer after the other works. All run on one thread.
+pub trait Workplace {
+    /// Where they run.
+    fn scene(&self) -> Arc<dyn Scene + Send + Sync>;
+
+    /// Runs a program there.
+    fn run(&self, program: impl Future<Output = ()> + 'static) -> JoinHandle<()>;
+
+    /// A client whose own tasks go through this gate, as soon as a server can be reached.
+    fn client(&self, gate: &Arc<Gate>) -> impl Future<Output = Client>;
+
+    /// What cuts the machine off, for a little longer than a session lives.
+    fn cutting_off(&self) -> Box<dyn Fn() + Send + Sync>;
+
+    /// The latest client has died, with its program.
+    fn has_died(&self) {}
+
+    /// The last program has ended.
+    fn close(&self, client: Client) -> impl Future<Output = ()>;
+}
+
+/// The job of a consumer, which one program after the other has.
+#[derive(Debug)]
+pub struct ConsumerJob<S> {
+    /// Its machine.
+    pub place: S,
+    /// What it is called.
+    pub name: String,
+    /// What all programs of the queue know.
+    pub orders: Arc<Orders>,
+    /// What the queue is like.
+    pub terms: Terms,
+}
+
+impl<S: Workplace> ConsumerJob<S> {
+    /// Returns when the queue is empty for good, or the last one has died.
+    pub async fn fill(self, mut random: fastrand::Rng) {
+        for life in 0.. {
+            let (gate, has_died) = (Arc::<Gate>::default(), Arc::<Notify>::default());
+            let client = self.place.client(&gate).await;
+            let program = QueueProgram {
+                scene: self.place.scene(),
+                client: client.clone(),
+                name: format!("{} {life}", self.name),
+                random: Mutex::new(random.fork()),
+                terms: self.terms,
+                orders: Arc::clone(&self.orders),
+            };
+
+            let is_replaced = Arc::new(AtomicBool::new(false));
+            let (closing, died) = (Arc::clone(&gate), Arc::clone(&has_died));
+            let replaced = Arc::clone(&is_replaced);
+            let die = Box::new(move |by_another| {
+                closing.close();
+                replaced.store(by_another, Ordering::Relaxed);
+                died.notify_one();
+            });
+            let consumer = Consumer { program, die, cut_off: self.place.cutting_off() };
+            let work = self.place.run(gate.through(consumer.consume()));
+
+            tokio::select! {
+                biased;
+                () = has_died.notified() => {
+                    self.place.has_died();
+                    if !is_replaced.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    sleep(VACANCY.mul_f64(random.f64())).await;
+                }
+                ended = work => {
+                    if let Err(error) = ended {
+                        let stuck = What::Stuck(format!("a task ended: {error}"));
+                        self.place.scene().note("world", stuck);
+                    }
+                    return self.place.close(client).await;
+                }
+            }
+        }
+    }
+}
