@@ -3,7 +3,7 @@
 //! seconds as a test, or `LOCKKEEPER_SECONDS`; the seed is printed, and `LOCKKEEPER_SEED` gives it.
 
 use std::env;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ use anyhow::{Context, Result, anyhow, ensure};
 use lockkeeper::{Client, Counter, Registration, Shared};
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::checker;
+use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{History, What};
-use lockkeeper_testkit::proxy::{Loss, Proxy};
+use lockkeeper_testkit::proxy::Loss;
 use lockkeeper_testkit::sharing::{Done, Scene, publications, services, trees, values};
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 crate::contract!("histories": trees_and_values_are_exact);
 
 /// How many clients there are.
-const CLIENTS: usize = 3;
+pub(crate) const CLIENTS: usize = 3;
 
 /// For how long things go wrong, in seconds.
 const SECONDS: u64 = 5;
@@ -30,15 +31,45 @@ const SECONDS: u64 = 5;
 const SESSION: Duration = Duration::from_secs(6);
 
 /// One run.
-struct Stage {
-    begun: Instant,
-    is_over: AtomicBool,
-    history: Mutex<History>,
+pub(crate) struct Stage {
+    begun: Duration,
+    pub(crate) is_over: AtomicBool,
+    pub(crate) history: Mutex<History>,
+    pace: Duration,
+    /// The clock of leases.
+    clock: LeaseClock,
+    /// What the server's clock showed at the beginning, in milliseconds since 1970, as the latest answer that tells
+    /// has it; zero if none has.
+    pub(crate) server_zero_ms: AtomicI64,
+}
+
+impl Stage {
+    pub(crate) fn new(pace: Duration) -> Self {
+        Self {
+            begun: clock::now(),
+            is_over: AtomicBool::new(false),
+            history: Mutex::default(),
+            pace,
+            clock: LeaseClock::compare(),
+            server_zero_ms: AtomicI64::new(0),
+        }
+    }
+
+    /// The history of a run that is over, judged; with how much was done.
+    pub(crate) fn judged(&self, seed: u64, is_enough: impl Fn(&Done) -> bool) -> Result<()> {
+        let history = self.history.lock().expect("nobody panics with it").clone();
+        let done = Done::of(&history);
+        println!("histories: {done}");
+        ensure!(is_enough(&done), "too little was done");
+        checker::check(&history)
+            .map_err(|why| anyhow!("{why}"))
+            .with_context(|| format!("LOCKKEEPER_SEED={seed}\n{history}"))
+    }
 }
 
 impl Scene for Stage {
     fn now(&self) -> Duration {
-        self.begun.elapsed()
+        clock::now().saturating_sub(self.begun)
     }
 
     fn goes_on(&self) -> bool {
@@ -52,7 +83,17 @@ impl Scene for Stage {
     }
 
     fn pace(&self) -> Duration {
-        Duration::from_millis(50)
+        self.pace
+    }
+
+    fn true_time(&self, reading: lockkeeper::Instant) -> Option<Duration> {
+        Some(self.clock.shared(reading).saturating_sub(self.begun))
+    }
+
+    fn server_unix_ms(&self) -> Option<u64> {
+        let zero = u64::try_from(self.server_zero_ms.load(Ordering::Relaxed)).ok()?;
+        let passed = u64::try_from(self.now().as_millis()).ok()?;
+        (zero > 0).then_some(zero + passed)
     }
 }
 
@@ -60,29 +101,32 @@ fn given(name: &str) -> Option<u64> {
     env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// The seed, which is printed, and for how long things go wrong.
+pub(crate) fn seed_and_time() -> (u64, Duration) {
+    let seed = given("LOCKKEEPER_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("histories: LOCKKEEPER_SEED={seed}");
+    (seed, Duration::from_secs(given("LOCKKEEPER_SECONDS").unwrap_or(SECONDS)))
+}
+
 /// Whatever is lost: every snapshot of a cache is the tree at its transaction, confirmed adds count once,
 /// nothing is unknown unless a session ended, nobody sees half of an edition, and whoever is registered is
 /// in every directory.
 async fn trees_and_values_are_exact(backend: Backend) -> Result<()> {
-    let seed = given("LOCKKEEPER_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let lasts = Duration::from_secs(given("LOCKKEEPER_SECONDS").unwrap_or(SECONDS));
-    println!("histories: LOCKKEEPER_SEED={seed}");
+    let (seed, lasts) = seed_and_time();
     let mut random = fastrand::Rng::with_seed(seed);
-    let (is_over, history) = (AtomicBool::new(false), Mutex::default());
-    let stage = Arc::new(Stage { begun: Instant::now(), is_over, history });
+    let stage = Arc::new(Stage::new(Duration::from_millis(50)));
 
     let mut participants = Vec::new();
     for _ in 0..CLIENTS {
         let builder = Client::builder().session_timeout(SESSION);
-        participants.push(backend.participant_with(builder).await?);
+        participants.push(Arc::new(backend.participant_with(builder).await?));
     }
     trees::make(&participants[0].client).await;
     let mut tasks = Tasks::default();
     for (index, participant) in participants.iter().enumerate() {
         start(&stage, index, participant, &mut random, &mut tasks);
     }
-    let proxies: Vec<_> = participants.iter().map(|participant| &participant.proxy).collect();
-    go_wrong(&stage, &proxies, &mut random, lasts).await?;
+    go_wrong(&stage, || participants.clone(), Ending::AtOnce, &mut random, lasts).await?;
 
     stage.is_over.store(true, Ordering::Relaxed);
     while let Some(ended) = tasks.programs.join_next().await {
@@ -95,13 +139,7 @@ async fn trees_and_values_are_exact(backend: Backend) -> Result<()> {
     for participant in participants {
         participant.client.close().await;
     }
-    let history = stage.history.lock().expect("nobody panics with it").clone();
-    let done = Done::of(&history);
-    println!("histories: {done}");
-    ensure!(done.is_enough() && done.editions > 0, "too little was done");
-    checker::check(&history)
-        .map_err(|why| anyhow!("{why}"))
-        .with_context(|| format!("LOCKKEEPER_SEED={seed}\n{history}"))
+    stage.judged(seed, |done| done.is_enough() && done.editions > 0)
 }
 
 /// All programs that run.
@@ -147,17 +185,29 @@ fn start(
     servers.spawn(services::serve(scene(), id(index), client.clone(), random.fork()));
 }
 
+/// How sessions end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// Somebody ends them, whatever their clients believe until then.
+    AtOnce,
+    /// By their timeout, while their clients cannot reach the server for so long.
+    ByTimeout(Duration),
+}
+
 /// Has something go wrong between a client and its server, again and again; in the end, nothing.
-async fn go_wrong(
+pub(crate) async fn go_wrong(
     stage: &Stage,
-    proxies: &[&Proxy],
+    participants: impl Fn() -> Vec<Arc<Participant>>,
+    ending: Ending,
     random: &mut fastrand::Rng,
     lasts: Duration,
 ) -> Result<()> {
     let losses = [Loss::BeforeReply, Loss::BeforeRequest];
     let ops = [OpCode::Multi, OpCode::GetData, OpCode::SetData, OpCode::GetChildren2];
     while stage.now() < lasts {
-        let proxy = proxies[random.usize(..proxies.len())];
+        let there = participants();
+        let participant = &there[random.usize(..there.len())];
+        let proxy = &participant.proxy;
         let pause = Duration::from_millis(random.u64(0..300));
         let what = match random.u8(0..10) {
             // What the exact writes are about.
@@ -181,14 +231,28 @@ async fn go_wrong(
                 proxy.restore();
                 format!("replies were held back for {pause:?}, and lost")
             }
-            _ => {
-                proxy.expire_session().await?;
-                "the session ends".to_owned()
-            }
+            _ => match ending {
+                Ending::AtOnce => {
+                    proxy.expire_session().await?;
+                    "the session ends".to_owned()
+                }
+                Ending::ByTimeout(time) => {
+                    proxy.refuse();
+                    let participant = Arc::clone(participant);
+                    tokio::spawn(async move {
+                        sleep(time).await;
+                        participant.proxy.restore();
+                    });
+                    format!("the server cannot be reached for {time:?}")
+                }
+            },
         };
         stage.note("world", What::Fault(what));
         sleep(pause).await;
     }
-    proxies.iter().for_each(|proxy| proxy.restore());
+    for participant in participants() {
+        participant.proxy.restore();
+        participant.proxy.lose_no_more();
+    }
     Ok(())
 }

@@ -38,6 +38,7 @@ mod publication;
 mod queue;
 mod queue_access;
 mod queue_costs;
+mod queue_histories;
 mod queue_layouts;
 mod queue_options;
 mod reentrant_mutex;

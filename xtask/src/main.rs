@@ -54,8 +54,8 @@ enum Task {
         /// Only the tests whose name contains this.
         filter: Option<String>,
     },
-    /// Let programs share data on the engine and on Apache ZooKeeper, behind proxies that lose replies, and
-    /// check what they were told as the simulation does.
+    /// Let programs share data and use a queue on the engine and on Apache ZooKeeper, behind proxies that lose
+    /// replies, and check what they were told as the simulation does.
     Histories {
         /// For how many minutes.
         #[arg(long, default_value_t = 10)]

@@ -160,6 +160,11 @@ impl Proxy {
         self.log().losses.push((op, loss));
     }
 
+    /// No loss is to come any more.
+    pub fn lose_no_more(&self) {
+        self.log().losses.clear();
+    }
+
     /// How many of these losses are still to come.
     pub fn losses_to_come(&self) -> usize {
         self.log().losses.len()

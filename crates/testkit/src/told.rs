@@ -95,7 +95,8 @@ pub enum Told {
     /// The editions that there were in the end: what is in the last one, and the numbers of those that are
     /// kept.
     Kept { last: Option<u64>, numbers: Vec<u64> },
-    /// From now on, the server's clock shows this and the time that has passed since the beginning, in milliseconds.
+    /// From now on, the server's clock shows this and the time that has passed since the beginning, in milliseconds. Who
+    /// knows it within bounds says the least and the most.
     ServerClock { unix_ms: i64 },
     /// It is about to put an item with options.
     Asks { item: u64, asked: Asked },

@@ -28,6 +28,12 @@ pub struct Done {
     pub listed: usize,
     /// Views of a group that watchers were told.
     pub views: usize,
+    /// Items that were put into a queue for certain.
+    pub put: usize,
+    /// Times that an item was taken.
+    pub taken: usize,
+    /// Ends of items that were confirmed.
+    pub ended: usize,
 }
 
 impl Done {
@@ -47,30 +53,39 @@ impl Done {
                 Told::Edition { .. } => done.editions += 1,
                 Told::Lists { .. } => done.listed += 1,
                 Told::View { .. } => done.views += 1,
+                Told::Put { items } => done.put += items.len(),
+                Told::Takes { .. } => done.taken += 1,
+                Told::Ended { .. } => done.ended += 1,
                 _ => {}
             }
         }
         done
     }
 
-    /// Whether there is something of everything but editions, which are rare where they must be, and views,
-    /// which there are not everywhere.
+    /// Whether there is something of everything but editions, which are rare where they must be, and what there is not
+    /// everywhere: views, and a queue.
     pub fn is_enough(&self) -> bool {
         let counts = [self.wrote, self.saw, self.added, self.appended, self.listed];
         counts.iter().all(|count| *count > 0)
+    }
+
+    /// Whether a queue was used.
+    pub fn is_enough_of_a_queue(&self) -> bool {
+        [self.put, self.taken, self.ended].iter().all(|count| *count > 0)
     }
 }
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wrote, saw, begun, added, refused, appended, .. } = self;
-        let Self { published, editions, listed, views, .. } = self;
+        let Self { published, editions, listed, views, put, taken, ended, .. } = self;
         let unknown = begun - added - refused;
         write!(
             f,
             "{wrote} transactions on a tree, {saw} snapshots of it; {added} adds confirmed, {refused} \
              refused, {unknown} unknown; {appended} items appended; {published} editions published, \
-             {editions} seen; {listed} lists of instances; {views} views of a group"
+             {editions} seen; {listed} lists of instances; {views} views of a group; {put} items put, \
+             {taken} takes, {ended} ends"
         )
     }
 }
