@@ -98,7 +98,7 @@ impl Picks {
         let mut some = most.min(self.picks.len());
         if self.are_of_others {
             some = some.min(self.few);
-            self.few *= 2;
+            self.few = self.few.saturating_mul(2);
         }
         self.picks.drain(..some).collect()
     }
@@ -382,6 +382,17 @@ mod tests {
         list(&mut picks, &[0, 2, 4]);
         picks.leave_others();
         assert_eq!(tried(&mut picks, 9), 3, "its own");
+    }
+
+    #[test]
+    fn many_that_fall_to_others_are_taken_one_at_a_time() {
+        let workers = ["a", "b"].map(str::to_owned);
+        let entries = names((0..100).map(|it| 2 * it + 1));
+        let segments = vec![(FIRST, entries.as_slice())];
+        let mut picks = Picks::default();
+        picks.take_in(&Window { workers: &workers, ..window(segments) }, rule("a"));
+        let taken = (0..100).filter(|_| picks.next_some(1).len() == 1);
+        assert_eq!(taken.count(), 100);
     }
 
     #[test]
