@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   updates         sources of changes as streams
+//!   barrier/        Barrier, CountDownLatch, DoubleBarrier: programs that wait for each other
 //!   queue/          Queue: items that one consumer at a time works on
 //!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
@@ -17,6 +18,7 @@
 //! Invariant: a write is applied once or not at all, and a reader never sees an older state after a newer one of
 //! the same history. See `docs/guarantees.md` for what is promised and what is not.
 
+mod barrier;
 mod discovery;
 mod exact;
 mod group;
@@ -27,6 +29,10 @@ mod values;
 mod wall_clock;
 mod watch;
 
+pub use barrier::{
+    Barrier, BarrierError, BarrierReport, CountDownLatch, Deaths, DoubleBarrier,
+    DoubleBarrierBuilder, Missing, Round,
+};
 pub use discovery::pick::{
     Call, Candidate, Ejection, InstanceHealth, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
 };

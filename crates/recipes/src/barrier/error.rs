@@ -1,0 +1,198 @@
+//! What can go wrong with barriers and latches.
+
+use std::fmt;
+
+use lockkeeper_client::retry::TooLong;
+use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath, impl_failure};
+use lockkeeper_locks::{AcquireError, BuildError, LossReason};
+
+use crate::exact::WriteError;
+use crate::values::error::ValuePathError;
+
+/// Why a barrier or a latch cannot be used, or what it is for has failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BarrierError {
+    /// A barrier cannot be there.
+    #[error("{0}")]
+    Path(#[from] ValuePathError),
+    /// A barrier cannot be there, as no lock can.
+    #[error("{0}")]
+    Place(#[from] BuildError),
+    /// No node can stand for a party of this name.
+    #[error("{name:?} cannot be the name of a party, which becomes that of a node: {reason}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The barrier's parties are declared, and this is none of them.
+    #[error("{name:?} is none of the parties of {path}: {}", .parties.join(", "))]
+    NotDeclared {
+        /// The barrier.
+        path: ZnodePath,
+        /// The name.
+        name: String,
+        /// The parties.
+        parties: Vec<String>,
+    },
+    /// There is something else at the path, or a layout that this version does not know.
+    #[error(
+        "{path} has {found} where a {kind} has its layout; use another path. Nothing was changed"
+    )]
+    Foreign {
+        /// The path.
+        path: ZnodePath,
+        /// What should be there.
+        kind: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// Somebody has closed the barrier already.
+    #[error("{path} is closed already")]
+    AlreadyClosed {
+        /// The barrier.
+        path: ZnodePath,
+    },
+    /// The parties have not all come in time. This one does not wait any more.
+    #[error("not all parties of {path} have come in time: {missing}")]
+    TimedOut {
+        /// The barrier.
+        path: ZnodePath,
+        /// Who has not come.
+        missing: Missing,
+    },
+    /// Parties that were inside have died, or left without saying so.
+    #[error("the round at {path} has failed: {} died inside", .died.join(", "))]
+    PartyDied {
+        /// The barrier.
+        path: ZnodePath,
+        /// Their names.
+        died: Vec<String>,
+    },
+    /// This party is not inside any more, as its session is over or somebody has deleted its node.
+    #[error("party {name} of {path} is not inside any more: {reason}")]
+    Lost {
+        /// The barrier.
+        path: ZnodePath,
+        /// The party.
+        name: String,
+        /// Why.
+        reason: LossReason,
+    },
+    /// The barrier cannot be closed, or entered: no server can be reached, for example.
+    #[error("{path} cannot be entered: {source}")]
+    Enter {
+        /// The barrier.
+        path: ZnodePath,
+        /// Why not.
+        source: AcquireError,
+    },
+    /// A write was refused. Nothing of it was applied.
+    #[error("cannot change {path}: {source}")]
+    Refused {
+        /// The barrier.
+        path: ZnodePath,
+        /// What was refused.
+        source: TransactionError,
+    },
+    /// A write may have been applied: the session ended, no server could be reached for as long as it lasts,
+    /// or somebody deleted the outcome marker, before that was known.
+    #[error(
+        "it is unknown whether {path} was changed, as the session ended, no server could be reached, or the \
+         write's outcome marker was deleted, before an answer came"
+    )]
+    Unknown {
+        /// The barrier.
+        path: ZnodePath,
+        /// The end.
+        source: TransactionError,
+    },
+    /// Servers seem to close the connection whenever a write comes that is as long. It was given up.
+    #[error(
+        "{path} was not changed: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
+         use fewer parties, or shorter names"
+    )]
+    TooLong {
+        /// The barrier.
+        path: ZnodePath,
+        /// How long the data of the write was, in bytes.
+        bytes: usize,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// A request failed.
+    #[error("cannot use {path}: {source}")]
+    Client {
+        /// The barrier.
+        path: ZnodePath,
+        /// What failed.
+        source: Error,
+    },
+}
+
+impl_failure!(BarrierError {
+    Self::Unknown { .. } => (true, Outcome::Unknown),
+    Self::Lost { .. } => (false, Outcome::Unknown),
+    Self::Enter { source, .. } => (source.is_retryable(), Outcome::NotApplied),
+    Self::Client { source, .. } | Self::Refused { source: TransactionError::Request(source), .. } => {
+        (source.is_retryable() || source.is_session_expired(), Outcome::NotApplied)
+    },
+    Self::TimedOut { .. } | Self::AlreadyClosed { .. } => (true, Outcome::NotApplied),
+    _ => (false, Outcome::NotApplied),
+});
+
+impl BarrierError {
+    pub(super) fn read(path: &ZnodePath, source: Error) -> Self {
+        Self::Client { path: path.clone(), source }
+    }
+
+    pub(super) fn enter(path: &ZnodePath, source: AcquireError) -> Self {
+        Self::Enter { path: path.clone(), source }
+    }
+
+    pub(super) fn write(path: &ZnodePath, error: WriteError) -> Self {
+        let path = path.clone();
+        match error {
+            WriteError::NotApplied(source) => Self::Refused { path, source },
+            WriteError::Unknown(source) => Self::Unknown { path, source },
+            WriteError::TooLong(TooLong { bytes, tries }) => Self::TooLong { path, bytes, tries },
+        }
+    }
+
+    /// Whether it passes by waiting, and nothing was done.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Enter { .. } | Self::Client { .. } | Self::Refused { .. })
+            && self.is_retryable()
+    }
+}
+
+/// Who has not come to a barrier.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Missing {
+    /// These, if the barrier's parties [are declared](crate::DoubleBarrierBuilder::names).
+    Names(Vec<String>),
+    /// So many.
+    Count(usize),
+}
+
+impl Missing {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Names(names) => names.len(),
+            Self::Count(count) => *count,
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Names(names) if names.is_empty() => f.write_str("nobody is missing"),
+            Self::Names(names) => write!(f, "{} missing", names.join(", ")),
+            Self::Count(count) => write!(f, "{count} missing"),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! [`Barrier`]: everybody waits while it is closed.
+
+use std::time::Duration;
+
+use lockkeeper_client::retry::retry_anywhere;
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, EventKind, ZnodePath, Zxid, present,
+};
+use lockkeeper_locks::for_recipes::out_of_reach;
+use lockkeeper_locks::{ExclusiveGuard, ExclusiveNode};
+
+use crate::barrier::error::BarrierError;
+use crate::values::place::checked;
+
+/// A barrier at which programs wait until somebody opens it. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - Whoever waits returns when the barrier is opened, also if it is closed again at once, or is opened while the
+///   connection is lost.
+/// - Nobody who waits on a barrier that stays closed returns.
+/// - Closing and opening have their effect once, whatever becomes of the replies.
+///
+/// # Not guaranteed
+///
+/// - Who closes the barrier while others begin to wait stops some of them, and not others.
+/// - A wait that is over tells that the barrier was open, not that it is.
+///
+/// # Session loss
+///
+/// Whoever waits goes on with the next session. A barrier that is closed by a [guard](Barrier::close_while_held) opens.
+///
+/// # Znodes
+///
+/// `<path>`: the barrier is closed while there is a node. It is persistent, or ephemeral if a guard holds it. What is
+/// missing above it is made as container nodes. Curator's `DistributedBarrier` and kazoo's `Barrier` on the same path
+/// take part.
+///
+/// # Cost
+///
+/// - Closing and opening cost 1 round trip (1 write).
+/// - Waiting costs 1 round trip, and 1 event if the barrier is closed: the event is the answer.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::Barrier;
+///
+/// let barrier = Barrier::new(&client, "/barriers/migration")?;
+/// barrier.close().await?;
+/// let waiter = barrier.clone();
+/// let waiting = tokio::spawn(async move { waiter.wait().await });
+/// barrier.open().await?;
+/// waiting.await??;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "DistributedBarrier")]
+#[derive(Clone)]
+pub struct Barrier {
+    client: Client,
+    path: ZnodePath,
+}
+
+lockkeeper_client::shown_by_path!(Barrier);
+
+impl Barrier {
+    /// The barrier at a path such as `/barriers/migration`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a barrier.
+    pub fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
+        let path = checked(client, path)?;
+        // What a guard holds is a lock of this path.
+        ExclusiveNode::new(client, path.as_str())?;
+        Ok(Self { client: client.clone(), path })
+    }
+
+    /// The barrier's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    /// Closes it, until somebody [opens](Barrier::open) it. It may be closed already. Costs one round trip (1 write).
+    ///
+    /// # Errors
+    /// If a request is refused, or no server can be reached for a session timeout: then it may be closed.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be closed.
+    pub async fn close(&self) -> Result<(), BarrierError> {
+        loop {
+            let created = self.client.create(&self.path, "", CreateMode::Persistent).await;
+            match created {
+                Ok(_) => return Ok(()),
+                Err(error) if error.code() == Some(ErrorCode::NodeExists) => return Ok(()),
+                Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+                    if let Some(parent) = self.path.parent()
+                        && let Err(error) = self.client.ensure(&parent, CreateMode::Container).await
+                    {
+                        self.again(error).await?;
+                    }
+                }
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// Closes it for as long as the guard is held: it opens when the guard is released or dropped, and when its
+    /// session ends. The guard tells if that has happened, or somebody has opened the barrier. Costs one round trip
+    /// (1 write).
+    ///
+    /// # Errors
+    /// [`BarrierError::AlreadyClosed`] if it is closed; as [`ExclusiveNode::try_acquire`].
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it is opened again in the background if it was closed.
+    pub async fn close_while_held(&self) -> Result<ExclusiveGuard, BarrierError> {
+        let enter = |source| BarrierError::enter(&self.path, source);
+        // Each has an owner of its own, as the same one could close it again.
+        let node = ExclusiveNode::new(&self.client, self.path.as_str())?;
+        let closed = node.try_acquire().await.map_err(enter)?;
+        closed.ok_or_else(|| BarrierError::AlreadyClosed { path: self.path.clone() })
+    }
+
+    /// Opens it, whoever has closed it. It may be open already. Costs one round trip (1 write).
+    ///
+    /// # Errors
+    /// If a request is refused, or no server can be reached for a session timeout: then it may be open.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be open.
+    pub async fn open(&self) -> Result<(), BarrierError> {
+        loop {
+            match present(self.client.delete(&self.path, None).await) {
+                Ok(_) => return Ok(()),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// Whether it is closed. Costs one round trip (1 read). A server of an ensemble may be behind others by what was
+    /// written a moment ago.
+    ///
+    /// # Errors
+    /// If a request is refused, or no server can be reached for a session timeout.
+    ///
+    /// # Session loss
+    /// Is read again in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn is_closed(&self) -> Result<bool, BarrierError> {
+        loop {
+            match self.client.exists(&self.path).await {
+                Ok(found) => return Ok(found.is_some()),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    /// Returns when it is open: at once if it is. Costs one round trip (1 read), and one event if it is closed.
+    ///
+    /// # Errors
+    /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe. No watch is left behind.
+    pub async fn wait(&self) -> Result<(), BarrierError> {
+        until_gone(&self.client, &self.path).await
+    }
+
+    /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
+    ///
+    /// # Errors
+    /// If a request is refused, or the client is closed.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe. No watch is left behind.
+    pub async fn wait_timeout(&self, timeout: Duration) -> Result<bool, BarrierError> {
+        within(&self.client, timeout, || self.wait()).await
+    }
+
+    async fn again(&self, error: Error) -> Result<(), BarrierError> {
+        retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.path, error))
+    }
+}
+
+/// Bounds the whole time of a wait, and goes on over outages. Says whether it came to its end.
+pub(super) async fn within<F>(
+    client: &Client,
+    timeout: Duration,
+    wait: impl Fn() -> F,
+) -> Result<bool, BarrierError>
+where
+    F: Future<Output = Result<(), BarrierError>>,
+{
+    let over_outages = async {
+        loop {
+            match wait().await {
+                Err(error) if error.passes() && !client.is_closed() => {
+                    lockkeeper_client::retry::reachable(client).await;
+                    lockkeeper_client::retry::pause().await;
+                }
+                settled => return settled.map(|()| true),
+            }
+        }
+    };
+    tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(false))
+}
+
+/// Returns when a node is missing, or was in between.
+pub(super) async fn until_gone(client: &Client, path: &ZnodePath) -> Result<(), BarrierError> {
+    let mut first: Option<Zxid> = None;
+    loop {
+        // A server that is behind may show an older node at first.
+        let (synced, seen) = tokio::join!(biased; client.sync(path), client.data_watched(path));
+        let seen = synced.and_then(|()| present(seen));
+        let (stat, mut watcher) = match seen {
+            Ok(None) => return Ok(()),
+            Ok(Some(((_, stat), watcher))) => (stat, watcher),
+            Err(error) => {
+                let again = retry_anywhere(error).await;
+                again.map_err(|error| BarrierError::read(path, error))?;
+                continue;
+            }
+        };
+        // Another node: there was none for a while.
+        match first {
+            Some(first) if stat.czxid != first => return Ok(()),
+            _ => first = Some(stat.czxid),
+        }
+        tokio::select! {
+            biased;
+            event = watcher.changed() => {
+                if event.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
+                    return Ok(());
+                }
+            }
+            error = out_of_reach(client, path) => return Err(BarrierError::enter(path, error)),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! [`CountDownLatch`]: it opens when it was counted down to zero.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::retry::retry_anywhere;
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, Stat, Transaction, TransactionError, ZnodePath, present,
+};
+
+use crate::barrier::error::BarrierError;
+use crate::barrier::gate::{until_gone, within};
+use crate::barrier::layout::Kind;
+use crate::exact::{DEFAULT_MARKERS, WriteError, Writers};
+use crate::values::place::checked;
+
+/// A latch that opens when it was counted down to zero, and stays open until it is [reset](CountDownLatch::reset).
+/// Cheap to clone.
+///
+/// # Guarantees
+///
+/// - Each [count down](CountDownLatch::count_down) that was confirmed counts once, also when its reply is lost.
+/// - Whoever waits returns when the count is zero, and not before. The last count down opens it in the same transaction.
+///
+/// # Not guaranteed
+///
+/// - A program that counts down, and is killed before it has noted that, counts again when it is started again. If each
+///   of some programs is to count once, a [`DoubleBarrier`](crate::DoubleBarrier) knows them by name.
+/// - Counts are not exact if somebody deletes the nodes, or servers are set back.
+///
+/// # Session loss
+///
+/// Whoever waits goes on with the next session. A count down on its way is [`BarrierError::Unknown`] if the session ends
+/// before it is answered.
+///
+/// # Znodes
+///
+/// `<path>` is persistent and has the layout's number; `<path>/count` is how much is left, in decimal digits; and
+/// `<path>/closed` is there while that is not zero. What is missing above is made as container nodes.
+/// `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.
+///
+/// # Cost
+///
+/// - Counting down costs 2 round trips (1 read, 1 write), and 2 more for each time that another program was quicker.
+/// - Waiting costs 1 round trip and 1 event, and another round trip if the latch is open.
+/// - The first use by anybody makes the nodes: 1 write more.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::CountDownLatch;
+///
+/// let latch = CountDownLatch::new(&client, "/latches/loaded", 2)?;
+/// assert_eq!(latch.count_down().await?, 1);
+/// assert_eq!(latch.count_down().await?, 0);
+/// latch.wait().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct CountDownLatch {
+    client: Client,
+    path: ZnodePath,
+    from: u64,
+    count: ZnodePath,
+    closed: ZnodePath,
+    writers: Arc<Writers>,
+}
+
+lockkeeper_client::shown_by_path!(CountDownLatch);
+
+impl CountDownLatch {
+    /// The latch at a path such as `/latches/loaded`. Whoever uses it first makes it, with this count; there may be one
+    /// already. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot be that of a latch.
+    pub fn new(client: &Client, path: &str, count: u64) -> Result<Self, BarrierError> {
+        let path = checked(client, path)?;
+        let child = |name| path.child(name).expect("a plain name");
+        let (count_node, closed) = (child("count"), child("closed"));
+        let markers = ZnodePath::new(DEFAULT_MARKERS).expect("a path");
+        let writers = Arc::new(Writers::new(client, markers));
+        Ok(Self { client: client.clone(), path, from: count, count: count_node, closed, writers })
+    }
+
+    /// The latch's path.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    /// Counts down by one. Says how much is left; at zero it stays so. Costs two round trips (1 read, 1 write).
+    ///
+    /// # Errors
+    /// [`BarrierError::Unknown`] if the session ended before the outcome was known. Else it was not counted: a request
+    /// was refused, or no server could be reached for a session timeout.
+    ///
+    /// # Session loss
+    /// Fails with [`BarrierError::Unknown`] if it was sent; else it goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// When dropped, it is counted once or not at all.
+    pub async fn count_down(&self) -> Result<u64, BarrierError> {
+        let mut writer = self.writers.take();
+        loop {
+            writer.let_others().await;
+            let (left, version) = self.read().await?;
+            let Some(left) = left.checked_sub(1) else { return Ok(0) };
+            let steps = |steps: Transaction| {
+                let steps = steps.set_data(&self.count, left.to_string(), Some(version));
+                if left == 0 { steps.delete(&self.closed, None) } else { steps }
+            };
+            match writer.commit(steps).await {
+                Ok(_) => return Ok(left),
+                Err(error) if error.refuses_first(&[ErrorCode::BadVersion, ErrorCode::NoNode]) => {
+                    writer.lost().await;
+                }
+                Err(error) => self.again_to_write(error).await?,
+            }
+        }
+    }
+
+    /// How much is left. Costs one round trip (1 read).
+    ///
+    /// # Errors
+    /// If a request is refused, or no server can be reached for a session timeout.
+    ///
+    /// # Session loss
+    /// Is read again in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn count(&self) -> Result<u64, BarrierError> {
+        Ok(self.read().await?.0)
+    }
+
+    /// Returns when it was counted down to zero. Costs one round trip (1 read) and one event, and another round trip if
+    /// it is open.
+    ///
+    /// # Errors
+    /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe. No watch is left behind.
+    pub async fn wait(&self) -> Result<(), BarrierError> {
+        loop {
+            until_gone(&self.client, &self.closed).await?;
+            // It is open, or there is none yet.
+            let found = self.found().await?;
+            match found {
+                Some((0, _)) => return Ok(()),
+                Some(_) => {}
+                None => self.make().await?,
+            }
+        }
+    }
+
+    /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
+    ///
+    /// # Errors
+    /// If a request is refused, or the client is closed.
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Safe. No watch is left behind.
+    pub async fn wait_timeout(&self, timeout: Duration) -> Result<bool, BarrierError> {
+        within(&self.client, timeout, || self.wait()).await
+    }
+
+    /// Closes it again, with the count of this handle, whatever was left. Costs two round trips (1 read, 1 write).
+    ///
+    /// # Errors
+    /// As [`CountDownLatch::count_down`].
+    ///
+    /// # Session loss
+    /// As [`CountDownLatch::count_down`].
+    ///
+    /// # Cancel safety
+    /// When dropped, it may be reset.
+    pub async fn reset(&self) -> Result<(), BarrierError> {
+        let mut writer = self.writers.take();
+        loop {
+            writer.let_others().await;
+            let (left, version) = self.read().await?;
+            let steps = |steps: Transaction| {
+                let steps = steps.set_data(&self.count, self.from.to_string(), Some(version));
+                match (left, self.from) {
+                    (0, 1..) => steps.create(&self.closed, "", CreateMode::Persistent),
+                    (1.., 0) => steps.delete(&self.closed, None),
+                    _ => steps,
+                }
+            };
+            match writer.commit(steps).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.refuses_first(&[ErrorCode::BadVersion, ErrorCode::NoNode]) => {
+                    writer.lost().await;
+                }
+                Err(error) => self.again_to_write(error).await?,
+            }
+        }
+    }
+
+    /// What is left, and the version of its node. Makes the latch if there is none.
+    async fn read(&self) -> Result<(u64, i32), BarrierError> {
+        loop {
+            match self.found().await? {
+                Some((left, stat)) => return Ok((left, stat.version)),
+                None => self.make().await?,
+            }
+        }
+    }
+
+    /// What is left; `None` if there is no latch.
+    async fn found(&self) -> Result<Option<(u64, Stat)>, BarrierError> {
+        loop {
+            match present(self.client.data(&self.count).await) {
+                Ok(None) => return Ok(None),
+                Ok(Some((data, stat))) => return Ok(Some((self.number(&data)?, stat))),
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    fn number(&self, data: &Bytes) -> Result<u64, BarrierError> {
+        let text = std::str::from_utf8(data).ok();
+        text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let found = format!("{:?}", String::from_utf8_lossy(&data[..data.len().min(64)]));
+            BarrierError::Foreign { path: self.count.clone(), kind: "latch", found }
+        })
+    }
+
+    /// Makes it. There may be one by now.
+    async fn make(&self) -> Result<(), BarrierError> {
+        let steps = self.client.transaction();
+        let steps = steps.create(&self.path, Kind::Latch.mark(), CreateMode::Persistent);
+        let steps = steps.create(&self.count, self.from.to_string(), CreateMode::Persistent);
+        let steps = match self.from {
+            0 => steps,
+            _ => steps.create(&self.closed, "", CreateMode::Persistent),
+        };
+        match steps.commit().await {
+            Ok(_) => Ok(()),
+            Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
+                self.ensure_ours().await
+            }
+            Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
+                let Some(parent) = self.path.parent() else { return Ok(()) };
+                match self.client.ensure(&parent, CreateMode::Container).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.again(error).await,
+                }
+            }
+            Err(TransactionError::Request(error)) => self.again(error).await,
+            Err(source) => Err(BarrierError::Refused { path: self.path.clone(), source }),
+        }
+    }
+
+    async fn ensure_ours(&self) -> Result<(), BarrierError> {
+        match present(self.client.data(&self.path).await) {
+            Ok(None) => Ok(()),
+            Ok(Some((data, _))) => Kind::Latch.ensure(&self.path, &data),
+            Err(error) => self.again(error).await,
+        }
+    }
+
+    async fn again(&self, error: Error) -> Result<(), BarrierError> {
+        retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.path, error))
+    }
+
+    /// Returns when a write that was not applied may be made again.
+    async fn again_to_write(&self, error: WriteError) -> Result<(), BarrierError> {
+        match error {
+            WriteError::NotApplied(TransactionError::Request(error)) => self.again(error).await,
+            error => Err(BarrierError::write(&self.path, error)),
+        }
+    }
+}

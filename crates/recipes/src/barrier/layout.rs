@@ -1,0 +1,417 @@
+//! How parties and rounds are named and written, and who comes into a round: pure.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use lockkeeper_client::ZnodePath;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::barrier::error::{BarrierError, Missing};
+
+/// The number of the layout.
+const FORMAT: u32 = 1;
+
+/// The digits that servers append to the name of a sequential node, and those of a round.
+const DIGITS: usize = 10;
+
+/// How many digits of an identifier tell one entry of a party from the others.
+const ID: usize = 16;
+
+/// The nodes of a double barrier.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    pub(super) path: ZnodePath,
+    pub(super) rounds: ZnodePath,
+    pub(super) left: ZnodePath,
+}
+
+impl Places {
+    pub(super) fn new(path: ZnodePath) -> Self {
+        let child = |name| path.child(name).expect("a plain name");
+        let (rounds, left) = (child("rounds"), child("left"));
+        Self { path, rounds, left }
+    }
+
+    /// The directory of a round's parties.
+    pub(super) fn round(&self, number: u32) -> ZnodePath {
+        self.rounds.child(&round_name(number)).expect("digits")
+    }
+
+    /// That of the marks of those who have left it.
+    pub(super) fn left(&self, number: u32) -> ZnodePath {
+        self.left.child(&round_name(number)).expect("digits")
+    }
+
+    /// The node of a party.
+    pub(super) fn party(&self, number: u32, node: &PartyName) -> ZnodePath {
+        self.round(number).child(&node.node).expect("it was a name before")
+    }
+
+    /// The mark that a party has left.
+    pub(super) fn left_mark(&self, number: u32, node: &PartyName) -> ZnodePath {
+        self.left(number).child(&node.node).expect("it was a name before")
+    }
+}
+
+fn round_name(number: u32) -> String {
+    format!("{number:0DIGITS$}")
+}
+
+/// The number of the newest of these rounds: the one that parties enter.
+pub(super) fn newest_round(names: &[String]) -> Option<u32> {
+    let numbers = names.iter().filter(|name| name.len() == DIGITS);
+    numbers.filter_map(|name| name.parse().ok()).max()
+}
+
+/// The name of a party's node: `<name>.<16 hexadecimal digits><number from the server>`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(super) struct PartyName {
+    node: String,
+    /// How much of it is the party's own name.
+    len: usize,
+    number: u32,
+}
+
+impl PartyName {
+    /// The name of a node in a round's directory; `None` if it is no party.
+    pub(super) fn read(node: &str) -> Option<Self> {
+        let (name, rest) = node.rsplit_once('.')?;
+        if name.is_empty() || rest.len() != ID + DIGITS || !rest.is_ascii() {
+            return None;
+        }
+        let (id, number) = rest.split_at(ID);
+        let is_id = id.bytes().all(|it| it.is_ascii_hexdigit());
+        let number = number.parse().ok().filter(|_| is_id)?;
+        Some(Self { node: node.to_owned(), len: name.len(), number })
+    }
+
+    /// What the party is called.
+    pub(super) fn name(&self) -> &str {
+        &self.node[..self.len]
+    }
+
+    /// Its number among those that came into the same round.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.node
+    }
+
+    /// Whether its node is one that was created with this prefix.
+    pub(super) fn has_prefix(&self, prefix: &str) -> bool {
+        self.node.starts_with(prefix)
+    }
+}
+
+impl TryFrom<String> for PartyName {
+    type Error = String;
+
+    fn try_from(node: String) -> Result<Self, String> {
+        Self::read(&node).ok_or_else(|| format!("{node:?} is no party"))
+    }
+}
+
+impl From<PartyName> for String {
+    fn from(name: PartyName) -> Self {
+        name.node
+    }
+}
+
+/// What the name of a party's node begins with, of one entry of it.
+pub(super) fn prefix(name: &str, id: Uuid) -> Result<String, BarrierError> {
+    let bad =
+        |reason: &str| BarrierError::Name { name: name.to_owned(), reason: reason.to_owned() };
+    if name.is_empty() {
+        return Err(bad("it is empty"));
+    }
+    if name.contains('/') {
+        return Err(bad("it has a slash"));
+    }
+    let id = id.simple().to_string();
+    let prefix = format!("{name}.{}", &id[..ID]);
+    ZnodePath::new("/a").and_then(|path| path.child(&prefix)).map_err(|e| bad(&e.to_string()))?;
+    Ok(prefix)
+}
+
+/// What is written in a round's node. Nothing is, before it has opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RoundData {
+    /// Who is in it, in the order in which they came.
+    pub(super) parties: Vec<PartyName>,
+    /// Who has died inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) died: Vec<PartyName>,
+    /// Whether all others have left. Without a death, the node goes in place of this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_over: bool,
+}
+
+/// What a round's node says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RoundState {
+    /// Parties come.
+    Waits,
+    /// It has opened.
+    Opened(RoundData),
+}
+
+impl RoundState {
+    pub(super) fn read(data: &[u8]) -> Result<Self, String> {
+        if data.is_empty() {
+            return Ok(Self::Waits);
+        }
+        let opened = serde_json::from_slice(data);
+        opened.map(Self::Opened).map_err(|error| format!("no round ({error})"))
+    }
+}
+
+impl RoundData {
+    pub(super) fn opening(parties: Vec<PartyName>) -> Self {
+        Self { parties, died: Vec::new(), is_over: false }
+    }
+
+    pub(super) fn to_data(&self) -> Bytes {
+        Bytes::from(serde_json::to_vec(self).expect("strings and lists"))
+    }
+
+    pub(super) fn has(&self, prefix: &str) -> bool {
+        self.parties.iter().any(|party| party.has_prefix(prefix))
+    }
+
+    /// The party after this one, among those that may be inside, in a ring.
+    pub(super) fn next_inside<'a>(
+        &'a self,
+        own: &PartyName,
+        is_inside: impl Fn(&PartyName) -> bool,
+    ) -> Option<&'a PartyName> {
+        let place = self.parties.iter().position(|party| party == own)?;
+        let (before, after) = self.parties.split_at(place);
+        after[1..].iter().chain(before).find(|party| is_inside(party))
+    }
+
+    /// The same round, if there is news of it: who has died, and whether it is over. `present`, `left`: the nodes of
+    /// parties, and the marks of those who have left.
+    pub(super) fn judged(&self, present: &[String], left: &[String]) -> Option<Self> {
+        let [present, left]: [HashSet<&str>; 2] =
+            [present, left].map(|names| names.iter().map(String::as_str).collect());
+        let is_gone = |party: &&PartyName| !present.contains(party.as_str());
+        let gone = || self.parties.iter().filter(is_gone);
+        let died: Vec<_> = gone().filter(|it| !left.contains(it.as_str())).cloned().collect();
+        let is_over = gone().count() == self.parties.len();
+        let judged = Self { parties: self.parties.clone(), died, is_over };
+        (judged != *self).then_some(judged)
+    }
+
+    pub(super) fn names_of_died(&self) -> Vec<String> {
+        self.died.iter().map(|party| party.name().to_owned()).collect()
+    }
+}
+
+/// Whom a round needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parties {
+    /// So many, whoever they are.
+    Count(usize),
+    /// These.
+    Names(Vec<String>),
+}
+
+impl Parties {
+    /// Who comes into the next round, of these nodes, in the order in which they came; or who is missing. Of one name,
+    /// the oldest counts.
+    pub(super) fn standing(&self, nodes: &[String]) -> Result<Vec<PartyName>, Missing> {
+        let mut waiting: Vec<_> = nodes.iter().filter_map(|node| PartyName::read(node)).collect();
+        waiting.sort_unstable_by_key(|party| party.number);
+        let mut seen = HashSet::new();
+        waiting.retain(|party| seen.insert(party.name().to_owned()));
+        match self {
+            Self::Count(count) => match count.checked_sub(waiting.len()) {
+                None | Some(0) => {
+                    waiting.truncate(*count);
+                    Ok(waiting)
+                }
+                Some(missing) => Err(Missing::Count(missing)),
+            },
+            Self::Names(names) => {
+                let missing: Vec<_> =
+                    names.iter().filter(|name| !seen.contains(*name)).cloned().collect();
+                if !missing.is_empty() {
+                    return Err(Missing::Names(missing));
+                }
+                waiting.retain(|party| names.iter().any(|name| name == party.name()));
+                Ok(waiting)
+            }
+        }
+    }
+
+    /// That nobody has come.
+    pub(super) fn all(&self) -> Missing {
+        match self {
+            Self::Count(count) => Missing::Count(*count),
+            Self::Names(names) => Missing::Names(names.clone()),
+        }
+    }
+
+    /// That all have come.
+    pub(super) fn nobody(&self) -> Missing {
+        match self {
+            Self::Count(_) => Missing::Count(0),
+            Self::Names(_) => Missing::Names(Vec::new()),
+        }
+    }
+}
+
+/// What a node of ours says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Rounds,
+    Latch,
+}
+
+impl Kind {
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Rounds => "lockkeeper-double-barrier",
+            Self::Latch => "lockkeeper-latch",
+        }
+    }
+
+    const fn shown(self) -> &'static str {
+        match self {
+            Self::Rounds => "double barrier",
+            Self::Latch => "latch",
+        }
+    }
+
+    pub(super) fn mark(self) -> Bytes {
+        Bytes::from(format!("{{\"{}\":{FORMAT}}}", self.key()))
+    }
+
+    /// Whether the data of a node is this mark.
+    ///
+    /// # Errors
+    /// [`BarrierError::Foreign`] if not.
+    pub(super) fn ensure(self, path: &ZnodePath, data: &[u8]) -> Result<(), BarrierError> {
+        let read: Result<BTreeMap<String, u32>, _> = serde_json::from_slice(data);
+        let found = match read {
+            Ok(mark) => match mark.get(self.key()) {
+                Some(&FORMAT) => return Ok(()),
+                Some(format) => format!("the layout {format}, and not {FORMAT},"),
+                None => "something else".to_owned(),
+            },
+            Err(_) if data.is_empty() => "no data".to_owned(),
+            Err(_) => {
+                let shown = String::from_utf8_lossy(&data[..data.len().min(64)]);
+                format!("{shown:?}")
+            }
+        };
+        Err(BarrierError::Foreign { path: path.clone(), kind: self.shown(), found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, number: u32) -> String {
+        format!("{name}.0123456789abcdef{number:010}")
+    }
+
+    fn party(name: &str, number: u32) -> PartyName {
+        PartyName::read(&node(name, number)).unwrap()
+    }
+
+    fn shown(parties: &[PartyName]) -> Vec<&str> {
+        parties.iter().map(PartyName::name).collect()
+    }
+
+    #[test]
+    fn a_party_is_called_what_it_is_called() {
+        let name = prefix("a.b", Uuid::from_u128(7)).unwrap();
+        let read = PartyName::read(&format!("{name}0000000003")).unwrap();
+        assert_eq!((read.name(), read.number), ("a.b", 3));
+        assert!(read.has_prefix(&name));
+        for foreign in ["ready", "a", ".0123456789abcdef0000000001", "a.0123456789abcdef-000000001"]
+        {
+            assert_eq!(PartyName::read(foreign), None, "{foreign}");
+        }
+        for bad in ["", "a/b", "a\u{0}b"] {
+            assert!(prefix(bad, Uuid::nil()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_come_into_a_round_and_each_name_once() {
+        let three = Parties::Count(3);
+        let nodes = [node("c", 4), node("a", 1), node("a", 2)];
+        assert_eq!(three.standing(&nodes), Err(Missing::Count(1)));
+        let nodes = [node("d", 9), node("c", 4), node("a", 2), node("b", 3), node("a", 1)];
+        let into = three.standing(&nodes).unwrap();
+        assert_eq!(into, [party("a", 1), party("b", 3), party("c", 4)]);
+    }
+
+    #[test]
+    fn those_who_are_declared_come_into_a_round() {
+        let names = Parties::Names(["a", "b"].map(str::to_owned).to_vec());
+        let missing = Missing::Names(vec!["b".to_owned()]);
+        assert_eq!(names.standing(&[node("x", 0), node("a", 1)]), Err(missing.clone()));
+        assert_eq!(missing.to_string(), "b missing");
+        let nodes = [node("b", 2), node("x", 0), node("a", 1)];
+        assert_eq!(shown(&names.standing(&nodes).unwrap()), ["a", "b"]);
+    }
+
+    #[test]
+    fn who_is_gone_without_a_mark_has_died() {
+        let parties = vec![party("a", 0), party("b", 1), party("c", 2)];
+        let round = RoundData::opening(parties.clone());
+        let names = |of: &[usize]| of.iter().map(|it| parties[*it].as_str().to_owned()).collect();
+        let judged = |present: &[usize], left: &[usize]| {
+            let (present, left): (Vec<_>, Vec<_>) = (names(present), names(left));
+            round.judged(&present, &left)
+        };
+        assert_eq!(judged(&[0, 1, 2], &[]), None);
+        assert_eq!(judged(&[0, 2], &[1]), None, "it has left");
+        let died = judged(&[0], &[1]).unwrap();
+        assert_eq!((died.names_of_died(), died.is_over), (vec!["c".to_owned()], false));
+        let over = judged(&[], &[1, 0]).unwrap();
+        assert_eq!((over.names_of_died(), over.is_over), (vec!["c".to_owned()], true));
+        let over = judged(&[], &[1, 0, 2]).unwrap();
+        assert!(over.died.is_empty() && over.is_over);
+    }
+
+    #[test]
+    fn a_ring_goes_around() {
+        let parties = vec![party("a", 0), party("b", 1), party("c", 2)];
+        let round = RoundData::opening(parties.clone());
+        let next = |own: usize, inside: &[usize]| {
+            let inside: Vec<_> = inside.iter().map(|it| parties[*it].clone()).collect();
+            let found = round.next_inside(&parties[own], |party| inside.contains(party));
+            found.map(PartyName::name).map(str::to_owned)
+        };
+        assert_eq!(next(0, &[0, 1, 2]).as_deref(), Some("b"));
+        assert_eq!(next(2, &[0, 1, 2]).as_deref(), Some("a"));
+        assert_eq!(next(2, &[1, 2]).as_deref(), Some("b"));
+        assert_eq!(next(1, &[1]), None);
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        assert_eq!(RoundState::read(b""), Ok(RoundState::Waits));
+        let mut round = RoundData::opening(vec![party("a", 0)]);
+        for _ in 0..2 {
+            let read = RoundState::read(&round.to_data()).unwrap();
+            assert_eq!(read, RoundState::Opened(round.clone()));
+            round = RoundData { died: round.parties.clone(), is_over: true, ..round };
+        }
+        assert!(RoundState::read(b"10.0.0.1").is_err());
+        let path = ZnodePath::new("/b").unwrap();
+        assert_eq!(Kind::Latch.ensure(&path, &Kind::Latch.mark()), Ok(()));
+        assert!(Kind::Latch.ensure(&path, &Kind::Rounds.mark()).is_err());
+        assert!(Kind::Latch.ensure(&path, b"{\"lockkeeper-latch\":2}").is_err());
+        assert_eq!(newest_round(&["0000000003", "x", "0000000012"].map(str::to_owned)), Some(12));
+    }
+}

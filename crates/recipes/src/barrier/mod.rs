@@ -1,0 +1,25 @@
+//! Barriers and latches: programs that wait for each other.
+//!
+//! ```text
+//!   gate         Barrier: closed, and everybody waits until it is open
+//!   latch        CountDownLatch: open when it was counted down to zero
+//!   double       DoubleBarrier: parties that enter together, and leave together
+//!   round        Round: a party that is inside; what becomes of the others
+//!   entry        the node of a party, from before its creation to its deletion
+//!   layout       how parties and rounds are named and written, and who comes into a round (pure)
+//!   error        why a barrier cannot be used, or has failed
+//! ```
+
+mod double;
+mod entry;
+mod error;
+mod gate;
+mod latch;
+mod layout;
+mod round;
+
+pub use double::{BarrierReport, Deaths, DoubleBarrier, DoubleBarrierBuilder};
+pub use error::{BarrierError, Missing};
+pub use gate::Barrier;
+pub use latch::CountDownLatch;
+pub use round::Round;
