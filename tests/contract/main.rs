@@ -5,11 +5,13 @@
 //! server out of each such function of a file (`build.rs` finds them), or out of those that it is given.
 
 mod access;
+mod barrier;
 mod blocking;
 mod chroot;
 mod costs;
 mod counter;
 mod directory;
+mod double_barrier;
 mod election;
 mod election_stories;
 mod ends;

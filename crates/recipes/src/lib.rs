@@ -9,6 +9,7 @@
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
+//!   last_time       what a handle does now and then
 //!   wall_clock      the wall clock, for people to read
 //!   exact/          writes whose outcome is certain also when the reply is lost
 //! ```
@@ -22,6 +23,7 @@ mod barrier;
 mod discovery;
 mod exact;
 mod group;
+mod last_time;
 mod queue;
 #[cfg(feature = "stream")]
 mod updates;

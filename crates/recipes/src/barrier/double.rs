@@ -17,12 +17,20 @@ use tokio::time::Instant;
 use crate::barrier::entry::PartyNode;
 use crate::barrier::error::{BarrierError, Missing};
 use crate::barrier::layout::{
-    Kind, Parties, PartyName, Places, RoundData, RoundState, newest_round, prefix,
+    Kind, Parties, PartyName, Places, RoundData, RoundState, newest_round, prefix, rounds_before,
 };
 use crate::barrier::round::Round;
 use crate::exact::shared_write::lock;
 use crate::exact::{DEFAULT_MARKERS, WriteError, Writers};
+use crate::last_time::LastTime;
 use crate::values::place::checked;
+use crate::wall_clock::millis;
+
+/// How often a handle looks what is left of old rounds.
+const SWEEPS_EVERY: Duration = Duration::from_secs(60);
+
+/// How long what a round has told is kept, so that every session that was in it has read it, or has ended.
+const KEPT_FOR: Duration = Duration::from_secs(3_600);
 
 /// A barrier for programs that enter a piece of work together, and leave it together, round after round. Cheap to clone.
 ///
@@ -140,6 +148,9 @@ impl DoubleBarrierBuilder {
     pub fn build(self) -> Result<DoubleBarrier, BarrierError> {
         let Self { client, path, parties, deaths } = self;
         if let Parties::Names(names) = &parties {
+            if names.is_empty() {
+                return Err(BarrierError::Nobody);
+            }
             for name in names {
                 prefix(name, client.unique_id())?;
             }
@@ -148,7 +159,7 @@ impl DoubleBarrierBuilder {
         let markers = ZnodePath::new(DEFAULT_MARKERS).expect("a path");
         let writers = Writers::new(&client, markers);
         let owner = owner_data(&OwnerInfo::current(None));
-        let newest = Mutex::default();
+        let (newest, swept) = (Mutex::default(), LastTime::default());
         Ok(DoubleBarrier(Arc::new(Core {
             client,
             places,
@@ -156,6 +167,7 @@ impl DoubleBarrierBuilder {
             deaths,
             owner,
             newest,
+            swept,
             writers,
         })))
     }
@@ -276,6 +288,8 @@ pub(super) struct Core {
     owner: Bytes,
     /// The round that parties enter, as far as it is known.
     newest: Mutex<Option<u32>>,
+    /// When it was looked last what is left of old rounds.
+    swept: LastTime,
     pub(super) writers: Writers,
 }
 
@@ -284,8 +298,8 @@ type Look = (Bytes, Stat, Watcher, Vec<String>);
 
 /// What came of waiting.
 enum Waited {
-    /// The round has opened with this party.
-    Opened(RoundData, Watcher),
+    /// The round has opened with this party: its data, the version of that, and a watch on it.
+    Opened(RoundData, i32, Watcher),
     /// It has opened without it.
     WithoutUs,
     /// The party's node is gone, with its session or otherwise.
@@ -347,9 +361,9 @@ impl Core {
             },
         };
         match waited {
-            Waited::Opened(round, watcher) => {
+            Waited::Opened(round, version, watcher) => {
                 self.note_newest(number + 1);
-                self.inside(number, party, round, watcher).await
+                self.inside(number, party, (round, version, watcher)).await
             }
             Waited::WithoutUs => {
                 self.note_newest(number + 1);
@@ -440,7 +454,7 @@ impl Core {
 
     /// Waits until the round has opened, and opens it if it is complete.
     async fn wait_in(
-        &self,
+        self: &Arc<Self>,
         number: u32,
         party: &PartyNode,
         mut look: Option<Look>,
@@ -452,7 +466,7 @@ impl Core {
                 Some(look) => Ok(Some(look)),
                 None => self.look(&directory).await,
             };
-            let (data, _, mut watcher, names) = match looked {
+            let (data, stat, mut watcher, names) = match looked {
                 Ok(Some(look)) => look,
                 Ok(None) => {
                     *lock(&self.newest) = None;
@@ -469,7 +483,7 @@ impl Core {
             }
             match self.read(&data)? {
                 RoundState::Opened(round) if round.has(party.prefix()) => {
-                    return Ok(Waited::Opened(round, watcher));
+                    return Ok(Waited::Opened(round, stat.version, watcher));
                 }
                 RoundState::Opened(_) => return Ok(Waited::WithoutUs),
                 RoundState::Waits => {}
@@ -496,7 +510,11 @@ impl Core {
     }
 
     /// Opens a round with these parties, unless one of them has gone, or it has opened. Returns when it is worth a look.
-    async fn open(&self, number: u32, parties: Vec<PartyName>) -> Result<(), BarrierError> {
+    async fn open(
+        self: &Arc<Self>,
+        number: u32,
+        parties: Vec<PartyName>,
+    ) -> Result<(), BarrierError> {
         let places = &self.places;
         let nodes: Vec<_> = parties.iter().map(|party| places.party(number, party)).collect();
         let data = RoundData::opening(parties).to_data();
@@ -510,12 +528,14 @@ impl Core {
             steps.create(&left, "", CreateMode::Persistent)
         });
         match opened.await {
-            Ok(_) => Ok(()),
-            Err(WriteError::NotApplied(TransactionError::Failed { index, .. }))
-                if index <= nodes.len() =>
-            {
+            Ok(applied) => {
+                self.sweep_now_and_then(number, applied.at_unix_ms);
                 Ok(())
             }
+            Err(WriteError::NotApplied(TransactionError::Failed {
+                code: ErrorCode::NoNode | ErrorCode::BadVersion,
+                ..
+            })) => Ok(()),
             Err(WriteError::NotApplied(TransactionError::Request(error))) => {
                 self.again(error).await
             }
@@ -523,6 +543,37 @@ impl Core {
             Err(WriteError::Unknown(_)) => Ok(()),
             Err(error) => Err(BarrierError::write(&places.path, error)),
         }
+    }
+
+    /// Deletes, in the background, what is left of rounds that were over long ago: of one in which somebody has died, what
+    /// it has told the others, and of one in which all have died, everything. `now`: milliseconds since 1970 by the servers'
+    /// clock.
+    fn sweep_now_and_then(self: &Arc<Self>, opened: u32, now: Option<u64>) {
+        let Some(now) = now else { return };
+        if !self.swept.is_due(SWEEPS_EVERY, self.client.now()) {
+            return;
+        }
+        let core = Arc::clone(self);
+        self.client.tokio_runtime().spawn(async move {
+            // Whoever looks next goes on where this fails.
+            let Ok((names, _)) = core.client.children(&core.places.rounds).await else { return };
+            for number in rounds_before(&names, opened) {
+                let directory = core.places.round(number);
+                let Ok((_, stat)) = core.client.data(&directory).await else { return };
+                let written = u64::try_from(stat.mtime).unwrap_or_default();
+                let is_old = written.saturating_add(millis(KEPT_FOR)) < now;
+                if !is_old || stat.num_children > 0 {
+                    continue;
+                }
+                let marks = core.places.left(number);
+                let left = present(core.client.children(&marks).await).ok().flatten();
+                let left = left.map(|(names, _)| names).unwrap_or_default();
+                let marked = left.iter().filter_map(|name| marks.child(name).ok());
+                for node in marked.chain([marks.clone(), directory]) {
+                    drop(core.client.delete(&node, None));
+                }
+            }
+        });
     }
 
     /// Takes the party out of the round, unless that has opened; `None` if it is out.
@@ -549,9 +600,10 @@ impl Core {
         }
         loop {
             match self.look(&directory).await {
-                Ok(Some((data, _, watcher, _))) => match self.read(&data)? {
+                Ok(Some((data, stat, watcher, _))) => match self.read(&data)? {
                     RoundState::Opened(round) if round.has(party.prefix()) => {
-                        return Ok(Some(Waited::Opened(round, watcher)));
+                        let opened = Waited::Opened(round, stat.version, watcher);
+                        return Ok(Some(opened));
                     }
                     _ => return Ok(None),
                 },
@@ -566,13 +618,12 @@ impl Core {
         self: &Arc<Self>,
         number: u32,
         party: PartyNode,
-        round: RoundData,
-        watcher: Watcher,
+        opened: (RoundData, i32, Watcher),
     ) -> Result<Option<Round>, BarrierError> {
         let Some((name, stat)) = party.created() else { return Ok(None) };
         let created = Created { path: self.places.party(number, name), stat };
         match grant(&self.client, &self.places.path, created, NameUse::Once).await {
-            Ok(guard) => Ok(Some(Round::new(self, number, guard, party, round, watcher))),
+            Ok(guard) => Ok(Some(Round::new(self, number, guard, party, opened))),
             Err(AcquireError::SessionExpired { .. }) => Ok(None),
             Err(error) => Err(BarrierError::enter(&self.places.path, error)),
         }

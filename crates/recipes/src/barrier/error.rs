@@ -27,6 +27,9 @@ pub enum BarrierError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The list of declared parties is empty.
+    #[error("a barrier of no parties would always be open; declare at least one")]
+    Nobody,
     /// The barrier's parties are declared, and this is none of them.
     #[error("{name:?} is none of the parties of {path}: {}", .parties.join(", "))]
     NotDeclared {

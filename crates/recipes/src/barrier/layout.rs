@@ -60,8 +60,13 @@ fn round_name(number: u32) -> String {
 
 /// The number of the newest of these rounds: the one that parties enter.
 pub(super) fn newest_round(names: &[String]) -> Option<u32> {
+    rounds_before(names, u32::MAX).max()
+}
+
+/// The numbers of these rounds that are below this one.
+pub(super) fn rounds_before(names: &[String], end: u32) -> impl Iterator<Item = u32> {
     let numbers = names.iter().filter(|name| name.len() == DIGITS);
-    numbers.filter_map(|name| name.parse().ok()).max()
+    numbers.filter_map(|name| name.parse().ok()).filter(move |number| *number < end)
 }
 
 /// The name of a party's node: `<name>.<16 hexadecimal digits><number from the server>`.

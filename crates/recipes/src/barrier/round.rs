@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::retry::outlast;
+use lockkeeper_client::retry::{outlast, pause};
 use lockkeeper_client::{
     CreateMode, Error, ErrorCode, EventKind, OpResult, PathRequest, ReadOp, ReadResult,
     TransactionError, Watcher, ZnodePath, present,
@@ -69,8 +69,7 @@ impl Round {
         number: u32,
         guard: Guard,
         party: PartyNode,
-        round: RoundData,
-        watcher: Watcher,
+        (round, version, watcher): (RoundData, i32, Watcher),
     ) -> Self {
         let (tell, seen) = watch::channel(Seen::default());
         let left = Arc::new(Notify::new());
@@ -80,7 +79,7 @@ impl Round {
         let keeper = async move {
             let Some(own) = own else { return };
             let keeper = Keeper { core: of_keeper, number, own, tell, left: told, listed: None };
-            keeper.keep(round, watcher).await;
+            keeper.keep(Followed::State(round, version, watcher)).await;
         };
         let task = core.client.tokio_runtime().spawn(keeper).abort_handle();
         let keeper = Arc::new(KeeperHandle { task, left });
@@ -242,8 +241,8 @@ impl Leaving {
 }
 
 impl Core {
-    /// Ends a round that all have left. If it fails, whoever is there looks what is to be done.
-    async fn end(&self, number: u32, parties: Option<&[PartyName]>) {
+    /// Ends a round that all have left. Says whether it has. If not, whoever is there looks what is to be done.
+    async fn end(&self, number: u32, parties: Option<&[PartyName]>) -> bool {
         let places = &self.places;
         let (directory, marks) = (places.round(number), places.left(number));
         let read;
@@ -254,7 +253,7 @@ impl Core {
                     read = round.parties;
                     &read
                 }
-                _ => return,
+                _ => return false,
             },
         };
         let steps = parties.iter().fold(self.client.transaction(), |steps, party| {
@@ -262,7 +261,7 @@ impl Core {
         });
         // Nobody has died.
         let steps = steps.delete(&marks, None).delete(&directory, Some(1));
-        let _ = steps.commit().await;
+        steps.commit().await.is_ok()
     }
 }
 
@@ -286,8 +285,7 @@ enum Followed {
 impl Keeper {
     /// Each party watches the one that is next inside, in a ring. So one that dies is seen by whoever is before it, and
     /// who looks finds all that have.
-    async fn keep(mut self, round: RoundData, watcher: Watcher) {
-        let mut followed = Followed::State(round, 1, watcher);
+    async fn keep(mut self, mut followed: Followed) {
         loop {
             let (round, version, mut watcher) = match followed {
                 Followed::Over => {
@@ -426,16 +424,21 @@ impl Keeper {
         self.listed = Some(present.into_iter().collect());
         match judged {
             Some(RoundData { is_over: true, ref died, ref parties }) if died.is_empty() => {
-                core.end(self.number, Some(parties)).await;
+                if !core.end(self.number, Some(parties)).await {
+                    pause().await;
+                }
                 Ok(true)
             }
             Some(judged) => {
-                // If it fails, the next look tells why.
                 let written = client.set_data(&directory, judged.to_data(), Some(version)).await;
-                if let Err(error) = written
-                    && error.code().is_none()
-                {
-                    outlast(client, &error).await;
+                match written {
+                    Ok(_) => {}
+                    // Somebody else was quicker.
+                    Err(error) if error.code().is_some_and(is_of_another) => {}
+                    Err(error) if is_for_good(&error) => {
+                        return Err(BarrierError::read(&places.path, error));
+                    }
+                    Err(error) => outlast(client, &error).await,
                 }
                 Ok(true)
             }
@@ -447,6 +450,11 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Whether another party has written, or ended the round.
+fn is_of_another(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::BadVersion | ErrorCode::NoNode)
 }
 
 /// Whether no later request can be answered otherwise.

@@ -53,22 +53,6 @@ impl ServerClock {
     }
 }
 
-/// When something was done last that is done now and then.
-#[derive(Debug, Default)]
-pub(super) struct LastTime(Mutex<Option<Instant>>);
-
-impl LastTime {
-    /// Whether it is to be done again: not more often than that. Then that is noted.
-    pub(super) fn is_due(&self, every: Duration, now: Instant) -> bool {
-        let mut last = lock(&self.0);
-        let is_due = last.is_none_or(|last| now - last >= every);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,9 +16,10 @@ use lockkeeper_locks::for_recipes::{Line, owner_data};
 
 use crate::exact::SessionOwned;
 use crate::exact::shared_write::lock;
+use crate::last_time::LastTime;
 use crate::queue::bound::{Bound, Room};
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
-use crate::queue::clock::{LastTime, ServerClock};
+use crate::queue::clock::ServerClock;
 use crate::queue::commit::{Committed, Committer, created_name, nothing};
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
