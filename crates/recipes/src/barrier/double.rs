@@ -328,7 +328,7 @@ impl Core {
                         pause().await;
                     };
                     if self.until(until, outlast).await.is_none() {
-                        return Err(self.timed_out(self.parties.all()));
+                        return Err(self.timed_out(self.parties.all_but(name)));
                     }
                 }
                 Err(error) => return Err(error),
@@ -344,14 +344,14 @@ impl Core {
     ) -> Result<Option<Round>, BarrierError> {
         let number = match self.until(until, self.round()).await {
             Some(number) => number?,
-            None => return Err(self.timed_out(self.parties.all())),
+            None => return Err(self.timed_out(self.parties.all_but(name))),
         };
         let directory = self.places.round(number);
         let own = prefix(name, self.client.unique_id())?;
         let mut party = PartyNode::new(&self.client, directory, own);
         let Some(look) = self.come(number, &mut party).await? else { return Ok(None) };
 
-        let mut missing = self.parties.all();
+        let mut missing = self.parties.all_but(name);
         let waited = self.wait_in(number, &party, look, &mut missing);
         let waited = match self.until(until, waited).await {
             Some(waited) => waited?,

@@ -253,11 +253,13 @@ impl Parties {
         }
     }
 
-    /// That nobody has come.
-    pub(super) fn all(&self) -> Missing {
+    /// That nobody has come but this one.
+    pub(super) fn all_but(&self, own: &str) -> Missing {
         match self {
-            Self::Count(count) => Missing::Count(*count),
-            Self::Names(names) => Missing::Names(names.clone()),
+            Self::Count(count) => Missing::Count(count - 1),
+            Self::Names(names) => {
+                Missing::Names(names.iter().filter(|name| *name != own).cloned().collect())
+            }
         }
     }
 
