@@ -18,7 +18,7 @@ const WORKERS: [&str; 3] = ["ann", "bob", "cem"];
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn step(client: &Client) -> Result<DoubleBarrier, BarrierError> {
-    DoubleBarrier::builder(client, "/steps/count-words", 0).names(WORKERS).build()
+    DoubleBarrier::builder(client, "/steps/count-words").names(WORKERS).build()
 }
 
 /// Two rounds; `dies`: in the second one.

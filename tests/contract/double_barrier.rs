@@ -227,7 +227,7 @@ async fn a_name_counts_once((one, two): Clients) -> Result<()> {
 
 async fn it_is_said_who_is_missing((one, two): Clients) -> Result<()> {
     let declared =
-        |client: &Client| DoubleBarrier::builder(client, STEP, 0).names(["a", "b", "c"]).build();
+        |client: &Client| DoubleBarrier::builder(client, STEP).names(["a", "b", "c"]).build();
     let (ours, theirs) = (declared(&one)?, declared(&two)?);
     let stranger = ours.enter("x").await.err().context("a stranger has entered")?;
     assert_eq!(stranger.to_string(), "\"x\" is none of the parties of /app/step: a, b, c");
@@ -277,8 +277,9 @@ async fn who_dies_inside_fails_the_round((participant, other): Observed) -> Resu
 }
 
 async fn deaths_can_be_told_and_nothing_else((one, two): Clients) -> Result<()> {
-    let told =
-        |client: &Client| DoubleBarrier::builder(client, STEP, 3).deaths(Deaths::AreTold).build();
+    let told = |client: &Client| {
+        DoubleBarrier::builder(client, STEP).count(3).deaths(Deaths::AreTold).build()
+    };
     let (ours, theirs) = (told(&one)?, told(&two)?);
     let (a, b) = (enter(&ours, "a"), enter(&ours, "b"));
     let c = theirs.enter("c").await?;
@@ -378,7 +379,9 @@ async fn bad_names_and_places_are_refused(backend: Backend) -> Result<()> {
     client.create(&path, "10.0.0.1", CreateMode::Persistent).await?;
     let foreign = DoubleBarrier::new(&client, "/other", 2)?.enter("a").await;
     assert!(matches!(foreign, Err(BarrierError::Foreign { .. })), "{foreign:?}");
-    let empty = DoubleBarrier::builder(&client, STEP, 0).names(Vec::<String>::new()).build();
-    assert!(empty.is_err(), "a round of nobody is always complete");
+    let empty = DoubleBarrier::builder(&client, STEP).names(Vec::<String>::new()).build();
+    for nobody in [empty, DoubleBarrier::new(&client, STEP, 0)] {
+        assert_eq!(nobody.err(), Some(BarrierError::Nobody), "its rounds are always complete");
+    }
     Ok(())
 }

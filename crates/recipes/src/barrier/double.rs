@@ -53,6 +53,8 @@ const KEPT_FOR: Duration = Duration::from_secs(3_600);
 /// - Two rounds can be open at once, if there are more parties than one needs.
 /// - A round that is complete opens when the last party that came has seen that: if that one stands still, when it goes
 ///   on, or its session ends, or another party comes.
+/// - Parties are not safe from those who delete their nodes. If servers are set back, all parties are gone with their
+///   sessions.
 /// - Servers before 3.6 cannot be asked for several listings at once.
 ///
 /// # Session loss
@@ -132,6 +134,9 @@ pub struct DoubleBarrierBuilder {
 
 impl DoubleBarrierBuilder {
     lockkeeper_client::setters! {
+        /// How many parties a round needs, whoever they are; at least 1.
+        pub fn count(self, parties: usize) => self.parties = Parties::Count(parties);
+
         /// Who takes part, by name: all of these make a round, and nobody else can enter. Then it can be said who is
         /// missing. Each is to be given once.
         pub fn names(self, names: impl IntoIterator<Item = impl Into<String>>) =>
@@ -144,13 +149,13 @@ impl DoubleBarrierBuilder {
     /// Makes the barrier. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a barrier, or a name not that of a party.
+    /// If the path cannot be that of a barrier, a name cannot be that of a party, or there are no parties.
     pub fn build(self) -> Result<DoubleBarrier, BarrierError> {
         let Self { client, path, parties, deaths } = self;
+        if parties.are_none() {
+            return Err(BarrierError::Nobody);
+        }
         if let Parties::Names(names) = &parties {
-            if names.is_empty() {
-                return Err(BarrierError::Nobody);
-            }
             for name in names {
                 prefix(name, client.unique_id())?;
             }
@@ -191,14 +196,15 @@ impl DoubleBarrier {
     /// programs have to say the same number. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a barrier.
+    /// If the path cannot be that of a barrier, or the number is 0.
     pub fn new(client: &Client, path: &str, parties: usize) -> Result<Self, BarrierError> {
-        Self::builder(client, path, parties).build()
+        Self::builder(client, path).count(parties).build()
     }
 
-    /// The options of a barrier.
-    pub fn builder(client: &Client, path: &str, parties: usize) -> DoubleBarrierBuilder {
-        let parties = Parties::Count(parties.max(1));
+    /// The options of a barrier, of which [the number of parties](DoubleBarrierBuilder::count) or
+    /// [their names](DoubleBarrierBuilder::names) must be given.
+    pub fn builder(client: &Client, path: &str) -> DoubleBarrierBuilder {
+        let parties = Parties::Count(0);
         let (client, path, deaths) = (client.clone(), path.to_owned(), Deaths::default());
         DoubleBarrierBuilder { client, path, parties, deaths }
     }
@@ -229,7 +235,8 @@ impl DoubleBarrier {
     /// reached, as nobody knows before whether the round has opened.
     ///
     /// # Errors
-    /// [`BarrierError::TimedOut`], with who is missing: this party has not entered, and nobody waits for it. As
+    /// [`BarrierError::TimedOut`], with who is missing: this party has not entered, and nobody waits for it.
+    /// [`BarrierError::Unknown`] if no server could be asked for a session timeout whether the round has opened. As
     /// [`DoubleBarrier::enter`].
     ///
     /// # Session loss
@@ -462,6 +469,7 @@ impl Core {
     ) -> Result<Waited, BarrierError> {
         let directory = self.places.round(number);
         loop {
+            let was_before = look.is_some();
             let looked = match look.take() {
                 Some(look) => Ok(Some(look)),
                 None => self.look(&directory).await,
@@ -489,6 +497,10 @@ impl Core {
                 RoundState::Waits => {}
             }
             if !names.iter().any(|name| name.starts_with(party.prefix())) {
+                // The first look may have come before the node.
+                if was_before {
+                    continue;
+                }
                 return Ok(Waited::Gone);
             }
             match self.parties.standing(&names) {
@@ -595,8 +607,16 @@ impl Core {
                 return Ok(None);
             }
             Err(error) if error.refuses_first(&[ErrorCode::BadVersion]) => {}
-            // It is gone with its session, or goes in the background.
-            Err(_) => return Ok(None),
+            // It is gone.
+            Err(WriteError::NotApplied(TransactionError::Failed { .. })) => return Ok(None),
+            Err(
+                WriteError::NotApplied(TransactionError::Request(error))
+                | WriteError::Unknown(TransactionError::Request(error)),
+            ) if error.is_session_expired() => return Ok(None),
+            Err(WriteError::NotApplied(source)) => {
+                return Err(BarrierError::Unknown { path: self.places.path.clone(), source });
+            }
+            Err(error) => return Err(BarrierError::write(&self.places.path, error)),
         }
         loop {
             match self.look(&directory).await {

@@ -27,8 +27,8 @@ pub enum BarrierError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The list of declared parties is empty.
-    #[error("a barrier of no parties would always be open; declare at least one")]
+    /// It is not said how many parties there are, or who they are, or there are none.
+    #[error("a barrier needs at least one party: say how many there are, or name them")]
     Nobody,
     /// The barrier's parties are declared, and this is none of them.
     #[error("{name:?} is none of the parties of {path}: {}", .parties.join(", "))]

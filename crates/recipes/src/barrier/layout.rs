@@ -253,6 +253,13 @@ impl Parties {
         }
     }
 
+    pub(super) fn are_none(&self) -> bool {
+        match self {
+            Self::Count(count) => *count == 0,
+            Self::Names(names) => names.is_empty(),
+        }
+    }
+
     /// That nobody has come but this one.
     pub(super) fn all_but(&self, own: &str) -> Missing {
         match self {

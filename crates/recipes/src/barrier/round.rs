@@ -418,6 +418,7 @@ impl Keeper {
         });
         // Without its directory it is over.
         let (Some(present), Some(left)) = (names.next().flatten(), names.next().flatten()) else {
+            pause().await;
             return Ok(true);
         };
         let judged = round.judged(&present, &left);
