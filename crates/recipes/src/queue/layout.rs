@@ -181,13 +181,16 @@ impl Places {
 
     /// What goes with an item's body: the parts of its value, and its place among those that the queue takes.
     pub(super) fn beside_body(&self, marks: &Marks) -> Vec<ZnodePath> {
-        let mut nodes = Vec::new();
-        if let Some(Parts { count, upload }) = &marks.parts {
-            nodes.extend((0..*count).map(|number| self.part(upload, number)));
-            nodes.push(self.parts_of(upload));
-        }
+        let mut nodes = self.value_nodes(marks);
         nodes.extend(marks.slot.map(|slot| self.slot(slot)));
         nodes
+    }
+
+    /// The parts of a long value, and their directory.
+    pub(super) fn value_nodes(&self, marks: &Marks) -> Vec<ZnodePath> {
+        let Some(Parts { count, upload }) = &marks.parts else { return Vec::new() };
+        let parts = (0..*count).map(|number| self.part(upload, number));
+        parts.chain([self.parts_of(upload)]).collect()
     }
 
     pub(super) fn dead_letter(&self, id: &str) -> ZnodePath {

@@ -304,12 +304,14 @@ impl Core {
     /// Deletes what there still is of an item that was cancelled, with these steps that delete its entry.
     pub(super) async fn drop_cancelled(&self, steps: Transaction, entry: &Entry) -> ClaimAnswer {
         let first = steps.len();
-        let beside = self.places.beside_body(entry.marks());
+        let slot = entry.marks().slot.map(|slot| self.places.slot(slot));
+        let steps = slot.iter().fold(steps, |steps, node| steps.delete(node, None));
+        let parts = self.places.value_nodes(entry.marks());
         let answer = self.answer_of(entry, ItemAnswer::Cancelled);
         // Whoever looks for what was left may have been quicker, and whoever has asked may have left.
-        for (with_beside, with_answer) in [(true, true), (true, false), (false, true)] {
-            let beside = beside.iter().filter(|_| with_beside);
-            let steps = beside.fold(steps.clone(), |steps, node| steps.delete(node, None));
+        for (with_parts, with_answer) in [(true, true), (true, false), (false, true)] {
+            let parts = parts.iter().filter(|_| with_parts);
+            let steps = parts.fold(steps.clone(), |steps, node| steps.delete(node, None));
             let steps = match answer.as_ref().filter(|_| with_answer) {
                 Some((node, data)) => steps.set_data(node, data.clone(), None),
                 None => steps,
