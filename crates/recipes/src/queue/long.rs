@@ -2,7 +2,9 @@
 //! deleted with it.
 
 use bytes::{Bytes, BytesMut};
-use lockkeeper_client::{CreateMode, ErrorCode, SessionId, Transaction, TransactionError};
+use lockkeeper_client::{
+    Cleanup, Client, CreateMode, ErrorCode, SessionId, Transaction, TransactionError, ZnodePath,
+};
 
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
@@ -17,11 +19,35 @@ const PART: usize = 256 << 10;
 const MOST_PARTS: usize = 64;
 
 /// What is to be put for one value.
-#[derive(Clone, Debug)]
 pub(super) struct NewBody {
     pub(super) body: Bytes,
     /// Those that were written before.
     pub(super) parts: Option<Parts>,
+    pub(super) upload: Option<Upload>,
+}
+
+/// The right to put an item with parts that were written for it. When it is dropped, nobody can put it any more, so that
+/// the parts are found by whoever [looks](Core::sweep_parts), unless it was put.
+pub(super) struct Upload {
+    client: Client,
+    /// What an item is put with that has these parts: its put deletes it.
+    uploading: ZnodePath,
+    is_over: bool,
+}
+
+impl Upload {
+    /// The item was put.
+    pub(super) fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.client.clean_up(Cleanup::Node(self.uploading.clone()));
+        }
+    }
 }
 
 impl Core {
@@ -31,7 +57,7 @@ impl Core {
     /// [`QueueError::ValueTooLong`] if it has too many parts.
     pub(super) async fn upload(&self, id: &str, body: &Bytes) -> Result<NewBody, QueueError> {
         if body.len() <= PART {
-            return Ok(NewBody { body: body.clone(), parts: None });
+            return Ok(NewBody { body: body.clone(), parts: None, upload: None });
         }
         let (bytes, limit) = (body.len(), PART * MOST_PARTS);
         if bytes > limit {
@@ -42,16 +68,19 @@ impl Core {
         let chunks: Vec<_> =
             (0..bytes).step_by(PART).map(|from| body.slice(from..bytes.min(from + PART))).collect();
         'anew: loop {
-            let upload = new_id(&self.client);
-            let session = self.begin_upload(id, &upload).await?;
+            let name = new_id(&self.client);
+            let (client, uploading) = (self.client.clone(), self.places.uploading(&name));
+            let upload = Upload { client, uploading, is_over: false };
+            let session = self.begin_upload(id, &name).await?;
             for (number, chunk) in (0..).zip(&chunks) {
-                if !self.upload_part(&upload, number, chunk, session).await? {
+                if !self.upload_part(&name, number, chunk, session).await? {
                     continue 'anew;
                 }
             }
             let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-            let body = Bytes::from(upload.clone());
-            return Ok(NewBody { body, parts: Some(Parts { count, upload }) });
+            let body = Bytes::from(name.clone());
+            let parts = Some(Parts { count, upload: name });
+            return Ok(NewBody { body, parts, upload: Some(upload) });
         }
     }
 
@@ -121,11 +150,11 @@ impl Core {
         }
     }
 
-    /// Deletes an upload whose item was not put. What fails is found when somebody [looks](Core::sweep_parts).
+    /// Deletes the parts of an item that was not put. What fails is found when somebody [looks](Core::sweep_parts).
     pub(super) fn drop_upload(&self, Parts { count, upload }: &Parts) {
         let directory = self.places.parts_of(upload);
         let parts = (0..*count).map(|number| self.places.part(upload, number));
-        for node in parts.chain([directory, self.places.uploading(upload)]) {
+        for node in parts.chain([directory]) {
             drop(self.client.delete(&node, None));
         }
     }

@@ -12,17 +12,17 @@ use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{Lane, PLAIN, Segment};
 use crate::queue::layout::{Entry, NewEntry, Obituary, Places, bad_id, is_id, new_id};
-use crate::queue::long::NewBody;
+use crate::queue::long::{NewBody, Upload};
 use crate::queue::marks::{Marks, Requested};
 use crate::queue::options::{Due, PutOptions};
 use crate::wall_clock::millis;
 
 /// An item that is to be put.
-#[derive(Clone, Debug)]
 struct NewItem {
     id: String,
     body: Bytes,
     marks: Marks,
+    upload: Option<Upload>,
 }
 
 impl Core {
@@ -67,7 +67,10 @@ impl Core {
             let items = self.new_items(values, options, request).await?;
             let uploads: Vec<_> = items.iter().filter_map(|it| it.marks.parts.clone()).collect();
             match self.put_items(items).await {
-                Ok(Some(put)) => return Ok(put),
+                Ok(Some(mut put)) => {
+                    put.iter_mut().filter_map(|it| it.upload.take()).for_each(Upload::over);
+                    return Ok(put);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     if error.outcome() == Outcome::NotApplied {
@@ -103,8 +106,8 @@ impl Core {
         let mut items = Vec::with_capacity(values.len());
         for value in values {
             let id = request.map_or_else(|| new_id(&self.client), |(id, _)| id.to_owned());
-            let NewBody { body, parts } = self.upload(&id, value).await?;
-            items.push(NewItem { id, body, marks: Marks { parts, ..marks.clone() } });
+            let NewBody { body, parts, upload } = self.upload(&id, value).await?;
+            items.push(NewItem { id, body, marks: Marks { parts, ..marks.clone() }, upload });
         }
         Ok(items)
     }
@@ -153,7 +156,7 @@ impl Core {
 
     /// Steps that put an item.
     fn put_steps(&self, steps: Transaction, segment: Segment, item: &NewItem) -> Transaction {
-        let NewItem { id, body, marks } = item;
+        let NewItem { id, body, marks, .. } = item;
         let steps = steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
         let steps = self.end_upload(steps, marks.parts.as_ref());
         let steps = match marks.slot {
