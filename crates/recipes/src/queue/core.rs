@@ -42,6 +42,8 @@ pub(super) struct Options {
     /// How many items of a kind are worked on at once.
     pub(super) limits: BTreeMap<String, u32>,
     pub(super) bound: Option<Bound>,
+    /// How long a part of a long value is, in bytes, if that is not usual.
+    pub(super) part: Option<usize>,
     pub(super) backoff: Option<Backoff>,
     /// Whether a retry of an item with a key lets those behind it pass.
     pub(super) retries_pass: bool,

@@ -192,6 +192,10 @@ impl<T, D> QueueBuilder<T, D> {
         /// How many items the queue may have, for puts of this handle. Default: no limit.
         pub fn bound(self, bound: Bound) => self.options.bound = Some(bound);
 
+        /// How long a part of a long value is, in bytes, so that tests have long values that cost little.
+        #[doc(hidden)]
+        pub fn part_bytes(self, bytes: usize) => self.options.part = Some(bytes.max(1));
+
         /// What others read beside an item that this program works on. Default: nothing but host, process and
         /// program.
         pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());

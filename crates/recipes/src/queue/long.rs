@@ -12,7 +12,7 @@ use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, new_id};
 use crate::queue::marks::{Marks, Parts};
 
-/// How long a part is, in bytes. What is not longer is in the body.
+/// How long a part is, in bytes, unless a builder says otherwise. What is not longer is in the body.
 const PART: usize = 256 << 10;
 
 /// In how many parts a value is at most: what servers keep in memory, and a consumer reads.
@@ -56,17 +56,18 @@ impl Core {
     /// # Errors
     /// [`QueueError::ValueTooLong`] if it has too many parts.
     pub(super) async fn upload(&self, id: &str, body: &Bytes) -> Result<NewBody, QueueError> {
-        if body.len() <= PART {
+        let part = self.options.part.unwrap_or(PART);
+        if body.len() <= part {
             return Ok(NewBody { body: body.clone(), parts: None, upload: None });
         }
-        let (bytes, limit) = (body.len(), PART * MOST_PARTS);
+        let (bytes, limit) = (body.len(), part * MOST_PARTS);
         if bytes > limit {
             return Err(QueueError::ValueTooLong { path: self.path().clone(), bytes, limit });
         }
         self.ensure_open().await?;
         self.sweep_parts().await?;
         let chunks: Vec<_> =
-            (0..bytes).step_by(PART).map(|from| body.slice(from..bytes.min(from + PART))).collect();
+            (0..bytes).step_by(part).map(|from| body.slice(from..bytes.min(from + part))).collect();
         'anew: loop {
             let name = new_id(&self.client);
             let (client, uploading) = (self.client.clone(), self.places.uploading(&name));

@@ -8,6 +8,7 @@ mod editions;
 pub mod groups;
 mod items;
 mod judge;
+mod padded;
 pub mod publications;
 pub mod queues;
 pub mod services;

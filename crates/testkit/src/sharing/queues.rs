@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 pub use super::items::QUEUE;
+use super::padded::{PART, Padded};
 use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::{Share, What};
 use crate::told::{Asked, End, Fate, Told};
@@ -29,8 +30,8 @@ const WRITTEN: &str = "/written";
 /// Nothing is there.
 const MISSING: &str = "/missing";
 
-/// No dead letter has this id.
-const NO_LETTER: &str = "00000000000000000000000000000000";
+/// No item has this id.
+const NO_ITEM: &str = "00000000000000000000000000000000";
 
 /// Where outcome markers are, if somebody deletes them.
 const MARKERS: &str = "/outcomes";
@@ -40,6 +41,15 @@ const KIND: &str = "few";
 
 /// What priorities there are besides 0.
 const PRIORITIES: [i32; 3] = [-5, -1, 4];
+
+/// How many puts of a task come beside as many refusals.
+const BESIDE_REFUSALS: usize = 2;
+
+/// As a share of the pace: about as long as it takes to write a long value.
+const SHORTLY: f64 = 0.05;
+
+/// How often somebody looks for what was left of long values, in the end.
+const LOOKS_FOR_PARTS: usize = 5;
 
 /// The longest time after which an item comes.
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
@@ -110,6 +120,8 @@ struct Extras {
     asks: bool,
     /// How many items there are at most, and whether puts wait for room.
     bound: Option<(u32, bool)>,
+    /// Whether some values are long.
+    has_long: bool,
 }
 
 impl Extras {
@@ -128,12 +140,13 @@ impl Extras {
             cancels: random.u8(0..3) > 0,
             asks: random.bool(),
             bound: (random.u8(0..3) == 0).then(|| (random.u32(8..16), random.bool())),
+            has_long: random.bool(),
         }
     }
 
     /// `may_wait`: what comes later comes soon, so that there is room again.
     fn ask(&self, builder: QueueBuilder<u64>, may_wait: bool) -> QueueBuilder<u64> {
-        let builder = builder.retries_pass(self.retries_pass);
+        let builder = builder.retries_pass(self.retries_pass).part_bytes(PART);
         let builder = match self.backoff {
             Some(first) => builder.backoff(first, first * 6),
             None => builder,
@@ -200,7 +213,15 @@ impl Terms {
     }
 
     fn open(&self, client: &Client) -> Queue<u64> {
-        self.builder(client).build().expect("a path")
+        self.builder(client).build_with(self.codec()).expect("a path")
+    }
+
+    fn codec(&self) -> Padded {
+        Padded { has_long: self.has_long() }
+    }
+
+    fn has_long(&self) -> bool {
+        self.extras.is_some_and(|extras| extras.has_long)
     }
 }
 
@@ -317,19 +338,39 @@ impl QueueProgram {
         while self.pause().await {
             match self.below(3) {
                 0 => self.put_beside_a_refusal(&queue).await,
+                _ if self.terms.has_long() => self.put_and_look(&queue).await,
                 _ => drop(self.put_some(&queue).await),
             }
         }
     }
 
-    /// Two puts, and a write that is refused: each comes to its own end, although they may be made together.
+    /// Puts, and writes that are refused: each comes to its own end, although they may be made together.
     async fn put_beside_a_refusal(&self, queue: &Queue<u64>) {
-        let refused = async {
-            if let Ok(true) = queue.put_back(NO_LETTER).await {
-                self.wrong("a dead letter was put back that is none".to_owned());
+        let puts = async || {
+            for _ in 0..BESIDE_REFUSALS {
+                self.put_some(queue).await;
             }
         };
-        tokio::join!(self.put_some(queue), self.put_some(queue), refused);
+        let refused = async {
+            for _ in 0..BESIDE_REFUSALS {
+                if let Ok(true) = queue.cancel(NO_ITEM).await {
+                    self.wrong("an item was cancelled that is none".to_owned());
+                }
+            }
+        };
+        tokio::join!(puts(), puts(), refused);
+    }
+
+    /// A put by a handle that looks for what others have left of long values, or one that is dropped on its way.
+    async fn put_and_look(&self, queue: &Queue<u64>) {
+        match self.below(3) {
+            0 => drop(self.put_some(&self.terms.open(&self.client)).await),
+            1 if !self.terms.is_well => {
+                let put = self.put_these(queue, self.some_items());
+                drop(timeout(self.upto(SHORTLY), put).await);
+            }
+            _ => drop(self.put_some(queue).await),
+        }
     }
 
     async fn put_some(&self, queue: &Queue<u64>) -> bool {
@@ -338,9 +379,13 @@ impl QueueProgram {
         {
             return self.put_with(queue, &extras).await;
         }
+        self.put_these(queue, self.some_items()).await
+    }
+
+    /// New ones.
+    fn some_items(&self) -> Vec<u64> {
         let count = if self.below(3) == 0 { 2 + self.below(4) } else { 1 };
-        let items: Vec<_> = (0..count).map(|_| self.unique()).collect();
-        self.put_these(queue, items).await
+        (0..count).map(|_| self.unique()).collect()
     }
 
     /// Says whether that was confirmed.
@@ -600,7 +645,7 @@ impl QueueProgram {
     /// Takes values out of the queue.
     pub async fn remove(self) {
         let builder = self.terms.builder(&self.client).delivery(AtMostOnce);
-        let queue: Queue<u64, AtMostOnce> = builder.build().expect("a path");
+        let queue: Queue<u64, AtMostOnce> = builder.build_with(self.terms.codec()).expect("a path");
         while self.pause().await {
             let (attempt, session) = (self.unique(), self.client.session_id());
             self.tell(Told::Removes { attempt });
@@ -631,6 +676,13 @@ impl QueueProgram {
         // For which there is a reason.
         if matches!(error, QueueError::Full { .. }) {
             return false;
+        }
+        // Values are those that were put, ids are new, and nobody deletes the queue.
+        if let QueueError::Undecodable { .. }
+        | QueueError::Exists { .. }
+        | QueueError::Deleted { .. } = error
+        {
+            self.wrong(format!("{what}: {error}"));
         }
         let is_unknown = error.outcome() == Outcome::Unknown;
         let same_session = self.client.session_id() == session && session != SessionId::NONE;
@@ -804,7 +856,12 @@ impl Consumer {
                         Next::Leaves | Next::Dies => return std::future::pending().await,
                     },
                     // A session that was lost in the last moments shows itself first.
-                    Err(_) => sleep(GLANCE).await,
+                    Err(error) => {
+                        if matches!(error, QueueError::Undecodable { .. }) {
+                            self.wrong(format!("a take: {error}"));
+                        }
+                        sleep(GLANCE).await;
+                    }
                 }
             }
         };
@@ -844,7 +901,12 @@ impl Consumer {
         }
         let goes_on = self.scene.goes_on();
         match self.below(16) {
-            0 if goes_on && !self.terms.alone => return self.die(item, true).await,
+            0 if goes_on && !self.terms.alone => {
+                if self.terms.has_long() && !self.terms.is_well && self.below(2) == 0 {
+                    self.begin_put().await;
+                }
+                return self.die(item, true).await;
+            }
             1 | 2 if goes_on => self.gives_back(&item),
             3 | 4 | 9 if goes_on => self.end(&item, End::Retry).await,
             5 => self.end(&item, End::Bury).await,
@@ -861,6 +923,13 @@ impl Consumer {
             _ => self.end(&item, End::Done).await,
         }
         Next::Goes
+    }
+
+    /// Gets some way with a put.
+    async fn begin_put(&self) {
+        let queue = self.terms.open(&self.client);
+        let put = self.put_these(&queue, vec![self.unique()]);
+        drop(timeout(self.upto(SHORTLY), put).await);
     }
 
     /// Ends with an item in its hands.
@@ -1091,6 +1160,10 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
         program.until_empty(&queue).await;
     }
 
+    if program.terms.has_long() {
+        program.look_for_parts().await;
+    }
+
     let mut dead = Vec::new();
     let letters = retried(GLANCE, || queue.dead_letters()).await;
     for letter in &letters {
@@ -1177,6 +1250,50 @@ impl QueueProgram {
             let events = self.scene.queue_events().unwrap_or_default() - before;
             self.tell(Told::Woke { items: WAKING, events });
         }
+    }
+
+    /// Has what programs have left of long values deleted by those who put some, and says if anything stays. On servers
+    /// that are well, nothing is left.
+    async fn look_for_parts(&self) {
+        let mut left = self.parts_left().await;
+        if !self.terms.is_well {
+            for _ in 0..LOOKS_FOR_PARTS {
+                // A new one looks.
+                let queue = self.terms.open(&self.client);
+                let item = std::iter::repeat_with(|| self.unique());
+                let item = item.filter(|item| self.terms.codec().is_long(*item)).next();
+                while !self.put_these(&queue, item.into_iter().collect()).await {
+                    sleep(GLANCE).await;
+                }
+                self.until_empty(&queue).await;
+                left = self.parts_left().await;
+                if left.is_empty() {
+                    break;
+                }
+                sleep(GLANCE).await;
+            }
+        }
+        if let Some(left) = left.into_iter().next() {
+            self.scene.note("world", What::Left(left));
+        }
+    }
+
+    /// What there is of long values but those of dead letters.
+    async fn parts_left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let buried = self.names_in(&format!("{QUEUE}/dead")).await;
+        for upload in self.names_in(&format!("{QUEUE}/parts")).await {
+            let node = format!("{QUEUE}/parts/{upload}");
+            let id = match self.client.data(&path(&node)).await {
+                Ok((data, _)) => String::from_utf8_lossy(&data).into_owned(),
+                // It has gone meanwhile, or nobody knows.
+                Err(_) => String::new(),
+            };
+            if !buried.contains(&id) {
+                left.push(node);
+            }
+        }
+        left
     }
 
     async fn names_in(&self, node: &str) -> Vec<String> {
