@@ -60,6 +60,7 @@ pub const INVARIANTS: &[Invariant] = &[
     data("an item is done once, or is there", no!(WrongItem, sharing::items_are_once)),
     data("tokens and tries of an item grow", sharing::takes_grow),
     data("a value is removed at most once", sharing::removed_at_most_once),
+    data("a queue has no more items than its bound", sharing::no_more_than_bound),
     data("items are taken in the order of puts", sharing::taken_in_order),
     data("items of a key are taken in the order of puts", sharing::keys_in_order),
     data("an answer is that of an item that is done", sharing::answers_are_true),

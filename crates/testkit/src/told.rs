@@ -98,6 +98,8 @@ pub enum Told {
     /// From now on, the server's clock shows this and the time that has passed since the beginning, in milliseconds. Who
     /// knows it within bounds says the least and the most.
     ServerClock { unix_ms: i64 },
+    /// It puts nothing while there are so many items.
+    Bounds { items: u32 },
     /// It is about to put an item with options.
     Asks { item: u64, asked: Asked },
     /// It begins to put items into the queue, all at once.

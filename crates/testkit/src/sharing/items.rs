@@ -33,6 +33,8 @@ struct Take {
     tries: u32,
     put: Option<i64>,
     end: Option<End>,
+    /// When it was asked for its end.
+    ends_at: Option<Duration>,
     /// `None`: nobody knows, or there was no end.
     confirmed: Option<bool>,
     /// When that was known.
@@ -74,6 +76,7 @@ struct Cancelling {
     item: u64,
     /// `None`: nobody knows.
     confirmed: Option<bool>,
+    asked_at: Duration,
     answered_at: Duration,
 }
 
@@ -91,7 +94,7 @@ struct Known<'a> {
     again: BTreeMap<u64, usize>,
     cancellings: BTreeMap<u64, Cancelling>,
     /// Answers that say that an item is done.
-    answered: Vec<(u64, Option<u64>)>,
+    answered: Vec<(Duration, u64, Option<u64>)>,
     takes: BTreeMap<u64, Vec<Take>>,
     removed: Vec<u64>,
     /// Attempts to take something out of which nobody knows what came.
@@ -137,6 +140,7 @@ impl<'a> Known<'a> {
                     tries,
                     put,
                     end: None,
+                    ends_at: None,
                     confirmed: None,
                     ended_at: Duration::ZERO,
                     is_cancelled: false,
@@ -145,7 +149,9 @@ impl<'a> Known<'a> {
                 self.takes.entry(*item).or_default().push(take);
             }
             Told::Ends { item, token, how } => {
-                self.take(*item, *token).into_iter().for_each(|take| take.end = Some(*how));
+                self.take(*item, *token).into_iter().for_each(|take| {
+                    (take.end, take.ends_at) = (Some(*how), Some(at));
+                });
             }
             Told::Ended { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
@@ -168,10 +174,11 @@ impl<'a> Known<'a> {
 
             Told::Cancels { attempt, item } => {
                 let item = *item;
-                let cancelling = Cancelling { item, confirmed: None, answered_at: at };
+                let (asked_at, answered_at) = (at, at);
+                let cancelling = Cancelling { item, confirmed: None, asked_at, answered_at };
                 self.cancellings.insert(*attempt, cancelling);
             }
-            Told::Answered { item, answer } => self.answered.push((*item, *answer)),
+            Told::Answered { item, answer } => self.answered.push((at, *item, *answer)),
             Told::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
             Told::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
 
@@ -399,12 +406,14 @@ pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Who is answered that an item is done has an item that was, and its holder's answer. What is removed, and what a
+/// Who is answered that an item is done has an item that was by then, and its holder's answer. What is removed, and what a
 /// handler's verdict has ended, has none.
 pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    for (item, answer) in &known.answered {
-        let is_done = known.takes(*item).iter().any(Take::may_be_done);
+    for (at, item, answer) in &known.answered {
+        let may_be_done =
+            |take: &Take| take.may_be_done() && take.ends_at.is_some_and(|it| it <= *at);
+        let is_done = known.takes(*item).iter().any(may_be_done);
         let may_be_removed = known.removed.contains(item) || !known.removes.is_empty();
         let is_true = match answer {
             Some(answer) => is_done && answer == item,
@@ -412,6 +421,47 @@ pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
         };
         if !is_true {
             return Err(format!("item {item} was answered by {answer:?}, and is not done by that"));
+        }
+    }
+    Ok(())
+}
+
+/// There are no more items at once than the bound says. Of each it is known that it is there from its put until somebody may
+/// have ended it: until it was taken, if that was more than once.
+pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
+    let bound = told(entries).find_map(|(_, told)| match told {
+        Told::Bounds { items } => Some(*items),
+        _ => None,
+    });
+    let known = Known::of(entries);
+    // What somebody takes out at once is gone at any time.
+    let (Some(bound), true) = (bound, known.removes.is_empty() && known.removed.is_empty()) else {
+        return Ok(());
+    };
+
+    let mut changes = Vec::new();
+    for (item, from) in &known.put_at {
+        let is_letter = known.dead.contains(item)
+            || known.sendings.values().any(|sending| sending.item == *item);
+        let until = match known.takes(*item) {
+            _ if is_letter || known.copies(*item) > 0 => None,
+            [only] => Some(only.ends_at.unwrap_or(only.at)),
+            takes => takes.iter().map(|take| take.at).min(),
+        };
+        let cancels = known.cancellings.values().filter(|it| it.item == *item);
+        let until = cancels.map(|it| it.asked_at).chain(until).min();
+        if let Some(until) = until.filter(|until| until > from) {
+            changes.extend([(*from, 1), (until, -1)]);
+        }
+    }
+    // Those that go before those that come.
+    changes.sort_unstable();
+    let mut count = 0;
+    for (at, change) in changes {
+        count += change;
+        if count > i64::from(bound) {
+            let at = at.as_secs_f64();
+            return Err(format!("{count} items at {at:.3} s, and {bound} may be there"));
         }
     }
     Ok(())
@@ -739,9 +789,36 @@ mod tests {
         let done = ends(End::Done);
         assert_eq!(all(&[done.clone(), answered(7, Some(7)), answered(7, None)]), Ok(()));
         assert_eq!(all(&[Told::Removes { attempt: 1 }, answered(8, None)]), Ok(()));
+        let late = history(vec![
+            (1, "a", takes(7, 10, 1)),
+            (2, "b", answered(7, None)),
+            (3, "a", done.clone()),
+        ]);
+        refused(answers_are_true(late.entries()), "item 7");
         refused(all(&[done, answered(7, Some(8))]), "item 7 was answered by Some(8)");
         refused(all(&[ends(End::Retry), answered(7, None)]), "item 7");
         refused(all(&[answered(8, None)]), "item 8");
+    }
+
+    #[test]
+    fn no_more_items_are_there_than_the_bound_says() {
+        let at = |seconds, told| (seconds, "a", told);
+        let of = |more: Vec<_>| {
+            let begun = vec![at(0, Told::Bounds { items: 1 }), at(1, put(&[7])), at(3, put(&[8]))];
+            no_more_than_bound(history([begun, more].concat()).entries())
+        };
+        let first = |ends_at| {
+            let first = [at(2, takes(7, 10, 1)), at(ends_at, ends(7, 10, End::Done))];
+            [&first[..], &[at(9, takes(8, 11, 1))]].concat()
+        };
+        assert_eq!(of(first(3)), Ok(()));
+        refused(of(first(4)), "2 items at 3.000 s");
+        // It may have been ended by somebody else.
+        assert_eq!(of([first(4), vec![at(8, takes(7, 12, 2))]].concat()), Ok(()));
+        let cancels = Told::Cancels { attempt: 1, item: 7 };
+        assert_eq!(of([first(4), vec![at(3, cancels)]].concat()), Ok(()));
+        assert_eq!(of([first(4), vec![at(5, emptied(&[7], &[]))]].concat()), Ok(()));
+        assert_eq!(of([first(4), vec![at(5, Told::Removes { attempt: 1 })]].concat()), Ok(()));
     }
 
     #[test]

@@ -25,8 +25,8 @@ use tokio::time::sleep;
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
 pub(crate) use self::items::{
-    answers_are_true, items_are_once, keys_in_order, lower_priorities_first, removed_at_most_once,
-    taken_in_order, taken_when_due, takes_grow, woken_for_items,
+    answers_are_true, items_are_once, keys_in_order, lower_priorities_first, no_more_than_bound,
+    removed_at_most_once, taken_in_order, taken_when_due, takes_grow, woken_for_items,
 };
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 pub(crate) use self::views::views_fit;

@@ -63,6 +63,9 @@ const GLANCE: Duration = Duration::from_millis(200);
 /// Longer than it takes until those who wait have found that a key is not free.
 const WHILE: Duration = Duration::from_secs(3);
 
+/// Longer than it takes until somebody is told, and not as long as the above.
+const SOON: Duration = Duration::from_secs(2);
+
 /// The key of items of which one is ended late.
 const LATE: &str = "late";
 
@@ -118,10 +121,33 @@ struct Extras {
     cancels: bool,
     /// Whether some wait for what comes of their items.
     asks: bool,
-    /// How many items there are at most, and whether puts wait for room.
-    bound: Option<(u32, bool)>,
+    bound: Option<Bounded>,
     /// Whether some values are long.
     has_long: bool,
+}
+
+/// How many items there are at most.
+#[derive(Clone, Copy, Debug)]
+struct Bounded {
+    limit: u32,
+    /// Whether puts wait for room.
+    waits: bool,
+    is_exact: bool,
+}
+
+impl Bounded {
+    fn any(random: &mut fastrand::Rng) -> Self {
+        Self { limit: random.u32(6..14), waits: random.bool(), is_exact: random.u8(0..3) > 0 }
+    }
+
+    /// `may_wait`: what comes later comes soon, so that there is room again.
+    fn bound(&self, may_wait: bool) -> Bound {
+        let bound = match self.is_exact {
+            true => Bound::exactly(self.limit),
+            false => Bound::about(self.limit),
+        };
+        if self.waits && may_wait { bound.waiting() } else { bound }
+    }
 }
 
 impl Extras {
@@ -139,12 +165,12 @@ impl Extras {
             has_ids: random.bool(),
             cancels: random.u8(0..3) > 0,
             asks: random.bool(),
-            bound: (random.u8(0..3) == 0).then(|| (random.u32(8..16), random.bool())),
+            bound: (random.u8(0..5) < 2).then(|| Bounded::any(random)),
             has_long: random.bool(),
         }
     }
 
-    /// `may_wait`: what comes later comes soon, so that there is room again.
+    /// `may_wait`: as for a bound.
     fn ask(&self, builder: QueueBuilder<u64>, may_wait: bool) -> QueueBuilder<u64> {
         let builder = builder.retries_pass(self.retries_pass).part_bytes(PART);
         let builder = match self.backoff {
@@ -152,8 +178,7 @@ impl Extras {
             None => builder,
         };
         let builder = match self.bound {
-            Some((limit, true)) if may_wait => builder.bound(Bound::exactly(limit).waiting()),
-            Some((limit, _)) => builder.bound(Bound::exactly(limit)),
+            Some(bounded) => builder.bound(bounded.bound(may_wait)),
             None => builder,
         };
         match self.at_most {
@@ -234,6 +259,8 @@ enum Order {
     Die,
     /// To end it a while later, and take nothing any more.
     EndLate,
+    /// To end it a while later.
+    Linger,
 }
 
 /// What the programs of a queue know of each other.
@@ -335,6 +362,10 @@ impl QueueProgram {
     /// Puts items, one or some at once, and sometimes two puts at a time.
     pub async fn put(self) {
         let queue = self.terms.open(&self.client);
+        let bound = self.terms.extras.and_then(|extras| extras.bound);
+        if let Some(Bounded { limit: items, is_exact: true, .. }) = bound {
+            self.tell(Told::Bounds { items });
+        }
         while self.pause().await {
             match self.below(3) {
                 0 => self.put_beside_a_refusal(&queue).await,
@@ -892,6 +923,11 @@ impl Consumer {
                 self.end(&item, End::Done).await;
                 return Next::Leaves;
             }
+            Some(Order::Linger) => {
+                sleep(WHILE).await;
+                self.end(&item, End::Done).await;
+                return Next::Goes;
+            }
             None => {}
         }
 
@@ -1160,6 +1196,9 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
         program.until_empty(&queue).await;
     }
 
+    if program.terms.extras.is_some_and(|extras| extras.asks) && program.terms.max_run.is_none() {
+        program.cancel_what_is_asked_for(&queue).await;
+    }
     if program.terms.has_long() {
         program.look_for_parts().await;
     }
@@ -1250,6 +1289,33 @@ impl QueueProgram {
             let events = self.scene.queue_events().unwrap_or_default() - before;
             self.tell(Told::Woke { items: WAKING, events });
         }
+    }
+
+    /// Cancels an item that somebody works on: whoever has asked for it is told at once, and does not wait for the end.
+    async fn cancel_what_is_asked_for(&self, queue: &Queue<u64>) {
+        let (item, request) = loop {
+            let item = self.unique();
+            self.orders.give(item, Order::Linger);
+            self.tell(Told::Puts { items: vec![item] });
+            match queue.request(&item).await {
+                Ok(request) => break (item, request),
+                Err(_) => sleep(GLANCE).await,
+            }
+        };
+        self.tell(Told::Put { items: vec![item] });
+        self.until(queue, |report| report.claimed > 0).await;
+
+        let attempt = self.unique();
+        self.orders.cancelled.lock().expect("nobody panics with it").insert(item);
+        self.tell(Told::Cancels { attempt, item });
+        if let Ok(true) = request.cancel().await {
+            self.tell(Told::Cancelled { attempt });
+            match timeout(SOON, request.answer::<Option<u64>>()).await {
+                Ok(Err(QueueError::Cancelled { .. })) => {}
+                other => self.wrong(format!("{item} was cancelled, and its answer is {other:?}")),
+            }
+        }
+        self.until_empty(queue).await;
     }
 
     /// Has what programs have left of long values deleted by those who put some, and says if anything stays. On servers
