@@ -426,8 +426,8 @@ pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// There are no more items at once than the bound says. Of each it is known that it is there from its put until somebody may
-/// have ended it: until it was taken, if that was more than once.
+/// There are no more items at once than the bound says. Of each it is known that it is there from its put until it was taken
+/// last, and until its end if that was confirmed, unless somebody may have ended it before.
 pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
     let bound = told(entries).find_map(|(_, told)| match told {
         Told::Bounds { items } => Some(*items),
@@ -441,15 +441,20 @@ pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
 
     let mut changes = Vec::new();
     for (item, from) in &known.put_at {
-        let is_letter = known.dead.contains(item)
-            || known.sendings.values().any(|sending| sending.item == *item);
-        let until = match known.takes(*item) {
-            _ if is_letter || known.copies(*item) > 0 => None,
-            [only] => Some(only.ends_at.unwrap_or(only.at)),
-            takes => takes.iter().map(|take| take.at).min(),
+        let was_letter = known.sendings.values().any(|sending| sending.item == *item);
+        if was_letter || known.copies(*item) > 0 {
+            continue;
+        }
+        let takes = known.takes(*item).iter();
+        let confirmed = |take: &Take| take.ends_at.filter(|_| take.confirmed == Some(true));
+        let seen = takes.clone().flat_map(|take| [Some(take.at), confirmed(take)]).flatten().max();
+        let may_be_over = |take: &&Take| {
+            matches!(take.end, Some(End::Done | End::Bury)) && take.confirmed != Some(false)
         };
+        let over = takes.filter(may_be_over).filter_map(|take| take.ends_at);
         let cancels = known.cancellings.values().filter(|it| it.item == *item);
-        let until = cancels.map(|it| it.asked_at).chain(until).min();
+        let over = over.chain(cancels.map(|it| it.asked_at)).min();
+        let until = seen.map(|seen| over.map_or(seen, |over| over.min(seen)));
         if let Some(until) = until.filter(|until| until > from) {
             changes.extend([(*from, 1), (until, -1)]);
         }
@@ -807,17 +812,20 @@ mod tests {
             let begun = vec![at(0, Told::Bounds { items: 1 }), at(1, put(&[7])), at(3, put(&[8]))];
             no_more_than_bound(history([begun, more].concat()).entries())
         };
-        let first = |ends_at| {
-            let first = [at(2, takes(7, 10, 1)), at(ends_at, ends(7, 10, End::Done))];
-            [&first[..], &[at(9, takes(8, 11, 1))]].concat()
-        };
+        let begun = [at(2, takes(7, 10, 1)), at(9, takes(8, 11, 1))];
+        let end = |ends_at, how| vec![at(ends_at, ends(7, 10, how)), at(ends_at, ended(7, 10))];
+        let first = |ends_at| [&begun[..], &end(ends_at, End::Done)].concat();
         assert_eq!(of(first(3)), Ok(()));
         refused(of(first(4)), "2 items at 3.000 s");
-        // It may have been ended by somebody else.
-        assert_eq!(of([first(4), vec![at(8, takes(7, 12, 2))]].concat()), Ok(()));
+        // Nobody knows.
+        assert_eq!(of([&begun[..], &end(4, End::Done)[..1]].concat()), Ok(()));
+        let again = [at(4, takes(7, 12, 2))];
+        assert_eq!(of([&begun[..], &end(2, End::Done), &again].concat()), Ok(()));
+        refused(of([&begun[..], &end(2, End::Retry), &again].concat()), "2 items");
         let cancels = Told::Cancels { attempt: 1, item: 7 };
         assert_eq!(of([first(4), vec![at(3, cancels)]].concat()), Ok(()));
-        assert_eq!(of([first(4), vec![at(5, emptied(&[7], &[]))]].concat()), Ok(()));
+        let sends = Told::Sends { attempt: 1, item: 7, fate: Fate::PutBack };
+        assert_eq!(of([first(4), vec![at(5, sends)]].concat()), Ok(()));
         assert_eq!(of([first(4), vec![at(5, Told::Removes { attempt: 1 })]].concat()), Ok(()));
     }
 

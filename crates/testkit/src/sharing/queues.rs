@@ -40,7 +40,7 @@ const MARKERS: &str = "/outcomes";
 const KIND: &str = "few";
 
 /// What priorities there are besides 0.
-const PRIORITIES: [i32; 3] = [-5, -1, 4];
+const PRIORITIES: [i32; 8] = [-40, -20, -9, -5, -3, -1, 2, 4];
 
 /// How many puts of a task come beside as many refusals.
 const BESIDE_REFUSALS: usize = 2;
@@ -319,9 +319,11 @@ impl Orders {
     fn any_of_latest(&self, random: &mut fastrand::Rng) -> Option<(u64, String)> {
         let latest = self.latest.lock().expect("nobody panics with it");
         let some = latest.get(random.usize(0..latest.len().max(1))).cloned();
-        some.inspect(|(item, _)| {
-            self.cancelled.lock().expect("nobody panics with it").insert(*item);
-        })
+        some.inspect(|(item, _)| self.cancel(*item))
+    }
+
+    fn cancel(&self, item: u64) {
+        self.cancelled.lock().expect("nobody panics with it").insert(item);
     }
 
     fn may_be_cancelled(&self, item: u64) -> bool {
@@ -369,8 +371,19 @@ impl QueueProgram {
         while self.pause().await {
             match self.below(3) {
                 0 => self.put_beside_a_refusal(&queue).await,
+                1 if bound.is_some() => self.fill(&queue, bound).await,
                 _ if self.terms.has_long() => self.put_and_look(&queue).await,
                 _ => drop(self.put_some(&queue).await),
+            }
+        }
+    }
+
+    /// Puts one item after the other, for as long as there is room, or soon will be.
+    async fn fill(&self, queue: &Queue<u64>, bound: Option<Bounded>) {
+        let most = bound.map_or(0, |bound| bound.limit + 2);
+        for _ in 0..most {
+            if !self.scene.goes_on() || !self.put_these(queue, vec![self.unique()]).await {
+                return;
             }
         }
     }
@@ -804,6 +817,11 @@ impl Consumer {
 
     /// Takes an item, in any way, or nothing.
     async fn take_once(&self, queue: &Queue<u64>) -> Result<Option<Item<u64>>, QueueError> {
+        // One after the other shows what a dropped one leaves to the next.
+        if self.terms.alone && self.below(3) == 0 {
+            let taken = timeout(self.upto(0.1), queue.take()).await;
+            return taken.map_or(Ok(None), |taken| taken.map(Some));
+        }
         match self.below(7) {
             0 => {
                 sleep(self.upto(0.3)).await;
@@ -947,7 +965,7 @@ impl Consumer {
             3 | 4 | 9 if goes_on => self.end(&item, End::Retry).await,
             5 => self.end(&item, End::Bury).await,
             // When that is sent, in the next session, somebody else may have the item.
-            6 if goes_on && !self.terms.is_well => {
+            6 | 10 if goes_on && !self.terms.is_well => {
                 (self.cut_off)();
                 self.end(&item, End::Done).await;
             }
@@ -1306,7 +1324,7 @@ impl QueueProgram {
         self.until(queue, |report| report.claimed > 0).await;
 
         let attempt = self.unique();
-        self.orders.cancelled.lock().expect("nobody panics with it").insert(item);
+        self.orders.cancel(item);
         self.tell(Told::Cancels { attempt, item });
         if let Ok(true) = request.cancel().await {
             self.tell(Told::Cancelled { attempt });
@@ -1326,9 +1344,9 @@ impl QueueProgram {
             for _ in 0..LOOKS_FOR_PARTS {
                 // A new one looks.
                 let queue = self.terms.open(&self.client);
-                let item = std::iter::repeat_with(|| self.unique());
-                let item = item.filter(|item| self.terms.codec().is_long(*item)).next();
-                while !self.put_these(&queue, item.into_iter().collect()).await {
+                let mut items = std::iter::repeat_with(|| self.unique());
+                let long = items.find(|item| self.terms.codec().is_long(*item));
+                while !self.put_these(&queue, long.into_iter().collect()).await {
                     sleep(GLANCE).await;
                 }
                 self.until_empty(&queue).await;
