@@ -108,7 +108,8 @@ async fn what_a_round_costs((alice, bob): Pair) -> Result<()> {
     // The markers, the barrier and its round are known from then on.
     let (one, two) = both(&ours, &theirs).await?;
     let (one, two) = tokio::join!(one.leave(), two.leave());
-    (one?, two?);
+    one?;
+    two?;
     alice.proxy.clear();
     bob.proxy.clear();
 
@@ -166,7 +167,8 @@ async fn a_time_out_that_comes_too_late_has_entered((alice, bob): Pair) -> Resul
     let (ours, theirs) = (step(&alice.client, 2)?, step(&bob.client, 2)?);
     let (one, two) = both(&ours, &theirs).await?;
     let (one, two) = tokio::join!(one.leave(), two.leave());
-    (one?, two?);
+    one?;
+    two?;
 
     let barrier = ours.clone();
     alice.proxy.clear();
@@ -185,7 +187,8 @@ async fn a_time_out_that_comes_too_late_has_entered((alice, bob): Pair) -> Resul
     let one = entering.await??;
     assert_eq!((one.number(), one.parties()), (1, two.parties()));
     let (one, two) = tokio::join!(one.leave(), two.leave());
-    (one?, two?);
+    one?;
+    two?;
     Ok(())
 }
 
@@ -195,13 +198,15 @@ async fn who_comes_too_many_waits_for_the_next_round((one, two): Clients) -> Res
     let third = enter(&ours, "three");
     wait(&theirs, 1).await?;
     let (a, b) = tokio::join!(a.leave(), b.leave());
-    (a?, b?);
+    a?;
+    b?;
     assert!(!third.is_finished());
     let fourth = theirs.enter("four").await?;
     let third = third.await??;
     assert_eq!((third.number(), third.parties()), (1, vec!["three", "four"]));
     let (a, b) = tokio::join!(third.leave(), fourth.leave());
-    (a?, b?);
+    a?;
+    b?;
     Ok(())
 }
 
@@ -218,10 +223,12 @@ async fn a_name_counts_once((one, two): Clients) -> Result<()> {
     assert_eq!(other.parties(), ["a", "b"]);
     assert!(!second.is_finished());
     let (a, b) = tokio::join!(first.leave(), other.leave());
-    (a?, b?);
+    a?;
+    b?;
     let other = ours.enter("b").await?;
     let (a, b) = tokio::join!(second.await??.leave(), other.leave());
-    (a?, b?);
+    a?;
+    b?;
     Ok(())
 }
 
@@ -241,7 +248,9 @@ async fn it_is_said_who_is_missing((one, two): Clients) -> Result<()> {
     let a = enter(&theirs, "a");
     let c = ours.enter("c").await?;
     let (a, b, c) = tokio::join!(a.await??.leave(), waiting.await??.leave(), c.leave());
-    (a?, b?, c?);
+    a?;
+    b?;
+    c?;
     Ok(())
 }
 
@@ -272,7 +281,9 @@ async fn who_dies_inside_fails_the_round((participant, other): Observed) -> Resu
     let c = ours.enter("c").await?;
     assert_eq!(c.number(), 1);
     let (a, b, c) = tokio::join!(a.await??.leave(), b.await??.leave(), c.leave());
-    (a?, b?, c?);
+    a?;
+    b?;
+    c?;
     Ok(())
 }
 
@@ -364,7 +375,8 @@ async fn who_waits_comes_anew_in_the_next_session((participant, other): Observed
     assert_eq!(two.parties().len(), 2);
     assert_eq!(one.session(), participant.client.session_id());
     let (one, two) = tokio::join!(one.leave(), two.leave());
-    (one?, two?);
+    one?;
+    two?;
     Ok(())
 }
 
