@@ -165,6 +165,7 @@ impl CountDownLatch {
     }
 
     /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
+    /// Costs what that does.
     ///
     /// # Errors
     /// If a request is refused, or the client is closed.

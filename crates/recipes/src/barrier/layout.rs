@@ -20,13 +20,13 @@ const ID: usize = 16;
 
 /// The nodes of a double barrier.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct BarrierNodes {
     pub(super) path: ZnodePath,
     pub(super) rounds: ZnodePath,
     pub(super) left: ZnodePath,
 }
 
-impl Places {
+impl BarrierNodes {
     pub(super) fn new(path: ZnodePath) -> Self {
         let child = |name| path.child(name).expect("a plain name");
         let (rounds, left) = (child("rounds"), child("left"));

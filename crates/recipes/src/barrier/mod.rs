@@ -4,13 +4,17 @@
 //!   gate         Barrier: closed, and everybody waits until it is open
 //!   latch        CountDownLatch: open when it was counted down to zero
 //!   double       DoubleBarrier: parties that enter together, and leave together
+//!   enter        how a party comes into a round
 //!   round        Round: a party that is inside; what becomes of the others
+//!   core         what the clones of a double barrier share
 //!   entry        the node of a party, from before its creation to its deletion
 //!   layout       how parties and rounds are named and written, and who comes into a round (pure)
 //!   error        why a barrier cannot be used, or has failed
 //! ```
 
+mod core;
 mod double;
+mod enter;
 mod entry;
 mod error;
 mod gate;
@@ -18,7 +22,8 @@ mod latch;
 mod layout;
 mod round;
 
-pub use double::{BarrierReport, Deaths, DoubleBarrier, DoubleBarrierBuilder};
+pub use self::core::Deaths;
+pub use double::{BarrierReport, DoubleBarrier, DoubleBarrierBuilder};
 pub use error::{BarrierError, Missing};
 pub use gate::Barrier;
 pub use latch::CountDownLatch;

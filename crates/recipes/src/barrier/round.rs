@@ -16,7 +16,7 @@ use lockkeeper_locks::{Guard, LossReason};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use crate::barrier::double::{Core, Deaths};
+use crate::barrier::core::{BarrierCore, Deaths};
 use crate::barrier::entry::PartyNode;
 use crate::barrier::error::BarrierError;
 use crate::barrier::layout::{PartyName, RoundData, RoundState};
@@ -35,7 +35,7 @@ pub struct Round {
     // Ended before the node goes.
     guard: Guard,
     party: PartyNode,
-    core: Arc<Core>,
+    core: Arc<BarrierCore>,
     number: u32,
     parties: Vec<PartyName>,
     seen: watch::Receiver<Seen>,
@@ -65,7 +65,7 @@ impl Drop for KeeperHandle {
 
 impl Round {
     pub(super) fn new(
-        core: &Arc<Core>,
+        core: &Arc<BarrierCore>,
         number: u32,
         guard: Guard,
         party: PartyNode,
@@ -186,7 +186,7 @@ impl fmt::Debug for Round {
 
 /// A party on its way out.
 struct Leaving {
-    core: Arc<Core>,
+    core: Arc<BarrierCore>,
     number: u32,
     guard: Guard,
     party: PartyNode,
@@ -240,34 +240,9 @@ impl Leaving {
     }
 }
 
-impl Core {
-    /// Ends a round that all have left. Says whether it has. If not, whoever is there looks what is to be done.
-    async fn end(&self, number: u32, parties: Option<&[PartyName]>) -> bool {
-        let places = &self.places;
-        let (directory, marks) = (places.round(number), places.left(number));
-        let read;
-        let parties = match parties {
-            Some(parties) => parties,
-            None => match self.client.data(&directory).await.map(|(data, _)| self.read(&data)) {
-                Ok(Ok(RoundState::Opened(round))) => {
-                    read = round.parties;
-                    &read
-                }
-                _ => return false,
-            },
-        };
-        let steps = parties.iter().fold(self.client.transaction(), |steps, party| {
-            steps.delete(&places.left_mark(number, party), None)
-        });
-        // Nobody has died.
-        let steps = steps.delete(&marks, None).delete(&directory, Some(1));
-        steps.commit().await.is_ok()
-    }
-}
-
 /// Follows a round for a party that is inside, or waits for the others to leave.
 struct Keeper {
-    core: Arc<Core>,
+    core: Arc<BarrierCore>,
     number: u32,
     own: PartyName,
     tell: watch::Sender<Seen>,

@@ -1,0 +1,202 @@
+//! What the clones of a [`DoubleBarrier`](crate::DoubleBarrier) share: where it is, and which round parties enter.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_client::retry::retry_anywhere;
+use lockkeeper_client::{
+    Client, CreateMode, Error, ErrorCode, Stat, TransactionError, Watcher, ZnodePath, present,
+};
+
+use crate::barrier::error::BarrierError;
+use crate::barrier::layout::{
+    BarrierNodes, Kind, Parties, PartyName, RoundState, newest_round, rounds_before,
+};
+use crate::exact::Writers;
+use crate::exact::shared_write::lock;
+use crate::last_time::LastTime;
+use crate::wall_clock::millis;
+
+/// How often a handle looks what is left of old rounds.
+const SWEEPS_EVERY: Duration = Duration::from_secs(60);
+
+/// How long what a round has told is kept, so that every session that was in it has read it, or has ended.
+const KEPT_FOR: Duration = Duration::from_secs(3_600);
+
+/// What it means for the others that a party dies inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deaths {
+    /// The round has failed: [`Round::failed`] tells, and [`Round::leave`] is an error and waits for nobody.
+    #[default]
+    FailTheRound,
+    /// The others go on: [`Round::leave`] waits for them, and says who has died.
+    AreTold,
+}
+
+/// What the clones of a handle share.
+#[derive(Debug)]
+pub(super) struct BarrierCore {
+    pub(super) client: Client,
+    pub(super) places: BarrierNodes,
+    pub(super) parties: Parties,
+    pub(super) deaths: Deaths,
+    pub(super) owner: Bytes,
+    /// The round that parties enter, as far as it is known.
+    pub(super) newest: Mutex<Option<u32>>,
+    /// When it was looked last what is left of old rounds.
+    pub(super) swept: LastTime,
+    pub(super) writers: Writers,
+}
+
+/// A look at a round: what is in its node, with a watch, and the names in it.
+pub(super) type Look = (Bytes, Stat, Watcher, Vec<String>);
+
+impl BarrierCore {
+    /// A look at a round; `None` if there is none. The watch is set before it is listed.
+    pub(super) async fn look(&self, directory: &ZnodePath) -> Result<Option<Look>, Error> {
+        let (data, names) = tokio::join!(
+            biased;
+            self.client.data_watched(directory),
+            self.client.children(directory)
+        );
+        let Some(((data, stat), watcher)) = present(data)? else { return Ok(None) };
+        Ok(present(names)?.map(|(names, _)| (data, stat, watcher, names)))
+    }
+
+    pub(super) fn read(&self, data: &[u8]) -> Result<RoundState, BarrierError> {
+        let path = self.places.rounds.clone();
+        let foreign = |found| BarrierError::Foreign { path, kind: "double barrier", found };
+        RoundState::read(data).map_err(foreign)
+    }
+
+    /// The round that parties enter, as far as it is known here.
+    pub(super) async fn round(&self) -> Result<u32, BarrierError> {
+        let known = *lock(&self.newest);
+        match known {
+            Some(known) => Ok(known),
+            None => self.look_for_round().await,
+        }
+    }
+
+    /// The same by a look. Makes the barrier if there is none.
+    pub(super) async fn look_for_round(&self) -> Result<u32, BarrierError> {
+        loop {
+            match present(self.client.children(&self.places.rounds).await) {
+                Ok(Some((names, _))) => {
+                    if let Some(number) = newest_round(&names) {
+                        self.note_newest(number);
+                        return Ok(number);
+                    }
+                    let first = self.places.round(0);
+                    match self.client.create(&first, "", CreateMode::Persistent).await {
+                        Ok(_) => {}
+                        Err(error) if error.code().is_some_and(is_of_others) => {}
+                        Err(error) => self.again(error).await?,
+                    }
+                }
+                Ok(None) => self.make().await?,
+                Err(error) => self.again(error).await?,
+            }
+        }
+    }
+
+    pub(super) fn note_newest(&self, number: u32) {
+        let mut newest = lock(&self.newest);
+        *newest = Some(newest.map_or(number, |known| known.max(number)));
+    }
+
+    /// Makes the barrier. There may be one by now.
+    async fn make(&self) -> Result<(), BarrierError> {
+        let BarrierNodes { path, rounds, left } = &self.places;
+        let first = self.places.round(0);
+        let steps = self.client.transaction();
+        let steps = steps.create(path, Kind::Rounds.mark(), CreateMode::Persistent);
+        let steps = [rounds, &first, left]
+            .into_iter()
+            .fold(steps, |steps, node| steps.create(node, "", CreateMode::Persistent));
+        match steps.commit().await {
+            Ok(_) => Ok(()),
+            Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
+                match present(self.client.data(path).await) {
+                    Ok(None) => Ok(()),
+                    Ok(Some((data, _))) => Kind::Rounds.ensure(path, &data),
+                    Err(error) => self.again(error).await,
+                }
+            }
+            Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
+                let Some(parent) = path.parent() else { return Ok(()) };
+                match self.client.ensure(&parent, CreateMode::Container).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.again(error).await,
+                }
+            }
+            Err(TransactionError::Request(error)) => self.again(error).await,
+            Err(source) => Err(BarrierError::Refused { path: path.clone(), source }),
+        }
+    }
+
+    /// Returns when a request that failed may be made again.
+    pub(super) async fn again(&self, error: Error) -> Result<(), BarrierError> {
+        retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.places.path, error))
+    }
+
+    /// Deletes, in the background, what is left of rounds that were over long ago: of one in which somebody has died, what
+    /// it has told the others, and of one in which all have died, everything. `now`: milliseconds since 1970 by the servers'
+    /// clock.
+    pub(super) fn sweep_now_and_then(self: &Arc<Self>, opened: u32, now: Option<u64>) {
+        let Some(now) = now else { return };
+        if !self.swept.is_due(SWEEPS_EVERY, self.client.now()) {
+            return;
+        }
+        let core = Arc::clone(self);
+        self.client.tokio_runtime().spawn(async move {
+            // Whoever looks next goes on where this fails.
+            let Ok((names, _)) = core.client.children(&core.places.rounds).await else { return };
+            for number in rounds_before(&names, opened) {
+                let directory = core.places.round(number);
+                let Ok((_, stat)) = core.client.data(&directory).await else { return };
+                let written = u64::try_from(stat.mtime).unwrap_or_default();
+                let is_old = written.saturating_add(millis(KEPT_FOR)) < now;
+                if !is_old || stat.num_children > 0 {
+                    continue;
+                }
+                let marks = core.places.left(number);
+                let left = present(core.client.children(&marks).await).ok().flatten();
+                let left = left.map(|(names, _)| names).unwrap_or_default();
+                let marked = left.iter().filter_map(|name| marks.child(name).ok());
+                for node in marked.chain([marks.clone(), directory]) {
+                    drop(core.client.delete(&node, None));
+                }
+            }
+        });
+    }
+
+    /// Ends a round that all have left. Says whether it has. If not, whoever is there looks what is to be done.
+    pub(super) async fn end(&self, number: u32, parties: Option<&[PartyName]>) -> bool {
+        let places = &self.places;
+        let (directory, marks) = (places.round(number), places.left(number));
+        let read;
+        let parties = match parties {
+            Some(parties) => parties,
+            None => match self.client.data(&directory).await.map(|(data, _)| self.read(&data)) {
+                Ok(Ok(RoundState::Opened(round))) => {
+                    read = round.parties;
+                    &read
+                }
+                _ => return false,
+            },
+        };
+        let steps = parties.iter().fold(self.client.transaction(), |steps, party| {
+            steps.delete(&places.left_mark(number, party), None)
+        });
+        // Nobody has died.
+        let steps = steps.delete(&marks, None).delete(&directory, Some(1));
+        steps.commit().await.is_ok()
+    }
+}
+
+/// Whether others have made what was to be made, or taken away where.
+fn is_of_others(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NodeExists | ErrorCode::NoNode)
+}
