@@ -53,15 +53,17 @@ pub(super) struct BarrierCore {
 pub(super) type Look = (Bytes, Stat, Watcher, Vec<String>);
 
 impl BarrierCore {
-    /// A look at a round; `None` if there is none. The watch is set before it is listed.
-    pub(super) async fn look(&self, directory: &ZnodePath) -> Result<Option<Look>, Error> {
-        let (data, names) = tokio::join!(
-            biased;
-            self.client.data_watched(directory),
-            self.client.children(directory)
-        );
-        let Some(((data, stat), watcher)) = present(data)? else { return Ok(None) };
-        Ok(present(names)?.map(|(names, _)| (data, stat, watcher, names)))
+    /// A look at a round; `None` if there is none. The watch is set before it is listed. `lists`: with names.
+    pub(super) async fn look(
+        &self,
+        directory: &ZnodePath,
+        lists: bool,
+    ) -> Result<Option<Look>, Error> {
+        let data = self.client.data_watched(directory);
+        let names = lists.then(|| self.client.children(directory));
+        let Some(((data, stat), watcher)) = present(data.await)? else { return Ok(None) };
+        let Some(names) = names else { return Ok(Some((data, stat, watcher, Vec::new()))) };
+        Ok(present(names.await)?.map(|(names, _)| (data, stat, watcher, names)))
     }
 
     pub(super) fn read(&self, data: &[u8]) -> Result<RoundState, BarrierError> {

@@ -60,7 +60,7 @@ use crate::values::place::checked;
 /// # Cost
 ///
 /// - Entering costs 1 round trip (1 write, and a listing behind it). The last one costs 1 more, the opening (1 write).
-///   The others are told by 1 event, and make 1 read.
+///   The others are told by 1 event, and make 1 read; nobody lists then.
 /// - Inside, each party has watches on two nodes.
 /// - Leaving costs 1 round trip (1 write), and 1 event when all have left; the last one ends the round (1 write).
 ///

@@ -115,7 +115,7 @@ impl BarrierCore {
                 let steps = steps.check(&directory, Some(0));
                 steps.create(&node, self.owner.clone(), CreateMode::EphemeralSequential)
             };
-            tokio::join!(biased; writer.commit(steps), self.look(&directory))
+            tokio::join!(biased; writer.commit(steps), self.look(&directory, true))
         };
         let applied = match written {
             Ok(applied) => applied,
@@ -159,7 +159,7 @@ impl BarrierCore {
         }
         // The reply was lost, and with it the name.
         loop {
-            match self.look(&directory).await {
+            match self.look(&directory, true).await {
                 Ok(look) => {
                     let names = look.iter().flat_map(|(_, _, _, names)| names);
                     let mut names = names.filter_map(|name| PartyName::read(name));
@@ -183,11 +183,12 @@ impl BarrierCore {
         missing: &mut Missing,
     ) -> Result<Waited, BarrierError> {
         let directory = self.places.round(number);
+        let mut lists = true;
         loop {
             let was_before = look.is_some();
             let looked = match look.take() {
                 Some(look) => Ok(Some(look)),
-                None => self.look(&directory).await,
+                None => self.look(&directory, lists).await,
             };
             let (data, stat, mut watcher, names) = match looked {
                 Ok(Some(look)) => look,
@@ -209,6 +210,10 @@ impl BarrierCore {
                     return Ok(Waited::Opened(round, stat.version, watcher));
                 }
                 RoundState::Opened(_) => return Ok(Waited::WithoutUs),
+                RoundState::Waits if !lists => {
+                    lists = true;
+                    continue;
+                }
                 RoundState::Waits => {}
             }
             if !names.iter().any(|name| name.starts_with(party.prefix())) {
@@ -221,6 +226,7 @@ impl BarrierCore {
             match self.parties.standing(&names) {
                 Ok(parties) => {
                     self.open(number, parties).await?;
+                    lists = false;
                     continue;
                 }
                 Err(those) => *missing = those,
@@ -228,7 +234,8 @@ impl BarrierCore {
             tokio::select! {
                 // One order, so that a simulation can be repeated.
                 biased;
-                _ = watcher.changed() => {}
+                // It is told that the round has opened, and needs no names then.
+                _ = watcher.changed() => lists = false,
                 error = out_of_reach(&self.client, &self.places.path) => {
                     return Err(BarrierError::enter(&self.places.path, error));
                 }
@@ -303,7 +310,7 @@ impl BarrierCore {
             Err(error) => return Err(BarrierError::write(&self.places.path, error)),
         }
         loop {
-            match self.look(&directory).await {
+            match self.look(&directory, false).await {
                 Ok(Some((data, stat, watcher, _))) => match self.read(&data)? {
                     RoundState::Opened(round) if round.has(party.prefix()) => {
                         let opened = Waited::Opened(round, stat.version, watcher);
