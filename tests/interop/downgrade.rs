@@ -7,44 +7,10 @@ use lockkeeper_testkit::zookeeper::shared;
 
 use crate::PATH;
 use crate::theirs::Language::{self, Java, Python};
-use crate::theirs::{Place, Theirs, until};
+use crate::theirs::{Place, Steps, until};
 
-/// A program in another language that takes one step after the other.
-struct Steps {
-    program: Theirs,
-    next: usize,
-}
-
-impl Steps {
-    fn start(language: Language, connect: &str) -> Result<Self> {
-        let program = Theirs::start(language, "Steps", &[connect, PATH, "30000", "."])?;
-        Ok(Self { program, next: 0 })
-    }
-
-    /// Lets it take a step, which may have to wait.
-    fn begin(&mut self, step: &str) -> Result<()> {
-        self.program.leave(&format!("step-{}", self.next), step)?;
-        self.next += 1;
-        Ok(())
-    }
-
-    async fn done(&mut self, step: &str) -> Result<()> {
-        self.program.prints(&format!("DONE {step}\n")).await
-    }
-
-    async fn take(&mut self, step: &str) -> Result<()> {
-        self.begin(step)?;
-        self.done(step).await
-    }
-
-    fn waits(&self, step: &str) -> bool {
-        !self.program.said("DONE ").iter().any(|done| done == step)
-    }
-
-    async fn end(mut self) -> Result<()> {
-        self.begin("end")?;
-        self.program.ends().await
-    }
+fn start(language: Language, connect: &str) -> Result<Steps> {
+    Steps::start(language, "Steps", &[connect, PATH, "30000", "."])
 }
 
 /// Returns when somebody watches the node: whoever is behind it has found it, and waits.
@@ -60,17 +26,17 @@ async fn ours_keeps_its_place(language: Language) -> Result<()> {
     let Some(Place { connect, client }) = Place::with("downgrades", &[language]).await? else {
         return Ok(());
     };
-    let mut theirs = Steps::start(language, &connect)?;
+    let mut theirs = start(language, &connect)?;
     let lock = RwLock::new(&client, PATH)?;
     let writing = lock.write().await?;
     theirs.begin("write")?;
     watched(&connect, writing.node()).await?;
     let reading = writing.downgrade().await?;
     watched(&connect, reading.node()).await?;
-    ensure!(theirs.waits("write"), "it writes while we read");
+    ensure!(theirs.waits(), "it writes while we read");
     reading.verify().await?;
     reading.release().await?;
-    theirs.done("write").await?;
+    theirs.done().await?;
     ensure!(lock.try_read().await?.is_none(), "we read while it writes");
     theirs.take("release-write").await?;
 
@@ -97,7 +63,7 @@ async fn a_downgrade_of_curator_keeps_our_writers_out() -> Result<()> {
     let Some(Place { connect, client }) = Place::with("downgrades", &[Java]).await? else {
         return Ok(());
     };
-    let mut theirs = Steps::start(Java, &connect)?;
+    let mut theirs = start(Java, &connect)?;
     let lock = RwLock::new(&client, PATH)?;
     theirs.take("write").await?;
     ensure!(lock.try_read().await?.is_none());

@@ -18,6 +18,7 @@ macro_rules! tests {
     };
 }
 
+mod barriers;
 mod caches;
 mod counters;
 mod discovery;

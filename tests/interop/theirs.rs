@@ -130,6 +130,46 @@ impl Theirs {
     }
 }
 
+/// A program that takes one step after the other, each from a file `step-N`, and says what came of it.
+pub(crate) struct Steps {
+    pub(crate) program: Theirs,
+    begun: usize,
+}
+
+impl Steps {
+    pub(crate) fn start(language: Language, name: &str, arguments: &[&str]) -> Result<Self> {
+        Ok(Self { program: Theirs::start(language, name, arguments)?, begun: 0 })
+    }
+
+    /// Lets it take a step, which may have to wait.
+    pub(crate) fn begin(&mut self, step: &str) -> Result<()> {
+        self.program.leave(&format!("step-{}", self.begun), step)?;
+        self.begun += 1;
+        Ok(())
+    }
+
+    /// What came of the step that it has begun.
+    pub(crate) async fn done(&mut self) -> Result<String> {
+        until(async || Ok(!self.waits())).await.with_context(|| self.program.process.tail())?;
+        self.program.said("DONE ").pop().context("no step was begun")
+    }
+
+    pub(crate) async fn take(&mut self, step: &str) -> Result<String> {
+        self.begin(step)?;
+        self.done().await
+    }
+
+    /// Whether the step that it has begun has not come to its end.
+    pub(crate) fn waits(&self) -> bool {
+        self.program.said("DONE ").len() < self.begun
+    }
+
+    pub(crate) async fn end(mut self) -> Result<()> {
+        self.begin("end")?;
+        self.program.ends().await
+    }
+}
+
 /// Waits until it is so.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
