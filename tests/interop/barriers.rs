@@ -328,6 +328,74 @@ async fn ended_badly(language: Language) -> Result<()> {
     both_enter(&ours, waits_as(&ours, "next").await?).await
 }
 
+/// Theirs: rounds on one path are not told apart. A party that is slow to leave waits for those who have left and come
+/// again, and they wait for it.
+#[tokio::test]
+async fn a_party_of_curators_that_is_slow_to_leave_waits_for_the_next_round() -> Result<()> {
+    let Some(place) = Place::with("barriers", &[Java]).await? else { return Ok(()) };
+    let nodes = ZnodePath::new(THEIRS)?;
+    let names = async || {
+        let listed = place.client.children(&nodes).await.map(|(names, _)| names);
+        let names = listed.unwrap_or_default().into_iter().filter(|name| name != "ready");
+        anyhow::Ok(names.collect::<Vec<_>>())
+    };
+    let mut parties = Vec::new();
+    for before in 0..3 {
+        let (proxy, through) = place.proxy().await?;
+        // It outlasts a while without replies.
+        let arguments = [&through, "30000", THEIRS, "3"];
+        let mut theirs = Steps::start(Java, "Barrier", &arguments)?;
+        let others = names().await?;
+        theirs.begin("enter")?;
+        until(async || Ok(names().await?.len() > before)).await?;
+        let own = names().await?.into_iter().find(|name| !others.contains(name));
+        parties.push((own.context("its node")?, proxy, theirs));
+    }
+    for (_, _, theirs) in &mut parties {
+        ensure!(theirs.done().await? == "true");
+    }
+    // The node of the lowest name goes last.
+    parties.sort_by(|one, other| one.0.cmp(&other.0));
+    let (_, proxy, mut slow) = parties.pop().context("three")?;
+    slow.begin(&format!("leave {PATIENCE_MS}"))?;
+    until(async || Ok(names().await?.len() == 2)).await?;
+    proxy.hold_replies();
+    for (_, _, theirs) in &mut parties {
+        theirs.begin("leave")?;
+    }
+    for (_, _, theirs) in &mut parties {
+        ensure!(theirs.done().await? == "true");
+        theirs.begin("enter")?;
+    }
+    until(async || Ok(names().await?.len() == 2)).await?;
+    proxy.restore();
+    ensure!(slow.done().await? == "false", "it has left");
+    ensure!(parties.iter().all(|(_, _, theirs)| theirs.waits()));
+
+    let (proxy, through) = place.proxy().await?;
+    let client = Client::builder().session_timeout(Duration::from_secs(30));
+    let three = |client: &Client| DoubleBarrier::new(client, OURS, 3);
+    let (slow, others) = (three(&client.connect(&through).await?)?, three(&place.client)?);
+    let (slow_inside, a, b) =
+        tokio::join!(slow.enter("slow"), others.enter("a"), others.enter("b"));
+    let slow_inside = slow_inside?;
+    proxy.clear();
+    let leaving = tokio::spawn(async move { slow_inside.leave().await });
+    until(async || Ok(proxy.requests().contains(&OpCode::Multi))).await?;
+    proxy.hold_replies();
+    let (a, b) = tokio::join!(a?.leave(), b?.leave());
+    ensure!(a?.is_empty() && b?.is_empty());
+    let next = others.clone();
+    let next = tokio::spawn(async move { tokio::join!(next.enter("a"), next.enter("b")) });
+    until(async || Ok(others.inspect().await?.waiting.len() == 2)).await?;
+    proxy.restore();
+    ensure!(tokio::time::timeout(LIMIT, leaving).await???.is_empty());
+    let inside = tokio::time::timeout(LIMIT, slow.enter("slow")).await??;
+    let (a, b) = tokio::time::timeout(LIMIT, next).await??;
+    ensure!(inside.number() == 1 && a?.number() == 1 && b?.number() == 1);
+    Ok(())
+}
+
 /// Theirs: a lost connection uses the watch up, which `wait` does not look at. It waits on at an open barrier.
 #[tokio::test]
 async fn kazoos_wait_waits_on_after_a_lost_connection() -> Result<()> {
