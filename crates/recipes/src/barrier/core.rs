@@ -175,20 +175,9 @@ impl BarrierCore {
     }
 
     /// Ends a round that all have left. Says whether it has. If not, whoever is there looks what is to be done.
-    pub(super) async fn end(&self, number: u32, parties: Option<&[PartyName]>) -> bool {
+    pub(super) async fn end(&self, number: u32, parties: &[PartyName]) -> bool {
         let places = &self.places;
         let (directory, marks) = (places.round(number), places.left(number));
-        let read;
-        let parties = match parties {
-            Some(parties) => parties,
-            None => match self.client.data(&directory).await.map(|(data, _)| self.read(&data)) {
-                Ok(Ok(RoundState::Opened(round))) => {
-                    read = round.parties;
-                    &read
-                }
-                _ => return false,
-            },
-        };
         let steps = parties.iter().fold(self.client.transaction(), |steps, party| {
             steps.delete(&places.left_mark(number, party), None)
         });

@@ -1,6 +1,7 @@
 //! How a party comes into a round of a [`DoubleBarrier`](crate::DoubleBarrier), waits for the others, or gives up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
@@ -17,6 +18,9 @@ use crate::barrier::layout::{Parties, PartyName, RoundData, RoundState, prefix};
 use crate::barrier::round::Round;
 use crate::exact::WriteError;
 use crate::exact::shared_write::lock;
+
+/// How long a round that is complete may take to open before others than the last one that came open it.
+const OPENS: Duration = Duration::from_millis(200);
 
 /// What came of waiting.
 enum Waited {
@@ -225,7 +229,12 @@ impl BarrierCore {
             }
             match self.parties.standing(&names) {
                 Ok(parties) => {
-                    self.open(number, parties).await?;
+                    // The one that came last opens it. If it does not, the others do.
+                    let comes_last = parties.last().is_some_and(|it| it.has_prefix(party.prefix()));
+                    let opens = tokio::time::timeout(OPENS, watcher.changed());
+                    if comes_last || opens.await.is_err() {
+                        self.open(number, parties).await?;
+                    }
                     lists = false;
                     continue;
                 }

@@ -133,8 +133,7 @@ impl Round {
     pub async fn leave(self) -> Result<Vec<String>, BarrierError> {
         let Self { guard, party, core, number, parties, mut seen, keeper } = self;
         let path = core.places.path.clone();
-        let leaving =
-            Leaving { core: Arc::clone(&core), number, guard, party, count: parties.len() };
+        let leaving = Leaving { core: Arc::clone(&core), number, guard, party, parties };
         let (runtime, left) = (core.client.tokio_runtime().clone(), Arc::clone(&keeper.left));
         let left = runtime.spawn(async move {
             let left_now = leaving.leave().await;
@@ -190,13 +189,13 @@ struct Leaving {
     number: u32,
     guard: Guard,
     party: PartyNode,
-    /// How many parties the round has.
-    count: usize,
+    /// All of the round.
+    parties: Vec<PartyName>,
 }
 
 impl Leaving {
     async fn leave(self) -> Result<(), BarrierError> {
-        let Self { core, number, guard, mut party, count } = self;
+        let Self { core, number, guard, mut party, parties } = self;
         let places = &core.places;
         let Some((own, _)) = party.created() else { return Ok(()) };
         let (own, node) = (own.clone(), places.party(number, own));
@@ -233,8 +232,8 @@ impl Leaving {
             OpResult::SetData(stat) => usize::try_from(stat.version).ok(),
             _ => None,
         });
-        if version == Some(count) {
-            core.end(number, None).await;
+        if version == Some(parties.len()) {
+            core.end(number, &parties).await;
         }
         Ok(())
     }
@@ -341,9 +340,17 @@ impl Keeper {
             },
             None => None,
         };
-        if next_watcher.is_none() && self.judge(round, version).await? {
-            return Ok(false);
+        if next_watcher.is_none() {
+            if next.is_some()
+                && let Some(is_over) = told_soon(watcher).await
+            {
+                return Ok(is_over);
+            }
+            if self.judge(round, version).await? {
+                return Ok(false);
+            }
         }
+        let watches_next = next_watcher.is_some();
 
         let next_goes = async {
             match &mut next_watcher {
@@ -357,17 +364,11 @@ impl Keeper {
             event = watcher.changed() => {
                 return Ok(event.is_ok_and(|event| event.kind == EventKind::NodeDeleted));
             }
-            () = self.left.notified() => return Ok(false),
+            // Without anybody to watch, nothing else might be to come.
+            () = self.left.notified(), if !watches_next => return Ok(false),
             () = next_goes => {}
         }
-        let settles = SETTLES.mul_f64(0.5 + fastrand::f64() / 2.0);
-        tokio::select! {
-            biased;
-            event = watcher.changed() => {
-                Ok(event.is_ok_and(|event| event.kind == EventKind::NodeDeleted))
-            }
-            () = tokio::time::sleep(settles) => Ok(false),
-        }
+        Ok(told_soon(watcher).await.unwrap_or(false))
     }
 
     /// Looks who is inside, and writes down who has died, or that the round is over. Says whether there is something else
@@ -400,7 +401,7 @@ impl Keeper {
         self.listed = Some(present.into_iter().collect());
         match judged {
             Some(RoundData { is_over: true, ref died, ref parties }) if died.is_empty() => {
-                if !core.end(self.number, Some(parties)).await {
+                if !core.end(self.number, parties).await {
                     pause().await;
                 }
                 Ok(true)
@@ -431,6 +432,18 @@ impl Keeper {
 /// Whether another party has written, or ended the round.
 fn is_of_another(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::BadVersion | ErrorCode::NoNode)
+}
+
+/// Waits for a while after a party has gone. If the round's node changes, says whether that is the end of it.
+async fn told_soon(watcher: &mut Watcher) -> Option<bool> {
+    let settles = SETTLES.mul_f64(0.5 + fastrand::f64() / 2.0);
+    tokio::select! {
+        biased;
+        event = watcher.changed() => {
+            Some(event.is_ok_and(|event| event.kind == EventKind::NodeDeleted))
+        }
+        () = tokio::time::sleep(settles) => None,
+    }
 }
 
 /// Whether no later request can be answered otherwise.
