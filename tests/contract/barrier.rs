@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockkeeper::{Barrier, BarrierError, Client, CountDownLatch, CreateMode, ZnodePath};
+use lockkeeper::{Barrier, BarrierError, Client, Contact, CountDownLatch, CreateMode, ZnodePath};
 use lockkeeper_testkit::backend::Backend;
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 use tokio::task::JoinSet;
 
+use crate::jeopardy::short;
 use crate::{Clients, Observed, Pair, contract};
 
 contract!(barrier);
@@ -112,6 +113,9 @@ async fn a_guard_opens_it_when_it_ends((participant, other): Observed) -> Result
     assert_eq!(refused, BarrierError::AlreadyClosed { path: ZnodePath::new(GATE)? });
     let again = ours.close_while_held().await.err().context("it is held twice")?;
     assert_eq!(again, refused);
+    // It would open without anybody having opened it.
+    let refused = theirs.close().await.err().context("it is closed for good")?;
+    assert_eq!(refused, BarrierError::ClosedByGuard { path: ZnodePath::new(GATE)? });
     guard.release().await?;
     theirs.wait().await?;
 
@@ -203,6 +207,17 @@ async fn what_is_something_else_is_left_alone(backend: Backend) -> Result<()> {
     let client = backend.observer().await?;
     let path = ZnodePath::new("/other")?;
     client.create(&path, "10.0.0.1", CreateMode::Persistent).await?;
+    let latch = CountDownLatch::new(&client, LATCH, 2)?;
+    latch.count_down().await?;
+    let gate = Barrier::new(&client, LATCH)?;
+    for refused in [gate.close().await, gate.wait().await] {
+        let refused = refused.err().context("a latch is closed like a barrier")?;
+        assert!(refused.to_string().contains("has a latch where a barrier"), "{refused}");
+    }
+    let other = CountDownLatch::new(&client, LATCH, 3)?.count_down().await;
+    let (path, found, given) = (ZnodePath::new(LATCH)?, 2, 3);
+    assert_eq!(other, Err(BarrierError::OtherCount { path, found, given }));
+
     let latch = CountDownLatch::new(&client, "/other", 2)?;
     let refused = latch.count_down().await.err().context("it counts")?;
     assert!(matches!(refused, BarrierError::Foreign { .. }), "{refused}");
@@ -211,5 +226,39 @@ async fn what_is_something_else_is_left_alone(backend: Backend) -> Result<()> {
         assert!(Barrier::new(&client, bad).is_err(), "{bad}");
         assert!(CountDownLatch::new(&client, bad, 1).is_err(), "{bad}");
     }
+    Ok(())
+}
+
+/// Neither the end of a session nor a long outage makes a waiter forget what it has seen.
+async fn an_opening_that_was_missed_in_another_session_counts(backend: Backend) -> Result<()> {
+    let (participant, other) = (short(&backend).await?, backend.observer().await?);
+    let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
+    theirs.close().await?;
+    participant.proxy.clear();
+    let waiting = tokio::spawn(async move { ours.wait_timeout(LONG).await });
+    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    participant.proxy.passes(is_watched).await;
+    participant.proxy.refuse();
+    participant.client.status().wait_for(|it| it.contact == Contact::Unreachable).await?;
+    theirs.open().await?;
+    theirs.close().await?;
+    participant.proxy.restore();
+    assert!(waiting.await??);
+    Ok(())
+}
+
+async fn a_latch_that_was_reset_was_open((participant, other): Observed) -> Result<()> {
+    let latch = |client: &Client| CountDownLatch::new(client, LATCH, 1);
+    let (ours, theirs) = (latch(&participant.client)?, latch(&other)?);
+    assert_eq!(theirs.count().await?, 1);
+    participant.proxy.clear();
+    let waiting = tokio::spawn(async move { ours.wait().await });
+    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
+    participant.proxy.passes(is_watched).await;
+    participant.proxy.refuse();
+    theirs.count_down().await?;
+    theirs.reset().await?;
+    participant.proxy.restore();
+    tokio::time::timeout(LONG, waiting).await???;
     Ok(())
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    BarrierError, Client, CreateMode, Deaths, DoubleBarrier, Missing, Round, ZnodePath,
+    BarrierError, Client, Contact, CreateMode, Deaths, DoubleBarrier, Missing, Round, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::jeopardy::short;
 use crate::{Clients, Observed, Pair, contract};
 
 contract!(double_barrier);
@@ -20,8 +21,8 @@ const STEP: &str = "/app/step";
 /// What no wait comes near unless it hangs.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Too short for anything to happen.
-const SHORT: Duration = Duration::from_millis(50);
+/// Too short for anybody else to come.
+const SHORT: Duration = Duration::from_millis(400);
 
 type Entering = JoinHandle<Result<Round, BarrierError>>;
 
@@ -152,8 +153,8 @@ async fn what_a_round_costs((alice, bob): Pair) -> Result<()> {
 async fn who_gives_up_has_not_entered((participant, other): Observed) -> Result<()> {
     let (ours, theirs) = (step(&participant.client, 2)?, step(&other, 2)?);
     let late = ours.enter_timeout("a", SHORT).await.err().context("it has entered alone")?;
-    let (path, missing) = (ZnodePath::new(STEP)?, Missing::Count(1));
-    assert_eq!(late, BarrierError::TimedOut { path, missing });
+    let (path, missing, others) = (ZnodePath::new(STEP)?, Missing::Count(1), Vec::new());
+    assert_eq!(late, BarrierError::TimedOut { path, missing, others });
     assert!(late.to_string().contains("1 missing"), "{late}");
     // Nothing is left of it that would count.
     assert!(theirs.inspect().await?.waiting.is_empty());
@@ -247,6 +248,16 @@ async fn it_is_said_who_is_missing((one, two): Clients) -> Result<()> {
 
     let late = ours.enter_timeout("b", SHORT).await.err().context("it has entered alone")?;
     assert!(late.to_string().contains("in time: a, c missing"), "{late}");
+    // As it is when the time is over, and not when it came.
+    let patient = ours.clone();
+    let late = tokio::spawn(async move { patient.enter_timeout("b", 2 * SHORT).await });
+    wait(&theirs, 1).await?;
+    let waits = enter(&theirs, "a");
+    let late = late.await?.err().context("it has entered without c")?;
+    assert!(late.to_string().contains("in time: c missing"), "{late}");
+    waits.abort();
+    wait(&theirs, 0).await?;
+
     let waiting = enter(&ours, "b");
     wait(&theirs, 1).await?;
     let missing = Missing::Names(["a", "c"].map(str::to_owned).to_vec());
@@ -397,9 +408,73 @@ async fn bad_names_and_places_are_refused(backend: Backend) -> Result<()> {
     client.create(&path, "10.0.0.1", CreateMode::Persistent).await?;
     let foreign = DoubleBarrier::new(&client, "/other", 2)?.enter("a").await;
     assert!(matches!(foreign, Err(BarrierError::Foreign { .. })), "{foreign:?}");
+    let twice = DoubleBarrier::builder(&client, STEP).names(["a", "b", "a"]).build();
+    assert!(matches!(twice, Err(BarrierError::Name { .. })), "{twice:?}");
+    step(&client, 1)?.enter_timeout("a", Duration::MAX).await?.leave().await?;
     let empty = DoubleBarrier::builder(&client, STEP).names(Vec::<String>::new()).build();
     for nobody in [empty, DoubleBarrier::new(&client, STEP, 0)] {
         assert_eq!(nobody.err(), Some(BarrierError::Nobody), "its rounds are always complete");
     }
+    Ok(())
+}
+
+/// Programs that do not agree on the parties do not come into one round, and are told.
+async fn who_waits_for_others_is_not_counted((one, two): Clients) -> Result<()> {
+    let (two_parties, three_parties) = (step(&one, 2)?, step(&two, 3)?);
+    let named = DoubleBarrier::builder(&two, STEP).names(["a", "d"]).build()?;
+    let waits = enter(&three_parties, "a");
+    wait(&two_parties, 1).await?;
+    let alone = enter(&named, "d");
+    wait(&two_parties, 2).await?;
+    let report = two_parties.inspect().await?;
+    assert_eq!((report.missing, report.others.len()), (Missing::Count(2), 2));
+
+    let late = two_parties.enter_timeout("b", SHORT).await.err().context("it has entered")?;
+    let told = "1 missing. There, other parties are waited for by a, d: all";
+    assert!(late.to_string().contains(told), "{late}");
+    let b = enter(&two_parties, "b");
+    let c = two_parties.enter("c").await?;
+    let mut parties = c.parties();
+    parties.sort_unstable();
+    assert_eq!(parties, ["b", "c"]);
+    let (b, c) = tokio::join!(b.await??.leave(), c.leave());
+    b?;
+    c?;
+    assert!(!waits.is_finished() && !alone.is_finished());
+    Ok(())
+}
+
+/// Who has left waits for the others, however long no server can be reached.
+async fn who_has_left_outlasts_an_outage(backend: Backend) -> Result<()> {
+    let (participant, other) = (short(&backend).await?, backend.observer().await?);
+    let (ours, theirs) = (step(&participant.client, 2)?, step(&other, 2)?);
+    let (one, two) = both(&ours, &theirs).await?;
+    let leaving = tokio::spawn(one.leave());
+    children_reach(&other, &node("rounds/0000000000"), 1).await?;
+    participant.proxy.refuse();
+    participant.client.status().wait_for(|it| it.contact == Contact::Unreachable).await?;
+    two.leave().await?;
+    assert!(!leaving.is_finished());
+    participant.proxy.restore();
+    assert_eq!(tokio::time::timeout(LONG, leaving).await???, Vec::<String>::new());
+    Ok(())
+}
+
+/// Whether the round has opened cannot be asked, so it is not said that the party has not entered.
+async fn a_time_out_in_an_outage_claims_nothing(backend: Backend) -> Result<()> {
+    let (participant, other) = (short(&backend).await?, backend.observer().await?);
+    let (ours, theirs) = (step(&participant.client, 2)?, step(&other, 2)?);
+    let barrier = ours.clone();
+    let entering = tokio::spawn(async move { barrier.enter_timeout("one", SHORT).await });
+    wait(&theirs, 1).await?;
+    participant.proxy.refuse();
+    let two = theirs.enter_timeout("two", LONG).await;
+    let one = entering.await?;
+    match &one {
+        // The session had ended before the other one came.
+        Err(BarrierError::TimedOut { .. }) => assert!(two.is_err(), "{two:?}"),
+        one => assert!(one.is_err(), "{one:?}"),
+    }
+    participant.proxy.restore();
     Ok(())
 }

@@ -14,7 +14,6 @@ use crate::barrier::layout::{BarrierNodes, Parties, PartyName, prefix};
 use crate::barrier::round::Round;
 use crate::exact::{DEFAULT_MARKERS, Writers};
 use crate::last_time::LastTime;
-use crate::values::place::checked;
 
 /// A barrier for programs that enter a piece of work together, and leave it together, round after round. Cheap to clone.
 ///
@@ -35,6 +34,7 @@ use crate::values::place::checked;
 /// - The death of a party is known when its session has ended, not at once. A [`Round`] is held by a lease, so that the
 ///   party itself knows before.
 /// - Two rounds can be open at once, if there are more parties than one needs.
+/// - Programs that name other parties, or another number, do not come into one round. Whoever gives up is told of them.
 /// - A round that is complete opens when the last party that came has seen that: if that one stands still, when it goes
 ///   on, or its session ends, or another party comes.
 /// - Parties are not safe from those who delete their nodes. If servers are set back, all parties are gone with their
@@ -50,7 +50,7 @@ use crate::values::place::checked;
 /// - `<path>`, `<path>/rounds` and `<path>/left` are persistent; what is missing above them is made as container nodes.
 ///   The data of `<path>` has the number of the layout.
 /// - `<path>/rounds/<round>` is where parties wait, and is empty; its data names who is inside once it has opened.
-///   `<party>.<16 digits><number>` in it is ephemeral, and is there as long as the party has not left.
+///   `<party>.<24 digits><number>` in it is ephemeral, and is there as long as the party has not left.
 /// - `<path>/left/<round>/…` are marks that parties have left, until the round is over.
 /// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.
 ///
@@ -114,7 +114,7 @@ impl DoubleBarrierBuilder {
         /// Who takes part, by name: all of these make a round, and nobody else can enter. Then it can be said who is
         /// missing. Each is to be given once.
         pub fn names(self, names: impl IntoIterator<Item = impl Into<String>>) =>
-            self.parties = Parties::Names(names.into_iter().map(Into::into).collect());
+            self.parties = Parties::named(names);
 
         /// What the death of a party means for the others. Default: [`Deaths::FailTheRound`].
         pub fn deaths(self, deaths: Deaths) => self.deaths = deaths;
@@ -131,10 +131,14 @@ impl DoubleBarrierBuilder {
         }
         if let Parties::Names(names) = &parties {
             for name in names {
-                prefix(name, client.unique_id())?;
+                prefix(name, &parties, client.unique_id())?;
+            }
+            if let Some(twice) = names.windows(2).find(|two| two[0] == two[1]) {
+                let (name, reason) = (twice[0].clone(), "it is given twice".to_owned());
+                return Err(BarrierError::Name { name, reason });
             }
         }
-        let places = BarrierNodes::new(checked(&client, &path)?);
+        let places = BarrierNodes::new(BarrierError::check_path(&client, &path)?);
         let markers = ZnodePath::new(DEFAULT_MARKERS).expect("a path");
         let writers = Writers::new(&client, markers);
         let owner = owner_data(&OwnerInfo::current(None));
@@ -163,6 +167,14 @@ pub struct BarrierReport {
     pub waiting: Vec<String>,
     /// Who is missing.
     pub missing: Missing,
+    /// Who of those waits for other parties than this handle: their programs name others, or another number.
+    pub others: Vec<String>,
+}
+
+/// When that time is over, if anybody will see it.
+fn after(timeout: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+    Instant::now() + timeout.min(FAR)
 }
 
 impl DoubleBarrier {
@@ -223,7 +235,7 @@ impl DoubleBarrier {
         name: &str,
         timeout: Duration,
     ) -> Result<Round, BarrierError> {
-        self.0.enter(name, Some(Instant::now() + timeout)).await
+        self.0.enter(name, Some(after(timeout))).await
     }
 
     /// Looks who waits, and who is missing. Costs 2 round trips (2 reads).
@@ -254,7 +266,8 @@ impl DoubleBarrier {
             let waiting = waiting.iter().map(|party| party.name().to_owned()).collect();
             let missing = core.parties.standing(&names).err();
             let missing = missing.unwrap_or_else(|| core.parties.nobody());
-            return Ok(BarrierReport { round, waiting, missing });
+            let others = core.parties.others(&names);
+            return Ok(BarrierReport { round, waiting, missing, others });
         }
     }
 }

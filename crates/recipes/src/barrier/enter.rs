@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::retry::{pause, reachable};
+use lockkeeper_client::retry::{pause, reachable, retry_anywhere};
 use lockkeeper_client::{
-    CreateMode, Created, ErrorCode, NameUse, OpResult, Stat, Transaction, TransactionError, Watcher,
+    CreateMode, Created, Error, ErrorCode, NameUse, OpResult, Stat, Transaction, TransactionError,
+    Watcher,
 };
-use lockkeeper_locks::AcquireError;
 use lockkeeper_locks::for_recipes::{grant, out_of_reach};
+use lockkeeper_locks::{AcquireError, LossReason};
 use tokio::time::Instant;
 
 use crate::barrier::core::{BarrierCore, Look};
@@ -32,6 +33,14 @@ enum Waited {
     Gone,
 }
 
+/// What came of giving up.
+enum Withdrawn {
+    /// The party is out. The names of those who wait, if they could be read.
+    Yes(Option<Vec<String>>),
+    /// The round had opened before.
+    No(Waited),
+}
+
 impl BarrierCore {
     pub(super) async fn enter(
         self: &Arc<Self>,
@@ -48,13 +57,10 @@ impl BarrierCore {
             match self.try_enter(name, until).await {
                 Ok(Some(round)) => return Ok(round),
                 Ok(None) => {}
-                Err(error) if until.is_some() && error.passes() && !self.client.is_closed() => {
-                    let outlast = async {
-                        reachable(&self.client).await;
-                        pause().await;
-                    };
-                    if self.until(until, outlast).await.is_none() {
-                        return Err(self.timed_out(self.parties.all_but(name)));
+                Err(error) if until.is_some() => {
+                    match self.until(until, self.outlast(error)).await {
+                        Some(outlasted) => outlasted?,
+                        None => return Err(self.timed_out(None, name)),
                     }
                 }
                 Err(error) => return Err(error),
@@ -70,26 +76,36 @@ impl BarrierCore {
     ) -> Result<Option<Round>, BarrierError> {
         let number = match self.until(until, self.round()).await {
             Some(number) => number?,
-            None => return Err(self.timed_out(self.parties.all_but(name))),
+            None => return Err(self.timed_out(None, name)),
         };
         let directory = self.places.round(number);
-        let own = prefix(name, self.client.unique_id())?;
+        let own = prefix(name, &self.parties, self.client.unique_id())?;
         let mut party = PartyNode::new(&self.client, directory, own);
-        let Some(look) = self.come(number, &mut party).await? else { return Ok(None) };
+        let is_patient = until.is_some();
+        let Some(mut look) = self.come(number, &mut party, is_patient).await? else {
+            return Ok(None);
+        };
 
-        let mut missing = self.parties.all_but(name);
-        let waited = self.wait_in(number, &party, look, &mut missing);
+        let waited = async {
+            loop {
+                match self.wait_in(number, &party, look.take()).await {
+                    // Its node may be there, and the round may open with it.
+                    Err(error) if is_patient => self.outlast(error).await?,
+                    waited => return waited,
+                }
+            }
+        };
         let waited = match self.until(until, waited).await {
             Some(waited) => waited?,
             None => match self.withdraw(number, &mut party).await? {
-                Some(waited) => waited,
-                None => return Err(self.timed_out(missing)),
+                Withdrawn::No(waited) => waited,
+                Withdrawn::Yes(names) => return Err(self.timed_out(names, name)),
             },
         };
         match waited {
             Waited::Opened(round, version, watcher) => {
                 self.note_newest(number + 1);
-                self.inside(number, party, (round, version, watcher)).await
+                self.inside(number, party, (round, version, watcher), until).await
             }
             Waited::WithoutUs => {
                 self.note_newest(number + 1);
@@ -99,11 +115,13 @@ impl BarrierCore {
         }
     }
 
-    /// Creates the party's node, and looks at the round; `None` if that has to begin anew.
+    /// Creates the party's node, and looks at the round; `None` if that has to begin anew. `is_patient`: also if no server
+    /// can be reached for long.
     async fn come(
         &self,
         number: u32,
         party: &mut PartyNode,
+        is_patient: bool,
     ) -> Result<Option<Option<Look>>, BarrierError> {
         let directory = self.places.round(number);
         let node = directory.child(party.prefix()).expect("it was looked at before");
@@ -173,6 +191,7 @@ impl BarrierCore {
                     party.made(name, stat);
                     return Ok(Some(look));
                 }
+                Err(error) if is_patient => self.outlast_read(error).await?,
                 Err(error) => self.again(error).await?,
             }
         }
@@ -184,7 +203,6 @@ impl BarrierCore {
         number: u32,
         party: &PartyNode,
         mut look: Option<Look>,
-        missing: &mut Missing,
     ) -> Result<Waited, BarrierError> {
         let directory = self.places.round(number);
         let mut lists = true;
@@ -227,18 +245,15 @@ impl BarrierCore {
                 }
                 return Ok(Waited::Gone);
             }
-            match self.parties.standing(&names) {
-                Ok(parties) => {
-                    // The one that came last opens it. If it does not, the others do.
-                    let comes_last = parties.last().is_some_and(|it| it.has_prefix(party.prefix()));
-                    let opens = tokio::time::timeout(OPENS, watcher.changed());
-                    if comes_last || opens.await.is_err() {
-                        self.open(number, parties).await?;
-                    }
-                    lists = false;
-                    continue;
+            if let Ok(parties) = self.parties.standing(&names) {
+                // The one that came last opens it. If it does not, the others do.
+                let comes_last = parties.last().is_some_and(|it| it.has_prefix(party.prefix()));
+                let opens = tokio::time::timeout(OPENS, watcher.changed());
+                if comes_last || opens.await.is_err() {
+                    self.open(number, parties).await?;
                 }
-                Err(those) => *missing = those,
+                lists = false;
+                continue;
             }
             tokio::select! {
                 // One order, so that a simulation can be repeated.
@@ -288,64 +303,125 @@ impl BarrierCore {
         }
     }
 
-    /// Takes the party out of the round, unless that has opened; `None` if it is out.
+    /// Takes the party out of the round, unless that has opened.
+    ///
+    /// # Errors
+    /// [`BarrierError::Unknown`] if that cannot be found out; [`BarrierError::Lost`] if it was inside, and has died.
     async fn withdraw(
         &self,
         number: u32,
         party: &mut PartyNode,
-    ) -> Result<Option<Waited>, BarrierError> {
+    ) -> Result<Withdrawn, BarrierError> {
         let directory = self.places.round(number);
-        let Some((name, _)) = party.created() else { return Ok(None) };
+        let Some((name, _)) = party.created() else { return Ok(Withdrawn::Yes(None)) };
         let node = self.places.party(number, name);
         let session = party.session();
         let mut writer = self.writers.take();
-        let withdrawn = writer
-            .commit_in(Some(session), |steps| steps.check(&directory, Some(0)).delete(&node, None));
-        match withdrawn.await {
-            Ok(_) => {
+        let steps = |steps: Transaction| steps.check(&directory, Some(0)).delete(&node, None);
+        // Sent in one go.
+        let withdrawn = tokio::join!(
+            biased;
+            writer.commit_in(Some(session), steps),
+            self.client.children(&directory)
+        );
+        let is_lost = match withdrawn {
+            (Ok(_), names) => {
                 party.gone();
-                return Ok(None);
+                return Ok(Withdrawn::Yes(names.ok().map(|(names, _)| names)));
             }
-            Err(error) if error.refuses_first(&[ErrorCode::BadVersion]) => {}
-            // It is gone.
-            Err(WriteError::NotApplied(TransactionError::Failed { .. })) => return Ok(None),
-            Err(
-                WriteError::NotApplied(TransactionError::Request(error))
-                | WriteError::Unknown(TransactionError::Request(error)),
-            ) if error.is_session_expired() => return Ok(None),
-            Err(WriteError::NotApplied(source)) => {
-                return Err(BarrierError::Unknown { path: self.places.path.clone(), source });
+            (Err(error), _) if error.refuses_first(&[ErrorCode::BadVersion]) => false,
+            // It is out already.
+            (Err(WriteError::NotApplied(TransactionError::Failed { .. })), names) => {
+                return Ok(Withdrawn::Yes(names.ok().map(|(names, _)| names)));
             }
-            Err(error) => return Err(BarrierError::write(&self.places.path, error)),
-        }
+            // It goes with its session, and may have been inside.
+            (
+                Err(
+                    WriteError::NotApplied(TransactionError::Request(error))
+                    | WriteError::Unknown(TransactionError::Request(error)),
+                ),
+                _,
+            ) if error.is_session_expired() => true,
+            (Err(WriteError::NotApplied(source) | WriteError::Unknown(source)), _) => {
+                return Err(self.unknown(source));
+            }
+            (Err(error), _) => return Err(BarrierError::write(&self.places.path, error)),
+        };
         loop {
-            match self.look(&directory, false).await {
-                Ok(Some((data, stat, watcher, _))) => match self.read(&data)? {
+            match self.look(&directory, true).await {
+                Ok(Some((data, stat, watcher, names))) => match self.read(&data)? {
                     RoundState::Opened(round) if round.has(party.prefix()) => {
-                        let opened = Waited::Opened(round, stat.version, watcher);
-                        return Ok(Some(opened));
+                        if is_lost {
+                            return Err(self.died(name));
+                        }
+                        return Ok(Withdrawn::No(Waited::Opened(round, stat.version, watcher)));
                     }
-                    _ => return Ok(None),
+                    RoundState::Opened(_) => return Ok(Withdrawn::Yes(None)),
+                    RoundState::Waits => return Ok(Withdrawn::Yes(Some(names))),
                 },
-                Ok(None) => return Ok(None),
-                Err(error) => self.again(error).await?,
+                Ok(None) => return Ok(Withdrawn::Yes(None)),
+                Err(error) => match retry_anywhere(error).await {
+                    Ok(()) => {}
+                    Err(error) => return Err(self.unknown(TransactionError::Request(error))),
+                },
             }
         }
     }
 
-    /// A party that is inside; `None` if its session is over already.
+    /// A party that is inside; `None` if its session is over already, and there is time to come anew.
     async fn inside(
         self: &Arc<Self>,
         number: u32,
         party: PartyNode,
         opened: (RoundData, i32, Watcher),
+        until: Option<Instant>,
     ) -> Result<Option<Round>, BarrierError> {
+        let path = &self.places.path;
         let Some((name, stat)) = party.created() else { return Ok(None) };
-        let created = Created { path: self.places.party(number, name), stat };
-        match grant(&self.client, &self.places.path, created, NameUse::Once).await {
-            Ok(guard) => Ok(Some(Round::new(self, number, guard, party, opened))),
-            Err(AcquireError::SessionExpired { .. }) => Ok(None),
-            Err(error) => Err(BarrierError::enter(&self.places.path, error)),
+        loop {
+            let created = Created { path: self.places.party(number, name), stat };
+            let error = match grant(&self.client, path, created, NameUse::Once).await {
+                Ok(guard) => return Ok(Some(Round::new(self, number, guard, party, opened))),
+                Err(AcquireError::SessionExpired { .. }) => {
+                    return match until {
+                        Some(until) if Instant::now() >= until => Err(self.died(name)),
+                        _ => Ok(None),
+                    };
+                }
+                Err(error) => BarrierError::enter(path, error),
+            };
+            match until {
+                // It has entered, however long it takes to say so.
+                Some(_) => self.outlast(error).await?,
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// That a party has entered, and its session was over before it heard of that.
+    fn died(&self, party: &PartyName) -> BarrierError {
+        let (path, name) = (self.places.path.clone(), party.name().to_owned());
+        BarrierError::Lost { path, name, reason: LossReason::SessionExpired }
+    }
+
+    fn unknown(&self, source: TransactionError) -> BarrierError {
+        BarrierError::Unknown { path: self.places.path.clone(), source }
+    }
+
+    /// Returns when it is worth another try, however long no server can be reached.
+    async fn outlast(&self, error: BarrierError) -> Result<(), BarrierError> {
+        if !error.passes() || self.client.is_closed() {
+            return Err(error);
+        }
+        reachable(&self.client).await;
+        pause().await;
+        Ok(())
+    }
+
+    async fn outlast_read(&self, error: Error) -> Result<(), BarrierError> {
+        match self.again(error).await {
+            Err(error) => self.outlast(error).await,
+            again => again,
         }
     }
 
@@ -370,7 +446,12 @@ impl BarrierCore {
         }
     }
 
-    fn timed_out(&self, missing: Missing) -> BarrierError {
-        BarrierError::TimedOut { path: self.places.path.clone(), missing }
+    /// `names`: who waits, as far as somebody could be asked.
+    fn timed_out(&self, names: Option<Vec<String>>, own: &str) -> BarrierError {
+        let (missing, others) = match names {
+            None => (Missing::Unknown, Vec::new()),
+            Some(names) => (self.parties.missing(&names, own), self.parties.others(&names)),
+        };
+        BarrierError::TimedOut { path: self.places.path.clone(), missing, others }
     }
 }

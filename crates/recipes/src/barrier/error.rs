@@ -3,19 +3,23 @@
 use std::fmt;
 
 use lockkeeper_client::retry::TooLong;
-use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath, impl_failure};
+use lockkeeper_client::{
+    Client, Error, Failure, Outcome, PathError, TransactionError, ZnodePath, impl_failure,
+};
 use lockkeeper_locks::{AcquireError, BuildError, LossReason};
 
 use crate::exact::WriteError;
-use crate::values::error::ValuePathError;
 
 /// Why a barrier or a latch cannot be used, or what it is for has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
-    /// A barrier cannot be there.
-    #[error("{0}")]
-    Path(#[from] ValuePathError),
+    /// It is no path.
+    #[error("{0}; a barrier is named like /steps/reduce")]
+    Path(#[from] PathError),
+    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
+    #[error("{0} cannot be a barrier; name a path of its own for it, like /steps/reduce")]
+    Reserved(ZnodePath),
     /// A barrier cannot be there, as no lock can.
     #[error("{0}")]
     Place(#[from] BuildError),
@@ -52,6 +56,27 @@ pub enum BarrierError {
         /// What is there.
         found: String,
     },
+    /// The barrier is closed by a [guard](crate::Barrier::close_while_held), and opens when that ends.
+    #[error(
+        "{path} is closed for as long as somebody's guard is held, and opens then; close it again after that, or open \
+         it first"
+    )]
+    ClosedByGuard {
+        /// The barrier.
+        path: ZnodePath,
+    },
+    /// The latch was made with another count.
+    #[error(
+        "{path} counts down from {found}, and not from {given}; all programs have to say the same"
+    )]
+    OtherCount {
+        /// The latch.
+        path: ZnodePath,
+        /// What it counts down from.
+        found: u64,
+        /// What this program says.
+        given: u64,
+    },
     /// Somebody has closed the barrier already.
     #[error("{path} is closed already")]
     AlreadyClosed {
@@ -59,12 +84,14 @@ pub enum BarrierError {
         path: ZnodePath,
     },
     /// The parties have not all come in time. This one does not wait any more.
-    #[error("not all parties of {path} have come in time: {missing}")]
+    #[error("not all parties of {path} have come in time: {missing}{}", Others(.others))]
     TimedOut {
         /// The barrier.
         path: ZnodePath,
         /// Who has not come.
         missing: Missing,
+        /// Who waits there for other parties: their programs name others, or another number.
+        others: Vec<String>,
     },
     /// Parties that were inside have died, or left without saying so.
     #[error("the round at {path} has failed: {} died inside", .died.join(", "))]
@@ -84,8 +111,8 @@ pub enum BarrierError {
         /// Why.
         reason: LossReason,
     },
-    /// The barrier cannot be closed, or entered: no server can be reached, for example.
-    #[error("{path} cannot be entered: {source}")]
+    /// The barrier cannot be closed, entered, or waited for: no server can be reached, for example.
+    #[error("cannot go on at {path}: {source}")]
     Enter {
         /// The barrier.
         path: ZnodePath,
@@ -142,11 +169,20 @@ impl_failure!(BarrierError {
     Self::Client { source, .. } | Self::Refused { source: TransactionError::Request(source), .. } => {
         (source.is_retryable() || source.is_session_expired(), Outcome::NotApplied)
     },
-    Self::TimedOut { .. } | Self::AlreadyClosed { .. } => (true, Outcome::NotApplied),
+    Self::TimedOut { .. } | Self::AlreadyClosed { .. } | Self::ClosedByGuard { .. } => (true, Outcome::NotApplied),
     _ => (false, Outcome::NotApplied),
 });
 
 impl BarrierError {
+    /// The path, if a barrier can be there.
+    pub(super) fn check_path(client: &Client, path: &str) -> Result<ZnodePath, Self> {
+        let path = ZnodePath::new(path)?;
+        match client.is_own_base(&path) && !path.is_root() {
+            true => Ok(path),
+            false => Err(Self::Reserved(path)),
+        }
+    }
+
     pub(super) fn read(path: &ZnodePath, source: Error) -> Self {
         Self::Client { path: path.clone(), source }
     }
@@ -178,16 +214,8 @@ pub enum Missing {
     Names(Vec<String>),
     /// So many.
     Count(usize),
-}
-
-impl Missing {
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        match self {
-            Self::Names(names) => names.len(),
-            Self::Count(count) => *count,
-        }
-    }
+    /// No server could be asked.
+    Unknown,
 }
 
 impl fmt::Display for Missing {
@@ -196,6 +224,25 @@ impl fmt::Display for Missing {
             Self::Names(names) if names.is_empty() => f.write_str("nobody is missing"),
             Self::Names(names) => write!(f, "{} missing", names.join(", ")),
             Self::Count(count) => write!(f, "{count} missing"),
+            Self::Unknown => f.write_str("no server could be asked who is missing"),
+        }
+    }
+}
+
+/// Those who wait for other parties, in words.
+struct Others<'a>(&'a [String]);
+
+impl fmt::Display for Others<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => Ok(()),
+            others => {
+                let others = others.join(", ");
+                write!(
+                    f,
+                    ". There, other parties are waited for by {others}: all programs have to name the same"
+                )
+            }
         }
     }
 }

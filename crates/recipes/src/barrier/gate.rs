@@ -1,16 +1,19 @@
 //! [`Barrier`]: everybody waits while it is closed.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use lockkeeper_client::retry::retry_anywhere;
+use futures_util::TryFutureExt as _;
+use lockkeeper_client::retry::{pause, reachable, retry_anywhere};
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, EventKind, ZnodePath, Zxid, present,
+    Client, CreateMode, Error, ErrorCode, EventKind, SessionId, ZnodePath, Zxid, present,
 };
 use lockkeeper_locks::for_recipes::out_of_reach;
-use lockkeeper_locks::{ExclusiveGuard, ExclusiveNode};
+use lockkeeper_locks::{ExclusiveGuard, ExclusiveNode, Owner};
 
 use crate::barrier::error::BarrierError;
-use crate::values::place::checked;
+use crate::barrier::layout::Kind;
+use crate::exact::shared_write::lock;
 
 /// A barrier at which programs wait until somebody opens it. Cheap to clone.
 ///
@@ -75,7 +78,7 @@ impl Barrier {
     /// # Errors
     /// If the path cannot be that of a barrier.
     pub fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
-        let path = checked(client, path)?;
+        let path = BarrierError::check_path(client, path)?;
         // What a guard holds is a lock of this path.
         ExclusiveNode::new(client, path.as_str())?;
         Ok(Self { client: client.clone(), path })
@@ -86,10 +89,11 @@ impl Barrier {
         &self.path
     }
 
-    /// Closes it, until somebody [opens](Barrier::open) it. It may be closed already. Costs one round trip (1 write).
+    /// Closes it, until somebody [opens](Barrier::open) it. It may be closed already; that costs one round trip more. Costs
+    /// one round trip (1 write).
     ///
     /// # Errors
-    /// If a request is refused, or no server can be reached for a session timeout: then it may be closed.
+    /// [`BarrierError::ClosedByGuard`] if it is, but only as long as a guard is held; [`BarrierError::Foreign`]. If a request is refused, or no server can be reached for a session timeout: then it may be closed.
     ///
     /// # Session loss
     /// Goes on with the next session.
@@ -101,7 +105,20 @@ impl Barrier {
             let created = self.client.create(&self.path, "", CreateMode::Persistent).await;
             match created {
                 Ok(_) => return Ok(()),
-                Err(error) if error.code() == Some(ErrorCode::NodeExists) => return Ok(()),
+                Err(error) if error.code() == Some(ErrorCode::NodeExists) => {
+                    match present(self.client.data(&self.path).await) {
+                        // It was opened in between.
+                        Ok(None) => {}
+                        Ok(Some((data, stat))) => {
+                            ensure_barrier(&self.path, &data)?;
+                            return match stat.ephemeral_owner {
+                                SessionId::NONE => Ok(()),
+                                _ => Err(BarrierError::ClosedByGuard { path: self.path.clone() }),
+                            };
+                        }
+                        Err(error) => self.again(error).await?,
+                    }
+                }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     if let Some(parent) = self.path.parent()
                         && let Err(error) = self.client.ensure(&parent, CreateMode::Container).await
@@ -129,7 +146,9 @@ impl Barrier {
     pub async fn close_while_held(&self) -> Result<ExclusiveGuard, BarrierError> {
         let enter = |source| BarrierError::enter(&self.path, source);
         // Each has an owner of its own, as the same one could close it again.
-        let node = ExclusiveNode::new(&self.client, self.path.as_str())?;
+        let owner = Owner::new(self.client.unique_id().to_string());
+        let node =
+            ExclusiveNode::builder(&self.client, self.path.as_str()).owner(&owner).build()?;
         let closed = node.try_acquire().await.map_err(enter)?;
         closed.ok_or_else(|| BarrierError::AlreadyClosed { path: self.path.clone() })
     }
@@ -184,7 +203,8 @@ impl Barrier {
     /// # Cancel safety
     /// Safe. No watch is left behind.
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        until_gone(&self.client, &self.path).await
+        let wait = GoneWait::new(&self.client, &self.path);
+        wait.gone(ensure_barrier).await.map(drop)
     }
 
     /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
@@ -199,7 +219,8 @@ impl Barrier {
     /// # Cancel safety
     /// Safe. No watch is left behind.
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<bool, BarrierError> {
-        within(&self.client, timeout, || self.wait()).await
+        let wait = GoneWait::new(&self.client, &self.path);
+        within(&self.client, timeout, || wait.gone(ensure_barrier).map_ok(drop)).await
     }
 
     async fn again(&self, error: Error) -> Result<(), BarrierError> {
@@ -207,7 +228,7 @@ impl Barrier {
     }
 }
 
-/// Bounds the whole time of a wait, and goes on over outages. Says whether it came to its end.
+/// Bounds the whole time of a wait, which may go on over outages, and begins anew after one. Says whether it came to its end.
 pub(super) async fn within<F>(
     client: &Client,
     timeout: Duration,
@@ -220,8 +241,8 @@ where
         loop {
             match wait().await {
                 Err(error) if error.passes() && !client.is_closed() => {
-                    lockkeeper_client::retry::reachable(client).await;
-                    lockkeeper_client::retry::pause().await;
+                    reachable(client).await;
+                    pause().await;
                 }
                 settled => return settled.map(|()| true),
             }
@@ -230,35 +251,66 @@ where
     tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(false))
 }
 
-/// Returns when a node is missing, or was in between.
-pub(super) async fn until_gone(client: &Client, path: &ZnodePath) -> Result<(), BarrierError> {
-    let mut first: Option<Zxid> = None;
-    loop {
-        // A server that is behind may show an older node at first.
-        let (synced, seen) = tokio::join!(biased; client.sync(path), client.data_watched(path));
-        let seen = synced.and_then(|()| present(seen));
-        let (stat, mut watcher) = match seen {
-            Ok(None) => return Ok(()),
-            Ok(Some(((_, stat), watcher))) => (stat, watcher),
-            Err(error) => {
-                let again = retry_anywhere(error).await;
-                again.map_err(|error| BarrierError::read(path, error))?;
-                continue;
+/// Waits until a node is gone, over lost connections and ended sessions.
+#[derive(Debug)]
+pub(super) struct GoneWait<'a> {
+    client: &'a Client,
+    path: &'a ZnodePath,
+    /// The transaction that created the node that was seen first.
+    first: Mutex<Option<Zxid>>,
+}
+
+impl<'a> GoneWait<'a> {
+    pub(super) fn new(client: &'a Client, path: &'a ZnodePath) -> Self {
+        Self { client, path, first: Mutex::default() }
+    }
+
+    /// Returns when the node is missing, or was since the first call, with whether it was there at all. Looks at its data
+    /// first.
+    pub(super) async fn gone(
+        &self,
+        check: fn(&ZnodePath, &[u8]) -> Result<(), BarrierError>,
+    ) -> Result<bool, BarrierError> {
+        let Self { client, path, first } = self;
+        loop {
+            // A server that is behind may show an older node at first.
+            let (synced, seen) = tokio::join!(biased; client.sync(path), client.data_watched(path));
+            let ((data, stat), mut watcher) = match synced.and_then(|()| present(seen)) {
+                Ok(None) => return Ok(lock(first).is_some()),
+                Ok(Some(seen)) => seen,
+                Err(error) => {
+                    let again = retry_anywhere(error).await;
+                    again.map_err(|error| BarrierError::read(path, error))?;
+                    continue;
+                }
+            };
+            check(path, &data)?;
+            // Another node: there was none for a while.
+            if *lock(first).get_or_insert(stat.czxid) != stat.czxid {
+                return Ok(true);
             }
-        };
-        // Another node: there was none for a while.
-        match first {
-            Some(first) if stat.czxid != first => return Ok(()),
-            _ => first = Some(stat.czxid),
-        }
-        tokio::select! {
-            biased;
-            event = watcher.changed() => {
-                if event.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
-                    return Ok(());
+            tokio::select! {
+                biased;
+                event = watcher.changed() => {
+                    if event.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
+                        return Ok(true);
+                    }
+                }
+                error = out_of_reach(client, path) => {
+                    return Err(BarrierError::enter(path, error));
                 }
             }
-            error = out_of_reach(client, path) => return Err(BarrierError::enter(path, error)),
+        }
+    }
+}
+
+/// That a node is no latch, nor a double barrier. Curator and kazoo may write anything.
+fn ensure_barrier(path: &ZnodePath, data: &[u8]) -> Result<(), BarrierError> {
+    match Kind::of(data) {
+        None => Ok(()),
+        Some(kind) => {
+            let found = format!("a {}", kind.shown());
+            Err(BarrierError::Foreign { path: path.clone(), kind: "barrier", found })
         }
     }
 }

@@ -10,10 +10,9 @@ use lockkeeper_client::{
 };
 
 use crate::barrier::error::BarrierError;
-use crate::barrier::gate::{until_gone, within};
+use crate::barrier::gate::{GoneWait, within};
 use crate::barrier::layout::Kind;
 use crate::exact::{DEFAULT_MARKERS, WriteError, Writers};
-use crate::values::place::checked;
 
 /// A latch that opens when it was counted down to zero, and stays open until it is [reset](CountDownLatch::reset).
 /// Cheap to clone.
@@ -21,7 +20,7 @@ use crate::values::place::checked;
 /// # Guarantees
 ///
 /// - Each [count down](CountDownLatch::count_down) that was confirmed counts once, also when its reply is lost.
-/// - Whoever waits returns when the count is zero, and not before. The last count down opens it in the same transaction.
+/// - Whoever waits returns when the count is zero, also if it is reset at once, and not before. The last count down opens it in the same transaction.
 ///
 /// # Not guaranteed
 ///
@@ -36,7 +35,7 @@ use crate::values::place::checked;
 ///
 /// # Znodes
 ///
-/// `<path>` is persistent and has the layout's number; `<path>/count` is how much is left, in decimal digits; and
+/// `<path>` is persistent and has the layout's number; `<path>/count` is how much is left, of how much, as `4/6`; and
 /// `<path>/closed` is there while that is not zero. What is missing above is made as container nodes.
 /// `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.
 ///
@@ -76,13 +75,13 @@ pub struct CountDownLatch {
 lockkeeper_client::shown_by_path!(CountDownLatch);
 
 impl CountDownLatch {
-    /// The latch at a path such as `/latches/loaded`. Whoever uses it first makes it, with this count; there may be one
-    /// already. No I/O.
+    /// The latch at a path such as `/latches/loaded`. Whoever uses it first makes it, with this count. All programs have to say
+    /// the same one; any other is [`BarrierError::OtherCount`] when it is used. No I/O.
     ///
     /// # Errors
     /// If the path cannot be that of a latch.
     pub fn new(client: &Client, path: &str, count: u64) -> Result<Self, BarrierError> {
-        let path = checked(client, path)?;
+        let path = BarrierError::check_path(client, path)?;
         let child = |name| path.child(name).expect("a plain name");
         let (count_node, closed) = (child("count"), child("closed"));
         let markers = ZnodePath::new(DEFAULT_MARKERS).expect("a path");
@@ -113,7 +112,7 @@ impl CountDownLatch {
             let (left, version) = self.read().await?;
             let Some(left) = left.checked_sub(1) else { return Ok(0) };
             let steps = |steps: Transaction| {
-                let steps = steps.set_data(&self.count, left.to_string(), Some(version));
+                let steps = steps.set_data(&self.count, self.data(left), Some(version));
                 if left == 0 { steps.delete(&self.closed, None) } else { steps }
             };
             match writer.commit(steps).await {
@@ -152,16 +151,7 @@ impl CountDownLatch {
     /// # Cancel safety
     /// Safe. No watch is left behind.
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        loop {
-            until_gone(&self.client, &self.closed).await?;
-            // It is open, or there is none yet.
-            let found = self.found().await?;
-            match found {
-                Some((0, _)) => return Ok(()),
-                Some(_) => {}
-                None => self.make().await?,
-            }
-        }
+        self.opened(&GoneWait::new(&self.client, &self.closed)).await
     }
 
     /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
@@ -176,10 +166,11 @@ impl CountDownLatch {
     /// # Cancel safety
     /// Safe. No watch is left behind.
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<bool, BarrierError> {
-        within(&self.client, timeout, || self.wait()).await
+        let wait = GoneWait::new(&self.client, &self.closed);
+        within(&self.client, timeout, || self.opened(&wait)).await
     }
 
-    /// Closes it again, with the count of this handle, whatever was left. Costs two round trips (1 read, 1 write).
+    /// Closes it again, with the whole count, whatever was left. Costs two round trips (1 read, 1 write).
     ///
     /// # Errors
     /// As [`CountDownLatch::count_down`].
@@ -195,7 +186,7 @@ impl CountDownLatch {
             writer.let_others().await;
             let (left, version) = self.read().await?;
             let steps = |steps: Transaction| {
-                let steps = steps.set_data(&self.count, self.from.to_string(), Some(version));
+                let steps = steps.set_data(&self.count, self.data(self.from), Some(version));
                 match (left, self.from) {
                     (0, 1..) => steps.create(&self.closed, "", CreateMode::Persistent),
                     (1.., 0) => steps.delete(&self.closed, None),
@@ -210,6 +201,20 @@ impl CountDownLatch {
                 Err(error) => self.again_to_write(error).await?,
             }
         }
+    }
+
+    /// Returns when it is open, or was since the first call with this wait.
+    async fn opened(&self, wait: &GoneWait<'_>) -> Result<(), BarrierError> {
+        // It was closed, and is so no more.
+        while !wait.gone(|_, _| Ok(())).await? {
+            // It is open, or there is none yet.
+            match self.found().await? {
+                Some((0, _)) => return Ok(()),
+                Some(_) => {}
+                None => self.make().await?,
+            }
+        }
+        Ok(())
     }
 
     /// What is left, and the version of its node. Makes the latch if there is none.
@@ -233,19 +238,32 @@ impl CountDownLatch {
         }
     }
 
+    /// What is left, by the data of the node.
     fn number(&self, data: &Bytes) -> Result<u64, BarrierError> {
-        let text = std::str::from_utf8(data).ok();
-        text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-            let found = format!("{:?}", String::from_utf8_lossy(&data[..data.len().min(64)]));
-            BarrierError::Foreign { path: self.count.clone(), kind: "latch", found }
-        })
+        let text = std::str::from_utf8(data).ok().and_then(|text| text.split_once('/'));
+        let numbers = text.and_then(|(left, of)| Some((left.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((left, from)) if from == self.from => Ok(left),
+            Some((_, found)) => {
+                let (path, given) = (self.path.clone(), self.from);
+                Err(BarrierError::OtherCount { path, found, given })
+            }
+            None => {
+                let found = format!("{:?}", String::from_utf8_lossy(&data[..data.len().min(64)]));
+                Err(BarrierError::Foreign { path: self.count.clone(), kind: "latch", found })
+            }
+        }
+    }
+
+    fn data(&self, left: u64) -> String {
+        format!("{left}/{}", self.from)
     }
 
     /// Makes it. There may be one by now.
     async fn make(&self) -> Result<(), BarrierError> {
         let steps = self.client.transaction();
         let steps = steps.create(&self.path, Kind::Latch.mark(), CreateMode::Persistent);
-        let steps = steps.create(&self.count, self.from.to_string(), CreateMode::Persistent);
+        let steps = steps.create(&self.count, self.data(self.from), CreateMode::Persistent);
         let steps = match self.from {
             0 => steps,
             _ => steps.create(&self.closed, "", CreateMode::Persistent),

@@ -15,7 +15,8 @@ const FORMAT: u32 = 1;
 /// The digits that servers append to the name of a sequential node, and those of a round.
 const DIGITS: usize = 10;
 
-/// How many digits of an identifier tell one entry of a party from the others.
+/// How many digits tell what a party waits for, and how many of an identifier tell one entry of it from the others.
+const TAG: usize = 8;
 const ID: usize = 16;
 
 /// The nodes of a double barrier.
@@ -69,7 +70,7 @@ pub(super) fn rounds_before(names: &[String], end: u32) -> impl Iterator<Item = 
     numbers.filter_map(|name| name.parse().ok()).filter(move |number| *number < end)
 }
 
-/// The name of a party's node: `<name>.<16 hexadecimal digits><number from the server>`.
+/// The name of a party's node: `<name>.<8 hexadecimal digits, of the parties><16 of an identifier><number>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct PartyName {
@@ -83,10 +84,10 @@ impl PartyName {
     /// The name of a node in a round's directory; `None` if it is no party.
     pub(super) fn read(node: &str) -> Option<Self> {
         let (name, rest) = node.rsplit_once('.')?;
-        if name.is_empty() || rest.len() != ID + DIGITS || !rest.is_ascii() {
+        if name.is_empty() || rest.len() != TAG + ID + DIGITS || !rest.is_ascii() {
             return None;
         }
-        let (id, number) = rest.split_at(ID);
+        let (id, number) = rest.split_at(TAG + ID);
         let is_id = id.bytes().all(|it| it.is_ascii_hexdigit());
         let number = number.parse().ok().filter(|_| is_id)?;
         Some(Self { node: node.to_owned(), len: name.len(), number })
@@ -95,6 +96,11 @@ impl PartyName {
     /// What the party is called.
     pub(super) fn name(&self) -> &str {
         &self.node[..self.len]
+    }
+
+    /// What tells for which parties it waits.
+    fn tag(&self) -> &str {
+        &self.node[self.len + 1..][..TAG]
     }
 
     /// Its number among those that came into the same round.
@@ -127,7 +133,7 @@ impl From<PartyName> for String {
 }
 
 /// What the name of a party's node begins with, of one entry of it.
-pub(super) fn prefix(name: &str, id: Uuid) -> Result<String, BarrierError> {
+pub(super) fn prefix(name: &str, parties: &Parties, id: Uuid) -> Result<String, BarrierError> {
     let bad =
         |reason: &str| BarrierError::Name { name: name.to_owned(), reason: reason.to_owned() };
     if name.is_empty() {
@@ -137,9 +143,8 @@ pub(super) fn prefix(name: &str, id: Uuid) -> Result<String, BarrierError> {
         return Err(bad("it has a slash"));
     }
     let id = id.simple().to_string();
-    let prefix = format!("{name}.{}", &id[..ID]);
-    ZnodePath::new("/a").and_then(|path| path.child(&prefix)).map_err(|e| bad(&e.to_string()))?;
-    Ok(prefix)
+    ZnodePath::new(&format!("/{name}.")).map_err(|error| bad(&error.to_string()))?;
+    Ok(format!("{name}.{}{}", parties.tag(), &id[..ID]))
 }
 
 /// What is written in a round's node. Nothing is, before it has opened.
@@ -211,8 +216,10 @@ impl RoundData {
         (judged != *self).then_some(judged)
     }
 
-    pub(super) fn names_of_died(&self) -> Vec<String> {
-        self.died.iter().map(|party| party.name().to_owned()).collect()
+    /// The names of those who have died, but for this one.
+    pub(super) fn names_of_died(&self, own: &PartyName) -> Vec<String> {
+        let others = self.died.iter().filter(|party| *party != own);
+        others.map(|party| party.name().to_owned()).collect()
     }
 }
 
@@ -226,10 +233,19 @@ pub(super) enum Parties {
 }
 
 impl Parties {
+    /// In one order, so that all programs say the same.
+    pub(super) fn named(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
+        names.sort_unstable();
+        Self::Names(names)
+    }
+
     /// Who comes into the next round, of these nodes, in the order in which they came; or who is missing. Of one name,
     /// the oldest counts.
     pub(super) fn standing(&self, nodes: &[String]) -> Result<Vec<PartyName>, Missing> {
         let mut waiting: Vec<_> = nodes.iter().filter_map(|node| PartyName::read(node)).collect();
+        let own = self.tag();
+        waiting.retain(|party| party.tag() == own);
         waiting.sort_unstable_by_key(|party| party.number);
         let mut seen = HashSet::new();
         waiting.retain(|party| seen.insert(party.name().to_owned()));
@@ -260,14 +276,39 @@ impl Parties {
         }
     }
 
-    /// That nobody has come but this one.
-    pub(super) fn all_but(&self, own: &str) -> Missing {
-        match self {
-            Self::Count(count) => Missing::Count(count - 1),
-            Self::Names(names) => {
-                Missing::Names(names.iter().filter(|name| *name != own).cloned().collect())
+    /// The same for all programs that name the same parties. Only they come into one round.
+    fn tag(&self) -> String {
+        let text = match self {
+            Self::Count(count) => count.to_string(),
+            // No name has a slash.
+            Self::Names(names) => names.iter().fold(String::new(), |text, name| text + name + "/"),
+        };
+        format!("{:08x}", crc32c::crc32c(text.as_bytes()))
+    }
+
+    /// Who is missing beside this party, of those whose nodes these are.
+    pub(super) fn missing(&self, nodes: &[String], own: &str) -> Missing {
+        match self.standing(nodes) {
+            Ok(_) => self.nobody(),
+            Err(Missing::Count(count)) => {
+                let waits = |party: PartyName| party.name() == own && party.tag() == self.tag();
+                let is_there = nodes.iter().filter_map(|node| PartyName::read(node)).any(waits);
+                Missing::Count(if is_there { count } else { count - 1 })
             }
+            Err(Missing::Names(names)) => {
+                Missing::Names(names.into_iter().filter(|name| name != own).collect())
+            }
+            Err(missing) => missing,
         }
+    }
+
+    /// Who waits there for other parties than these.
+    pub(super) fn others(&self, nodes: &[String]) -> Vec<String> {
+        let own = self.tag();
+        let parties = nodes.iter().filter_map(|node| PartyName::read(node));
+        let mut others: Vec<_> = parties.filter(|it| it.tag() != own).collect();
+        others.sort_unstable_by_key(PartyName::number);
+        others.into_iter().map(|party| party.name().to_owned()).collect()
     }
 
     /// That all have come.
@@ -294,7 +335,7 @@ impl Kind {
         }
     }
 
-    const fn shown(self) -> &'static str {
+    pub(super) const fn shown(self) -> &'static str {
         match self {
             Self::Rounds => "double barrier",
             Self::Latch => "latch",
@@ -303,6 +344,12 @@ impl Kind {
 
     pub(super) fn mark(self) -> Bytes {
         Bytes::from(format!("{{\"{}\":{FORMAT}}}", self.key()))
+    }
+
+    /// What a node of ours is, by its data; `None` if it is something else.
+    pub(super) fn of(data: &[u8]) -> Option<Self> {
+        let mark: BTreeMap<String, serde::de::IgnoredAny> = serde_json::from_slice(data).ok()?;
+        [Self::Rounds, Self::Latch].into_iter().find(|kind| mark.contains_key(kind.key()))
     }
 
     /// Whether the data of a node is this mark.
@@ -315,7 +362,10 @@ impl Kind {
             Ok(mark) => match mark.get(self.key()) {
                 Some(&FORMAT) => return Ok(()),
                 Some(format) => format!("the layout {format}, and not {FORMAT},"),
-                None => "something else".to_owned(),
+                None => match Self::of(data) {
+                    Some(kind) => format!("a {}", kind.shown()),
+                    None => "something else".to_owned(),
+                },
             },
             Err(_) if data.is_empty() => "no data".to_owned(),
             Err(_) => {
@@ -331,8 +381,12 @@ impl Kind {
 mod tests {
     use super::*;
 
+    fn node_of(parties: &Parties, name: &str, number: u32) -> String {
+        format!("{}{number:010}", prefix(name, parties, Uuid::from_u128(7)).unwrap())
+    }
+
     fn node(name: &str, number: u32) -> String {
-        format!("{name}.0123456789abcdef{number:010}")
+        node_of(&Parties::Count(3), name, number)
     }
 
     fn party(name: &str, number: u32) -> PartyName {
@@ -345,7 +399,8 @@ mod tests {
 
     #[test]
     fn a_party_is_called_what_it_is_called() {
-        let name = prefix("a.b", Uuid::from_u128(7)).unwrap();
+        let three = Parties::Count(3);
+        let name = prefix("a.b", &three, Uuid::from_u128(7)).unwrap();
         let read = PartyName::read(&format!("{name}0000000003")).unwrap();
         assert_eq!((read.name(), read.number), ("a.b", 3));
         assert!(read.has_prefix(&name));
@@ -354,7 +409,7 @@ mod tests {
             assert_eq!(PartyName::read(foreign), None, "{foreign}");
         }
         for bad in ["", "a/b", "a\u{0}b"] {
-            assert!(prefix(bad, Uuid::nil()).is_err(), "{bad:?}");
+            assert!(prefix(bad, &three, Uuid::nil()).is_err(), "{bad:?}");
         }
     }
 
@@ -372,10 +427,24 @@ mod tests {
     fn those_who_are_declared_come_into_a_round() {
         let names = Parties::Names(["a", "b"].map(str::to_owned).to_vec());
         let missing = Missing::Names(vec!["b".to_owned()]);
-        assert_eq!(names.standing(&[node("x", 0), node("a", 1)]), Err(missing.clone()));
+        let of = |name, number| node_of(&names, name, number);
+        let nodes = [node("x", 0), of("a", 1)];
+        assert_eq!(names.standing(&nodes), Err(missing.clone()));
+        assert_eq!(names.missing(&nodes, "a"), missing);
         assert_eq!(missing.to_string(), "b missing");
-        let nodes = [node("b", 2), node("x", 0), node("a", 1)];
+        let nodes = [of("b", 2), node("x", 0), of("a", 1)];
         assert_eq!(shown(&names.standing(&nodes).unwrap()), ["a", "b"]);
+    }
+
+    #[test]
+    fn who_waits_for_other_parties_is_not_counted() {
+        let (two, three) = (Parties::Count(2), Parties::Count(3));
+        let nodes = [node_of(&two, "a", 0), node("b", 1)];
+        assert_eq!(two.standing(&nodes), Err(Missing::Count(1)));
+        assert_eq!(three.standing(&nodes), Err(Missing::Count(2)));
+        assert_eq!(two.others(&nodes), ["b"]);
+        assert_eq!(three.missing(&[], "c"), Missing::Count(2), "it has just gone");
+        assert_eq!(three.missing(&nodes, "b"), Missing::Count(2));
     }
 
     #[test]
@@ -390,9 +459,9 @@ mod tests {
         assert_eq!(judged(&[0, 1, 2], &[]), None);
         assert_eq!(judged(&[0, 2], &[1]), None, "it has left");
         let died = judged(&[0], &[1]).unwrap();
-        assert_eq!((died.names_of_died(), died.is_over), (vec!["c".to_owned()], false));
+        assert_eq!((died.names_of_died(&parties[0]), died.is_over), (vec!["c".to_owned()], false));
         let over = judged(&[], &[1, 0]).unwrap();
-        assert_eq!((over.names_of_died(), over.is_over), (vec!["c".to_owned()], true));
+        assert_eq!((over.names_of_died(&parties[0]), over.is_over), (vec!["c".to_owned()], true));
         let over = judged(&[], &[1, 0, 2]).unwrap();
         assert!(over.died.is_empty() && over.is_over);
     }

@@ -6,13 +6,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::retry::{outlast, pause};
+use lockkeeper_client::retry::{closed, outlast, pause};
 use lockkeeper_client::{
     CreateMode, Error, ErrorCode, EventKind, OpResult, PathRequest, ReadOp, ReadResult,
     TransactionError, Watcher, ZnodePath, present,
 };
-use lockkeeper_locks::for_recipes::{found_missing, out_of_reach};
-use lockkeeper_locks::{Guard, LossReason};
+use lockkeeper_locks::for_recipes::found_missing;
+use lockkeeper_locks::{AcquireError, Guard, LossReason};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -96,12 +96,13 @@ impl Round {
         self.parties.iter().map(PartyName::name).collect()
     }
 
-    /// Who has died inside, as far as it is known here.
+    /// Who else has died inside, as far as it is known here.
     pub fn died(&self) -> Vec<String> {
         self.seen.borrow().died.clone()
     }
 
-    /// Returns when a party has died inside, with the names of all that have. Never if none does. Makes no request.
+    /// Returns when another party has died inside, with the names of all that have. Never if none does; whether this one is
+    /// still inside, [`Guard::lost`] tells. Makes no request.
     ///
     /// # Session loss
     /// Goes on with the next session; this party has died, as [`Guard::lost`] tells.
@@ -121,9 +122,9 @@ impl Round {
     /// (1 write) and one event; the last one makes a write more.
     ///
     /// # Errors
-    /// [`BarrierError::PartyDied`] as soon as somebody has died, unless deaths [are told](Deaths::AreTold);
-    /// [`BarrierError::Lost`] if this party was not inside any more; [`BarrierError::Unknown`] if the session ended before
-    /// that was known. If no server can be reached for a session timeout.
+    /// [`BarrierError::PartyDied`] as soon as somebody has died, unless deaths [are told](Deaths::AreTold): others may die
+    /// later. [`BarrierError::Lost`] if this party was not inside any more; [`BarrierError::Unknown`] if the session ended, or
+    /// no server could be reached for as long as it lasts, before that was known. Once it has left, no outage is an error.
     ///
     /// # Session loss
     /// Fails with [`BarrierError::Lost`]; if it has left, it goes on with the next session.
@@ -142,10 +143,8 @@ impl Round {
         });
         match left.await {
             Ok(left) => left?,
-            Err(_) => {
-                let source = lockkeeper_locks::AcquireError::ClientClosed { path: path.clone() };
-                return Err(BarrierError::enter(&path, source));
-            }
+            // With the client's runtime.
+            Err(_) => return Err(client_closed(path)),
         }
 
         let is_settled = |seen: &Seen| {
@@ -155,7 +154,7 @@ impl Round {
         let seen = tokio::select! {
             biased;
             seen = seen.wait_for(is_settled) => seen.map(|seen| seen.clone()).unwrap_or_default(),
-            error = out_of_reach(&core.client, &path) => return Err(BarrierError::enter(&path, error)),
+            () = closed(&core.client) => return Err(client_closed(path)),
         };
         drop(keeper);
         match seen {
@@ -269,7 +268,7 @@ impl Keeper {
                 Followed::State(round, version, watcher) => (round, version, watcher),
             };
             self.tell.send_if_modified(|seen| {
-                let died = round.names_of_died();
+                let died = round.names_of_died(&self.own);
                 let is_news = seen.died != died || seen.is_over != round.is_over;
                 (seen.died, seen.is_over) = (died, round.is_over);
                 is_news
@@ -427,6 +426,11 @@ impl Keeper {
             }
         }
     }
+}
+
+/// That nothing is waited for any more.
+fn client_closed(path: ZnodePath) -> BarrierError {
+    BarrierError::enter(&path.clone(), AcquireError::ClientClosed { path })
 }
 
 /// Whether another party has written, or ended the round.
