@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{
-    Acl, Barrier, BarrierError, Client, CreateMode, DefaultAcl, DoubleBarrier, Missing,
-    Permissions, Round, ZnodePath,
+    Acl, Barrier, BarrierError, Client, CountDownLatch, CreateMode, DefaultAcl, DoubleBarrier,
+    Missing, Permissions, Round, ZnodePath,
 };
 use lockkeeper_testkit::proxy::{Loss, Proxy};
 use lockkeeper_wire::OpCode;
@@ -316,6 +316,12 @@ async fn ended_badly(language: Language) -> Result<()> {
     let names = place.client.children(&theirs).await?.0;
     ensure!(names.len() == 2 && names.iter().any(|name| name == "ready"), "{names:?}");
     next.end().await?;
+
+    // On their path ours refuse.
+    let entered = DoubleBarrier::new(&place.client, THEIRS, 2)?.enter("ours").await;
+    ensure!(matches!(entered, Err(BarrierError::Foreign { .. })), "{entered:?}");
+    let counted = CountDownLatch::new(&place.client, THEIRS, 2)?.count_down().await;
+    ensure!(matches!(counted, Err(BarrierError::Foreign { .. })), "{counted:?}");
 
     let (proxy, through) = place.proxy().await?;
     let inside = double(&Client::connect(&through).await?)?;
