@@ -15,11 +15,13 @@ import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.atomic.DistributedAtomicLong;
+import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
 import org.apache.curator.framework.recipes.cache.CuratorCache;
 import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
@@ -39,7 +41,8 @@ import org.apache.curator.retry.RetryNTimes;
  * <p>Reads orders such as {@code cycles TASKS WARM_UP_MS MEASURE_MS}, and answers each with a line of
  * JSON. Ends with its input. The orders: {@code cycles} and {@code handoffs} of {@code
  * InterProcessMutex}, {@code latches} (hand-overs of {@code LeaderLatch}), {@code counter} ({@code
- * DistributedAtomicLong}), {@code queue} ({@code DistributedQueue} with a lock path), {@code cache} (a {@code CuratorCache} of so many nodes is filled once),
+ * DistributedAtomicLong}), {@code queue} ({@code DistributedQueue} with a lock path), {@code barrier} ({@code
+ * DistributedDoubleBarrier}), {@code cache} (a {@code CuratorCache} of so many nodes is filled once),
  * {@code changes} (how soon such a cache tells of them) and {@code group} (a {@code GroupMember} of the
  * group of that name waits until it sees so many; with 0 it leaves).
  */
@@ -85,6 +88,8 @@ public final class CuratorBench {
                 return counter(tasks, window);
             case "queue":
                 return queue(tasks, window);
+            case "barrier":
+                return barrier(tasks, window);
             case "cache":
                 return fillCache(tasks);
             case "changes":
@@ -309,6 +314,82 @@ public final class CuratorBench {
         }
     }
 
+    /** How often it is tried, and how long a party may stand still. */
+    private static final int TRIES = 5;
+    private static final long STANDS_STILL_MILLIS = 5_000;
+
+    /**
+     * Rounds that all parties enter and leave together. Each has a connection of its own. Now and then a party is not told
+     * that its round has opened, as the others have left before it looks; then the rest is given up, and it is tried again.
+     */
+    private String barrier(int parties, Window window) throws Exception {
+        for (int tries = 0; tries < TRIES; tries++) {
+            Times rounds = rounds(parties, window);
+            if (rounds != null) {
+                return String.format(Locale.ROOT, "{\"per_second\":%.3f,\"latency\":%s}",
+                        rounds.count() / window.seconds(), rounds.json());
+            }
+        }
+        throw new IOException("a party stood still, " + TRIES + " times");
+    }
+
+    private Times rounds(int parties, Window window) throws Exception {
+        String path = "/curator/barrier-" + System.nanoTime();
+        AtomicBoolean isLast = new AtomicBoolean();
+        List<CuratorFramework> connections = new ArrayList<>();
+        List<Callable<Times>> threads = new ArrayList<>();
+        for (int index = 0; index < parties; index++) {
+            CuratorFramework connection = connect();
+            connections.add(connection);
+            boolean decides = index == 0;
+            threads.add(() -> takePart(connection, path, parties, decides, isLast, window));
+        }
+        window.begin();
+        ExecutorService pool = Executors.newFixedThreadPool(parties);
+        try {
+            long limit = window.millis() + STANDS_STILL_MILLIS;
+            Times rounds = new Times();
+            for (Future<Times> part : pool.invokeAll(threads, limit, TimeUnit.MILLISECONDS)) {
+                if (part.isCancelled()) {
+                    return null;
+                }
+                rounds.add(part.get());
+            }
+            return rounds;
+        } finally {
+            pool.shutdown();
+            for (CuratorFramework connection : connections) {
+                connection.close();
+            }
+        }
+    }
+
+    /**
+     * On two paths in turns: on one path, whoever is slow to leave would wait for those who have entered the next round.
+     */
+    private static Times takePart(CuratorFramework connection, String path, int parties, boolean decides,
+            AtomicBoolean isLast, Window window) throws Exception {
+        Times rounds = new Times();
+        long start = System.nanoTime();
+        for (int round = 0; true; round++) {
+            DistributedDoubleBarrier barrier =
+                    new DistributedDoubleBarrier(connection, path + "/" + round % 2, parties);
+            barrier.enter();
+            if (decides && window.isOver(System.nanoTime())) {
+                isLast.set(true);
+            }
+            barrier.leave();
+            long end = System.nanoTime();
+            if (decides && window.counts(end)) {
+                rounds.add(end - start);
+            }
+            if (isLast.get()) {
+                return rounds;
+            }
+            start = end;
+        }
+    }
+
     /** Until a cache says that it has all of so many nodes, once. */
     private String fillCache(int nodes) throws Exception {
         Times time = new Times();
@@ -414,6 +495,10 @@ public final class CuratorBench {
 
         boolean isOver(long now) {
             return now - opens >= measureNanos;
+        }
+
+        long millis() {
+            return (warmUpNanos + measureNanos) / 1_000_000;
         }
 
         double seconds() {

@@ -87,7 +87,7 @@ impl BareLock {
 }
 
 /// The node that the last operation of a transaction has made.
-fn created(results: Vec<OpResult>) -> Result<ZnodePath> {
+pub(crate) fn created(results: Vec<OpResult>) -> Result<ZnodePath> {
     match results.into_iter().next_back() {
         Some(OpResult::Create { path } | OpResult::Create2 { path, .. }) => {
             Ok(ZnodePath::new(&path)?)

@@ -8,6 +8,7 @@ mod latency;
 mod lock;
 mod measured;
 mod repeats;
+mod rounds;
 mod window;
 
 pub(crate) use cycles::{Release, cycles, record_cycles};
@@ -16,4 +17,5 @@ pub(crate) use latency::{Latency, Recorder, micros};
 pub(crate) use lock::Lock;
 pub(crate) use measured::Measured;
 pub(crate) use repeats::repeat;
+pub(crate) use rounds::rounds;
 pub(crate) use window::Plan;

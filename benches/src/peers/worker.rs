@@ -10,6 +10,7 @@
 //! | `handoffs`, `latches` | one lock that so many clients want, or one election |
 //! | `counter`, `bare` | adds of so many tasks to one counter, or bare requests that do the same |
 //! | `queue` | items of one queue that so many consumers work on |
+//! | `barrier` | rounds of a double barrier that so many parties enter and leave |
 //! | `cache` | how long a cache of so many nodes takes until it is complete |
 //! | `changes` | how soon a cache of so many nodes tells of a change |
 //! | `told` | how long after the next value was published all subscribers of the program have it |
@@ -126,7 +127,9 @@ pub(super) fn describe_curator() -> Configuration {
         system: "curator".to_owned(),
         version: format!("Apache Curator {}", jar_version("curator-recipes")),
         settings: "a thread for each task, one CuratorFramework (for hand-offs one each, \
-                   and one for each consumer of a queue, which has a lock path); full JIT, -Xmx1g, \
+                   one for each consumer of a queue, which has a lock path, and one for each party of a \
+                   barrier, whose rounds are on two paths in turns, and which is tried again if a party \
+                   stands still); full JIT, -Xmx1g, \
                    serial collector; 3 s of warm-up once, then as everyone; a counter tries ten \
                    times, 10 ms apart, as in Curator's own example"
             .to_owned(),

@@ -1,5 +1,6 @@
 //! The scenarios: what is done with each system.
 
+mod barriers;
 mod caches;
 mod counters;
 mod elections;
@@ -69,6 +70,8 @@ pub(crate) const ALL: &[Scenario] = scenarios! {
     "queue": "items of a queue, from the put until they are recorded as done", by "consumer" => queues::run;
     "queue-keys": "items of a thousand keys, from the first take until all are done", by "consumer" => queues::keys;
     "queue-size": "what a put, a take and an end cost in a long queue", by "item" => queues::sizes;
+    "barrier": "rounds of a double barrier, which all parties enter and leave together",
+        by "party" => barriers::run;
     "picks": "the choice of the instance that a call goes to", by "instance" => picks::run;
     "resources": "start, and memory", by "of them" => resources::run;
 };
