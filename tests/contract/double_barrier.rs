@@ -449,8 +449,10 @@ async fn who_has_left_outlasts_an_outage(backend: Backend) -> Result<()> {
     let (participant, other) = (short(&backend).await?, backend.observer().await?);
     let (ours, theirs) = (step(&participant.client, 2)?, step(&other, 2)?);
     let (one, two) = both(&ours, &theirs).await?;
+    participant.proxy.clear();
     let leaving = tokio::spawn(one.leave());
-    children_reach(&other, &node("rounds/0000000000"), 1).await?;
+    let has_left = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::Multi));
+    participant.proxy.passes(has_left).await;
     participant.proxy.refuse();
     participant.client.status().wait_for(|it| it.contact == Contact::Unreachable).await?;
     two.leave().await?;
