@@ -9,6 +9,7 @@
 // The build that is exactly repeatable has a name that cargo does not know.
 #![allow(unexpected_cfgs)]
 
+mod barriers;
 mod candidates;
 mod faults;
 mod followers;

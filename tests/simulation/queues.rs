@@ -70,7 +70,7 @@ impl Queues {
                 tasks.push(machine.run(program.play(role)));
             }
 
-            let place = Station { run: Arc::clone(run), machine: Arc::clone(machine), end };
+            let place = Station::new(run, machine, end);
             let name = format!("client {index}.take");
             let orders = Arc::clone(&self.orders);
             let job = ConsumerJob { place, name, orders, terms: self.terms };
@@ -114,23 +114,45 @@ impl Queues {
 
 /// A run until `end`, on one of its machines.
 fn scene(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
-    let pace = match run.severity {
-        Severity::Unbounded => PAUSE,
-        Severity::Bounded => run.pace.register,
-    };
-    Arc::new(Until::new(run, end, pace).on(machine))
+    Arc::new(Until::new(run, end, pace(run)).on(machine))
 }
 
-/// A machine whose consumers die.
-struct Station {
+fn pace(run: &Run) -> Duration {
+    match run.severity {
+        Severity::Unbounded => PAUSE,
+        Severity::Bounded => run.pace.register,
+    }
+}
+
+/// A machine whose programs die.
+pub(crate) struct Station {
     run: Arc<Run>,
     machine: Arc<Machine>,
     end: Duration,
+    pace: Duration,
+    /// What a program there is called.
+    what: &'static str,
+}
+
+impl Station {
+    /// One for consumers.
+    pub(crate) fn new(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Self {
+        let (pace, what) = (pace(run), "a consumer");
+        Self { run: Arc::clone(run), machine: Arc::clone(machine), end, pace, what }
+    }
+
+    pub(crate) fn at_pace(self, pace: Duration) -> Self {
+        Self { pace, ..self }
+    }
+
+    pub(crate) fn of(self, what: &'static str) -> Self {
+        Self { what, ..self }
+    }
 }
 
 impl Workplace for Station {
     fn scene(&self) -> Arc<dyn Scene + Send + Sync> {
-        scene(&self.run, &self.machine, self.end)
+        Arc::new(Until::new(&self.run, self.end, self.pace).on(&self.machine))
     }
 
     fn run(&self, program: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
@@ -151,8 +173,9 @@ impl Workplace for Station {
 
     fn cutting_off(&self) -> Box<dyn Fn() + Send + Sync> {
         let (run, machine) = (Arc::clone(&self.run), Arc::clone(&self.machine));
+        let what = self.what;
         Box::new(move || {
-            run.note("world", What::Fault("a consumer is cut off".into()));
+            run.note("world", What::Fault(format!("{what} is cut off")));
             machine.route.set(false, false);
             let (machine, lasts) = (Arc::clone(&machine), run.timing.timeout().mul_f64(1.1));
             tokio::spawn(async move {
@@ -163,6 +186,6 @@ impl Workplace for Station {
     }
 
     async fn close(&self, client: Client) {
-        self.run.close([client], "a consumer").await;
+        self.run.close([client], self.what).await;
     }
 }

@@ -15,6 +15,7 @@ use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::barriers::{Barriers, has_barriers};
 use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
 use crate::followers::{FOLLOWERS, Link};
@@ -404,6 +405,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(joining.use_queue().await),
         false => None,
     };
+    let barriers = match has_barriers(seed) {
+        true => Some(joining.wait_for_each_other().await),
+        false => None,
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -431,6 +436,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     }
     if let Some(queues) = queues {
         queues.all_is_well(&run).await;
+    }
+    if let Some(barriers) = barriers {
+        barriers.all_is_well(&run).await;
     }
     let mut of_jobs = Vec::new();
     if let Some((clients, if_unfinished)) = jobs {
@@ -565,6 +573,15 @@ impl Joining<'_> {
         let queues = Queues::new(one_each(run).await, run, &mut random);
         self.tasks.extend(queues.tasks(run, &mut random, self.end).await);
         queues
+    }
+
+    /// Has programs wait for each other.
+    async fn wait_for_each_other(&mut self) -> Barriers {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0xba44);
+        let mut barriers = Barriers::new(one_each(run).await, run, &mut random);
+        self.tasks.extend(barriers.tasks(run, &mut random, self.end));
+        barriers
     }
 
     /// Has programs publish and follow. Returns the clients.

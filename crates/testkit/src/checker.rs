@@ -67,6 +67,14 @@ pub const INVARIANTS: &[Invariant] = &[
     data("nothing is taken before it is due", sharing::taken_when_due),
     data("lower priorities are taken first", sharing::lower_priorities_first),
     data("consumers are not woken for nothing", sharing::woken_for_items),
+    data(
+        "a round is entered by its parties, and by nobody else",
+        no!(WrongRound, sharing::rounds_fit),
+    ),
+    data("who dies in a round is told from who leaves", sharing::deaths_are_true),
+    data("a round that all have left is gone", sharing::rounds_end),
+    data("a latch opens when all are counted, each once", sharing::latches_are_exact),
+    data("nobody passes a closed barrier", sharing::gates_keep),
     data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
     data(
         "registered instances are in every directory",

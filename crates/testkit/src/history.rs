@@ -131,6 +131,8 @@ pub enum What {
     WrongOnce(String),
     /// Something about a queue was not as promised.
     WrongItem(String),
+    /// Something about a barrier or a latch was not as promised.
+    WrongRound(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -236,6 +238,7 @@ impl fmt::Display for What {
             Self::WrongOnce(what) => write!(f, "NOT ONCE: {what}"),
             Self::WrongView(what) => write!(f, "WRONG VIEW: {what}"),
             Self::WrongItem(what) => write!(f, "WRONG ITEM: {what}"),
+            Self::WrongRound(what) => write!(f, "WRONG ROUND: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

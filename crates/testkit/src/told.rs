@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use lockkeeper::FencingToken;
 use serde::{Deserialize, Serialize};
@@ -151,6 +152,54 @@ pub enum Told {
     Woke { items: usize, events: usize },
     /// The queue was empty in the end: the items that are dead letters, and those whose end wrote a node.
     Emptied { dead: Vec<u64>, written: Vec<u64> },
+    /// It begins to enter the rounds of a barrier, as this party; `entry` is its own number for it.
+    Enters { entry: u64, party: String },
+    /// Its session has ended meanwhile, so that it may have come several times.
+    EntersAgain { entry: u64 },
+    /// It was told that it has not entered, as it was too late.
+    TimedOut { entry: u64 },
+    /// It is inside a round, by this node, together with these parties.
+    Inside { entry: u64, round: u32, token: u128, node: String, parties: Vec<String> },
+    /// The nodes of those who are inside a round, as the round's own node says.
+    Named { round: u32, nodes: Vec<String> },
+    /// It was told that these have died inside, and nobody else.
+    Dead { round: u32, parties: Vec<String> },
+    /// It drops what it has, or dies.
+    Drops { entry: u64 },
+    /// It begins to leave.
+    Leaves { entry: u64 },
+    /// It has left, and all others have too if `together`.
+    Left { entry: u64, together: bool },
+    /// A round that is there in the end: the nodes of its parties, of those who have died, and of those who have left.
+    RoundRemains {
+        round: u32,
+        parties: Vec<String>,
+        died: Vec<String>,
+        is_over: bool,
+        left: Vec<String>,
+    },
+    /// It begins to count down the latch; `attempt` is its own number for it.
+    CountsDown { attempt: u64 },
+    /// That was confirmed, and so much is left.
+    CountedDown { attempt: u64, left: u64 },
+    /// That was refused. Without this and the one above, nobody knows.
+    NotCountedDown { attempt: u64 },
+    /// It begins to close the latch again.
+    Resets,
+    /// So much is left of what there was.
+    LatchRemains { from: u64, left: u64 },
+    /// It begins to wait until the latch is open.
+    AwaitsLatch { attempt: u64 },
+    /// It was.
+    PassesLatch { attempt: u64 },
+    /// The gate is closed until then, or until somebody opens it.
+    GateIsShut { until: Option<Duration> },
+    /// Somebody begins to open it.
+    GateOpens,
+    /// It begins to wait until the gate is open.
+    AwaitsGate { attempt: u64 },
+    /// It was.
+    PassesGate { attempt: u64 },
     /// What there was in the end: the sum, and the list.
     Remains { sum: i64, items: Vec<u64> },
 }

@@ -2,6 +2,7 @@
 //! simulation, on real servers behind proxies that lose replies, and on ensembles whose servers are
 //! killed. What must be true of what they say is in [`crate::checker`].
 
+pub mod barriers;
 pub mod crew;
 mod done;
 mod editions;
@@ -11,6 +12,7 @@ mod judge;
 mod padded;
 pub mod publications;
 pub mod queues;
+mod rounds;
 pub mod services;
 pub mod trees;
 pub mod values;
@@ -29,6 +31,9 @@ pub(crate) use self::items::{
     removed_at_most_once, taken_in_order, taken_when_due, takes_grow, woken_for_items,
 };
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
+pub(crate) use self::rounds::{
+    deaths_are_true, gates_keep, latches_are_exact, rounds_end, rounds_fit,
+};
 pub(crate) use self::views::views_fit;
 use crate::history::What;
 

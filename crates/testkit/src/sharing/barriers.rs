@@ -1,0 +1,744 @@
+//! Programs that wait for each other: parties of a double barrier, which enter and leave, give up, drop what they have
+//! and die inside; and beside them a latch that is counted down, and a barrier that is closed and opened.
+//!
+//! A party says what it is told: who is inside with it, who has died, and when it may leave. By these,
+//! [`crate::checker`] compares what all of them say.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::{
+    Barrier, BarrierError, Client, CountDownLatch, Deaths, DoubleBarrier, ExclusiveGuard, Outcome,
+    Round, State, TransactionError, ZnodePath,
+};
+use lockkeeper::{Failure as _, Guard};
+use serde::Deserialize;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::crew::Workplace;
+use super::{Scene, retried};
+use crate::gate::Gate;
+use crate::history::{Share, What};
+use crate::told::Told;
+
+const ROUNDS: &str = "/barriers/rounds";
+const LATCH: &str = "/barriers/latch";
+const GATE: &str = "/barriers/gate";
+
+/// How long to wait for something else to come.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// After which another program comes in the place of one that has died, at most.
+const VACANCY: Duration = Duration::from_millis(1_500);
+
+/// Longer than it takes until everybody who waits has a watch, when all is well.
+const WHILE: Duration = Duration::from_secs(30);
+
+/// How often each party goes through a round in the end.
+const ROUNDS_AT_THE_END: u32 = 2;
+
+/// How the parties of a barrier are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    /// Each program has its own.
+    Own,
+    /// Each entry has another one.
+    OfEachEntry,
+    /// Those that are too many have the names of others.
+    Shared,
+    /// The same, and the barrier knows all of them.
+    Declared,
+}
+
+/// What the barriers of a run are like.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// How many parties a round needs.
+    parties: usize,
+    /// How many programs enter.
+    pub programs: usize,
+    names: Names,
+    deaths: Deaths,
+    /// From which the latch is counted down.
+    from: u64,
+    /// Whether the latch is closed again.
+    resets: bool,
+    /// Whether nothing that happens is a reason for an error.
+    is_well: bool,
+}
+
+impl Terms {
+    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
+        let parties = random.usize(2..6);
+        let names = [Names::Own, Names::OfEachEntry, Names::Shared, Names::Declared];
+        Self {
+            parties,
+            programs: parties + random.usize(0..4).saturating_sub(1),
+            names: names[random.usize(0..names.len())],
+            deaths: [Deaths::FailTheRound, Deaths::AreTold][random.usize(0..2)],
+            from: random.u64(5..40),
+            resets: random.u8(0..3) == 0,
+            is_well,
+        }
+    }
+
+    /// What a party of this program is called.
+    fn name(&self, program: usize, entry: u64) -> String {
+        match self.names {
+            Names::Own => format!("p{program}"),
+            Names::OfEachEntry => format!("p{program}-{entry:x}"),
+            Names::Shared | Names::Declared => format!("p{}", program % self.parties),
+        }
+    }
+
+    fn rounds(&self, client: &Client) -> DoubleBarrier {
+        let builder = DoubleBarrier::builder(client, ROUNDS, self.parties).deaths(self.deaths);
+        let builder = match self.names {
+            Names::Declared => builder.names((0..self.parties).map(|party| self.name(party, 0))),
+            _ => builder,
+        };
+        builder.build().expect("a path")
+    }
+
+    fn latch(&self, client: &Client) -> CountDownLatch {
+        CountDownLatch::new(client, LATCH, self.from).expect("a path")
+    }
+}
+
+/// What the programs of a run know of each other.
+#[derive(Debug)]
+pub struct Orders {
+    /// Through how many rounds each program has gone in the end; `None` before that.
+    completed: Mutex<Option<BTreeMap<usize, u32>>>,
+    has_completed: Notify,
+    /// How many die inside in the end.
+    doomed: AtomicU32,
+    /// Whether the parties are to end.
+    is_over: watch::Sender<bool>,
+    /// Whether those that wait at the gate are to end.
+    has_opened: watch::Sender<bool>,
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self {
+            completed: Mutex::default(),
+            has_completed: Notify::new(),
+            doomed: AtomicU32::new(2),
+            is_over: watch::Sender::new(false),
+            has_opened: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Orders {
+    fn complete(&self, program: usize) {
+        let mut completed = self.completed.lock().expect("nobody panics with it");
+        let Some(completed) = &mut *completed else { return };
+        *completed.entry(program).or_default() += 1;
+        self.has_completed.notify_one();
+    }
+
+    /// The programs that have not gone through enough rounds.
+    fn late(&self, programs: usize) -> Vec<usize> {
+        let completed = self.completed.lock().expect("nobody panics with it");
+        let of = |program: &usize| completed.as_ref().and_then(|it| it.get(program)).copied();
+        (0..programs).filter(|it| of(it).is_none_or(|times| times < ROUNDS_AT_THE_END)).collect()
+    }
+
+    /// Whether the next one that is inside is to die there, in the end.
+    fn dooms(&self) -> bool {
+        let one_less = |doomed: u32| doomed.checked_sub(1);
+        self.doomed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+}
+
+/// A program that uses barriers.
+pub struct BarrierProgram {
+    /// Where it runs.
+    pub scene: Arc<dyn Scene + Send + Sync>,
+    /// Its client.
+    pub client: Client,
+    /// What it is called.
+    pub name: String,
+    /// What follows from the seed.
+    pub random: fastrand::Rng,
+    /// What the barriers are like.
+    pub terms: Terms,
+    /// What all of them know.
+    pub orders: Arc<Orders>,
+}
+
+impl std::fmt::Debug for BarrierProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BarrierProgram").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What may happen to a party by itself.
+struct Fate {
+    /// The number of its program.
+    program: usize,
+    die: Box<dyn Fn()>,
+    cut_off: Box<dyn Fn() + Send + Sync>,
+}
+
+/// When a program gives up waiting.
+enum Limit {
+    Never,
+    /// It says so when it enters.
+    After(Duration),
+    /// It drops the call.
+    Dropped(Duration),
+}
+
+/// The job of a party, which one program after the other has.
+#[derive(Debug)]
+pub struct PartyJob<S> {
+    /// Its machine.
+    pub place: S,
+    /// What it is called.
+    pub name: String,
+    /// Its number.
+    pub program: usize,
+    /// What the barriers are like.
+    pub terms: Terms,
+    /// What all programs know.
+    pub orders: Arc<Orders>,
+}
+
+impl<S: Workplace> PartyJob<S> {
+    /// Returns when all is over.
+    pub async fn fill(self, mut random: fastrand::Rng) {
+        for life in 0.. {
+            let (gate, has_died) = (Arc::<Gate>::default(), Arc::<Notify>::default());
+            let client = self.place.client(&gate).await;
+            let program = BarrierProgram {
+                scene: self.place.scene(),
+                client: client.clone(),
+                name: format!("{} {life}", self.name),
+                random: random.fork(),
+                terms: self.terms,
+                orders: Arc::clone(&self.orders),
+            };
+
+            let (closing, died) = (Arc::clone(&gate), Arc::clone(&has_died));
+            let die = Box::new(move || {
+                closing.close();
+                died.notify_one();
+            });
+            let fate = Fate { program: self.program, die, cut_off: self.place.cutting_off() };
+            let work = self.place.run(gate.through(program.take_part(fate)));
+            tokio::select! {
+                biased;
+                () = has_died.notified() => {
+                    self.place.has_died();
+                    sleep(VACANCY.mul_f64(random.f64())).await;
+                }
+                ended = work => {
+                    if let Err(error) = ended {
+                        let stuck = What::Stuck(format!("a task ended: {error}"));
+                        self.place.scene().note("world", stuck);
+                    }
+                    return self.place.close(client).await;
+                }
+            }
+        }
+    }
+}
+
+impl BarrierProgram {
+    /// Enters and leaves, round after round, until all is over.
+    async fn take_part(mut self, fate: Fate) {
+        let barrier = self.terms.rounds(&self.client);
+        let mut over = self.orders.is_over.subscribe();
+        while !*over.borrow() {
+            self.pause(0.3).await;
+            if let Some((entry, round)) = self.enter(&barrier, fate.program, &mut over).await {
+                self.be_inside(entry, round, &fate).await;
+            }
+        }
+    }
+
+    async fn enter(
+        &mut self,
+        barrier: &DoubleBarrier,
+        program: usize,
+        over: &mut watch::Receiver<bool>,
+    ) -> Option<(u64, Round)> {
+        let entry = self.unique();
+        let party = self.terms.name(program, entry);
+        let limit = self.upto(1.0);
+        let limit = match self.random.u8(0..10) {
+            0..6 => Limit::Never,
+            6..9 => Limit::After(limit),
+            _ => Limit::Dropped(limit),
+        };
+        let session = self.client.session_id();
+        self.tell(Told::Enters { entry, party: party.clone() });
+        let entering = async {
+            match limit {
+                Limit::After(limit) => barrier.enter_timeout(&party, limit).await,
+                _ => barrier.enter(&party).await,
+            }
+        };
+        let gives_up = async {
+            let ends = over.wait_for(|over| *over);
+            match limit {
+                Limit::Dropped(limit) => drop(timeout(limit, ends).await),
+                _ => drop(ends.await),
+            }
+        };
+        let entered = tokio::select! {
+            biased;
+            entered = entering => Some(entered),
+            () = gives_up => None,
+        };
+
+        if self.client.session_id() != session {
+            self.tell(Told::EntersAgain { entry });
+        }
+        match entered? {
+            Ok(round) => return Some((entry, round)),
+            Err(BarrierError::TimedOut { missing, .. }) => {
+                self.tell(Told::TimedOut { entry });
+                if !(1..=self.terms.parties).contains(&missing.count()) {
+                    self.wrong(format!("timed out with {missing}"));
+                }
+            }
+            Err(error) => self.refused("enter", &error),
+        }
+        None
+    }
+
+    async fn be_inside(&mut self, entry: u64, round: Round, fate: &Fate) {
+        let (number, token) = (round.number(), round.token().to_u128());
+        let parties = round.parties().into_iter().map(str::to_owned).collect();
+        let node = round.node().name().to_owned();
+        let lock = format!("{ROUNDS}/{}", self.name);
+        self.tell(Told::Inside { entry, round: number, token, node, parties });
+        self.scene
+            .note(&self.name, What::Granted { lock: lock.clone(), token, share: Share::Alone });
+        self.claim(&lock, &round);
+        self.look_who_is_inside(number).await;
+
+        for _ in 0..self.random.usize(0..4) {
+            let died = tokio::select! {
+                biased;
+                died = round.failed() => died,
+                () = sleep(self.upto(0.1)) => Vec::new(),
+            };
+            self.claim(&lock, &round);
+            if !died.is_empty() {
+                self.tell(Told::Dead { round: number, parties: died });
+                break;
+            }
+        }
+
+        let goes_on = self.scene.goes_on();
+        let gives_back = What::GaveBack { lock: lock.clone(), token };
+        match self.random.u8(0..20) {
+            0 if goes_on => {
+                self.scene.note(&self.name, gives_back);
+                self.tell(Told::Drops { entry });
+                drop(round);
+            }
+            1 | 2 if goes_on => self.die(entry, fate).await,
+            3.. if !goes_on && self.orders.dooms() => self.die(entry, fate).await,
+            3 if goes_on && !self.terms.is_well => {
+                (fate.cut_off)();
+                sleep(self.upto(1.0)).await;
+                self.claim(&lock, &round);
+                self.leave(entry, round, &lock, fate).await;
+            }
+            _ => self.leave(entry, round, &lock, fate).await,
+        }
+    }
+
+    /// Dies: nothing of it goes on.
+    async fn die(&self, entry: u64, fate: &Fate) {
+        self.tell(Told::Drops { entry });
+        (fate.die)();
+        std::future::pending().await
+    }
+
+    async fn leave(&mut self, entry: u64, round: Round, lock: &str, fate: &Fate) {
+        let (number, token) = (round.number(), round.token().to_u128());
+        self.scene.note(&self.name, What::GaveBack { lock: lock.to_owned(), token });
+        self.tell(Told::Leaves { entry });
+        let longest = match self.random.u8(0..10) {
+            0 if self.scene.goes_on() => self.upto(0.2),
+            _ => Duration::MAX,
+        };
+        let left = match timeout(longest, round.leave()).await {
+            Ok(left) => left,
+            // It leaves nevertheless.
+            Err(_) => return,
+        };
+        let fails = self.terms.deaths == Deaths::FailTheRound;
+        match left {
+            Ok(died) => {
+                if fails && !died.is_empty() {
+                    self.wrong(format!("leaves a round that has failed: {died:?}"));
+                }
+                self.tell(Told::Left { entry, together: true });
+                self.tell(Told::Dead { round: number, parties: died });
+                self.orders.complete(fate.program);
+            }
+            Err(BarrierError::PartyDied { died, .. }) => {
+                if !fails || died.is_empty() {
+                    self.wrong(format!("leaves a round that has failed, by {died:?}"));
+                }
+                self.tell(Told::Left { entry, together: false });
+                self.tell(Told::Dead { round: number, parties: died });
+            }
+            Err(error) => self.refused("leave", &error),
+        }
+    }
+
+    /// Says which nodes stand for the parties of a round, if it can be read.
+    async fn look_who_is_inside(&self, round: u32) {
+        if let Ok(Ok((data, _))) = timeout(GLANCE, self.client.data(&round_node(round))).await
+            && let Some(RoundData { parties, .. }) = RoundData::read(&data)
+        {
+            self.tell(Told::Named { round, nodes: parties });
+        }
+    }
+
+    /// Says until when nobody else is told that it has died.
+    fn claim(&self, lock: &str, guard: &Guard) {
+        let (lock, token) = (lock.to_owned(), guard.token().to_u128());
+        // Asked for first: what it says must be true although time has passed since.
+        let deadline = guard.deadline();
+        match (guard.state(), deadline) {
+            (State::Lost(reason), _) => {
+                let reason = format!("{reason:?}");
+                self.scene.note(&self.name, What::Lost { lock, token, reason });
+            }
+            (_, Some(deadline)) => {
+                if let Some(until) = self.scene.true_time(deadline) {
+                    self.scene.note(&self.name, What::Claimed { lock, token, until });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts down until the end, several times in a row.
+    pub async fn count_down(mut self) {
+        let latch = self.terms.latch(&self.client);
+        while self.scene.goes_on() {
+            self.pause(0.4).await;
+            for _ in 0..self.random.usize(1..4) {
+                self.count_once(&latch).await;
+            }
+        }
+    }
+
+    async fn count_once(&mut self, latch: &CountDownLatch) -> Option<u64> {
+        let attempt = self.unique();
+        self.tell(Told::CountsDown { attempt });
+        match latch.count_down().await {
+            Ok(left) => {
+                self.tell(Told::CountedDown { attempt, left });
+                return Some(left);
+            }
+            Err(error) => {
+                self.refused("count down", &error);
+                if error.outcome() == Outcome::NotApplied {
+                    self.tell(Told::NotCountedDown { attempt });
+                }
+            }
+        }
+        None
+    }
+
+    /// Closes the latch again, now and then.
+    pub async fn reset(mut self) {
+        let latch = self.terms.latch(&self.client);
+        while self.terms.resets && self.scene.goes_on() {
+            self.pause(4.0).await;
+            self.tell(Told::Resets);
+            if let Err(error) = latch.reset().await {
+                self.refused("reset", &error);
+            }
+        }
+    }
+
+    /// Waits until the latch is open, again and again until the end, and then once more.
+    pub async fn wait_for_latch(mut self) {
+        let latch = self.terms.latch(&self.client);
+        loop {
+            let goes_on = self.scene.goes_on();
+            let attempt = self.unique();
+            let limit = self.upto(4.0);
+            self.tell(Told::AwaitsLatch { attempt });
+            let waited = match self.random.bool() && goes_on {
+                true => latch.wait_timeout(limit).await,
+                false => latch.wait().await.map(|()| true),
+            };
+            match waited {
+                Ok(true) => self.tell(Told::PassesLatch { attempt }),
+                Ok(false) => {}
+                Err(ref error) => self.refused("wait for the latch", error),
+            }
+            if !goes_on && waited == Ok(true) {
+                return;
+            }
+            self.pause(1.0).await;
+        }
+    }
+
+    /// Closes the gate and opens it, until the end. It is closed then.
+    pub async fn keep_gate(mut self) {
+        let gate = Barrier::new(&self.client, GATE).expect("a path");
+        while self.scene.goes_on() {
+            self.pause(0.5).await;
+            if self.random.bool() {
+                self.hold_gate(&gate).await;
+                continue;
+            }
+            match gate.close().await {
+                Ok(()) => self.tell(Told::GateIsShut { until: None }),
+                Err(error) => self.refused("close", &error),
+            }
+            self.pause(1.5).await;
+            self.tell(Told::GateOpens);
+            retried(GLANCE, || gate.open()).await;
+        }
+        retried(GLANCE, || gate.close()).await;
+        self.tell(Told::GateIsShut { until: None });
+    }
+
+    async fn hold_gate(&mut self, gate: &Barrier) {
+        match gate.close_while_held().await {
+            Ok(guard) => self.keep_shut(guard).await,
+            Err(error) => self.refused("close for a while", &error),
+        }
+        // Otherwise it would be closed by what is about to go.
+        retried(GLANCE, || gate.wait()).await;
+    }
+
+    async fn keep_shut(&mut self, guard: ExclusiveGuard) {
+        for _ in 0..self.random.usize(1..4) {
+            let until = guard.deadline().and_then(|it| self.scene.true_time(it));
+            if until.is_some() {
+                self.tell(Told::GateIsShut { until });
+            }
+            self.pause(0.5).await;
+        }
+        self.tell(Told::GateOpens);
+        match self.random.bool() {
+            // Its error is that of a session or a server, with which the node goes too.
+            true => drop(guard.release().await),
+            false => drop(guard),
+        }
+    }
+
+    /// Waits until the gate is open, again and again, until it was opened for the last time.
+    pub async fn wait_at_gate(mut self) {
+        let gate = Barrier::new(&self.client, GATE).expect("a path");
+        let has_opened = self.orders.has_opened.subscribe();
+        while !*has_opened.borrow() {
+            let attempt = self.unique();
+            let limit = self.upto(2.0);
+            self.tell(Told::AwaitsGate { attempt });
+            let waited = match self.random.bool() && self.scene.goes_on() {
+                true => gate.wait_timeout(limit).await,
+                false => gate.wait().await.map(|()| true),
+            };
+            match waited {
+                Ok(true) => self.tell(Told::PassesGate { attempt }),
+                Ok(false) => {}
+                Err(error) => self.refused("wait at the gate", &error),
+            }
+            self.pause(0.3).await;
+        }
+    }
+
+    /// An error that has no reason where all is well, or never has one.
+    fn refused(&self, what: &str, error: &BarrierError) {
+        let is_of_step =
+            matches!(error, BarrierError::Refused { source: TransactionError::Failed { .. }, .. });
+        let is_of_caller = matches!(
+            error,
+            BarrierError::Name { .. }
+                | BarrierError::NotDeclared { .. }
+                | BarrierError::Foreign { .. }
+                | BarrierError::TooLong { .. }
+        );
+        // Nobody opens it for whoever holds it.
+        let is_closed = matches!(error, BarrierError::AlreadyClosed { .. });
+        if is_of_step || is_of_caller || self.terms.is_well && !is_closed {
+            self.wrong(format!("does not {what}: {error}"));
+        } else {
+            self.scene.note(&self.name, What::Note(format!("does not {what}: {error}")));
+        }
+    }
+
+    fn wrong(&self, what: String) {
+        self.scene.note(&self.name, What::WrongRound(what));
+    }
+
+    fn tell(&self, told: Told) {
+        self.scene.note(&self.name, What::Told(told));
+    }
+
+    /// Some time, up to so much of the pace.
+    fn upto(&mut self, share: f64) -> Duration {
+        self.scene.pace().mul_f64(share * self.random.f64())
+    }
+
+    async fn pause(&mut self, share: f64) {
+        sleep(self.upto(share)).await;
+    }
+
+    fn unique(&self) -> u64 {
+        self.client.unique_id().as_u64_pair().0
+    }
+}
+
+/// What is in the node of a round that has opened.
+#[derive(Debug, Deserialize)]
+struct RoundData {
+    parties: Vec<String>,
+    #[serde(default)]
+    died: Vec<String>,
+    #[serde(default)]
+    is_over: bool,
+}
+
+impl RoundData {
+    fn read(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+}
+
+fn round_node(round: u32) -> ZnodePath {
+    ZnodePath::new(&format!("{ROUNDS}/rounds/{round:010}")).expect("a path")
+}
+
+/// After the faults: everybody goes through rounds, and everybody who waits returns. `jobs`: those of the parties;
+/// `waiting`: those that wait for the latch and at the gate. `patience`: longer than anything takes.
+pub async fn settle(
+    program: &mut BarrierProgram,
+    jobs: Vec<JoinHandle<()>>,
+    (of_latch, of_gate): (Vec<JoinHandle<()>>, Vec<JoinHandle<()>>),
+    patience: Duration,
+) {
+    let latch = program.terms.latch(&program.client);
+    if !program.terms.resets {
+        let remains = retried(GLANCE, || latch.count()).await;
+        program.tell(Told::LatchRemains { from: program.terms.from, left: remains });
+    }
+    while program.count_once(&latch).await != Some(0) {}
+    ended(program, of_latch, patience, "does not pass the latch").await;
+
+    // Everybody waits by now. It is closed again at once.
+    sleep(WHILE).await;
+    program.orders.has_opened.send_replace(true);
+    let gate = Barrier::new(&program.client, GATE).expect("a path");
+    program.tell(Told::GateOpens);
+    retried(GLANCE, || gate.open()).await;
+    retried(GLANCE, || gate.close()).await;
+    ended(program, of_gate, patience, "does not pass the gate").await;
+
+    *program.orders.completed.lock().expect("nobody panics with it") = Some(BTreeMap::new());
+    let all_complete = async {
+        while !program.orders.late(program.terms.programs).is_empty() {
+            program.orders.has_completed.notified().await;
+        }
+    };
+    if timeout(patience, all_complete).await.is_err() {
+        let late = program.orders.late(program.terms.programs);
+        let what = format!("parties do not enter and leave: {late:?}; {}", look(program).await);
+        program.scene.note("world", What::Stuck(what));
+        return;
+    }
+    program.orders.is_over.send_replace(true);
+    ended(program, jobs, patience, "does not leave").await;
+    look_what_is_left(program, patience).await;
+}
+
+async fn ended(
+    program: &BarrierProgram,
+    tasks: Vec<JoinHandle<()>>,
+    patience: Duration,
+    what: &str,
+) {
+    for task in tasks {
+        let stuck = match timeout(patience, task).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => format!("a task ended: {error}"),
+            Err(_) => format!("a program {what}"),
+        };
+        program.scene.note("world", What::Stuck(stuck));
+    }
+}
+
+/// What there is, for a reader.
+async fn look(program: &BarrierProgram) -> String {
+    match timeout(WHILE, left(program)).await {
+        Ok(left) => format!("{left:?}"),
+        Err(_) => "the rounds cannot be read".to_owned(),
+    }
+}
+
+/// A round: what is in its node, if it has opened; the nodes in it; and the marks of those who have left.
+type Remains = (u32, Option<RoundData>, Vec<String>, Vec<String>);
+
+async fn left(program: &BarrierProgram) -> Vec<Remains> {
+    let client = &program.client;
+    let children = async |node: &ZnodePath| {
+        let names = async || match client.children(node).await {
+            Ok((names, _)) => Ok(names),
+            Err(error) if error.code().is_some() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        retried(GLANCE, names).await
+    };
+    let rounds = ZnodePath::new(&format!("{ROUNDS}/rounds")).expect("a path");
+    let marks = ZnodePath::new(&format!("{ROUNDS}/left")).expect("a path");
+    let _ = retried(GLANCE, || client.sync(&rounds)).await;
+    let mut names = children(&rounds).await;
+    names.extend(children(&marks).await);
+    names.sort_unstable();
+    names.dedup();
+
+    let mut left = Vec::new();
+    for name in names {
+        let Ok(number) = name.parse() else { continue };
+        let node = round_node(number);
+        let data = client.data(&node).await.ok().and_then(|(data, _)| RoundData::read(&data));
+        let marks = marks.child(&name).expect("digits");
+        left.push((number, data, children(&node).await, children(&marks).await));
+    }
+    left
+}
+
+/// Says which rounds there are when nobody is inside any more.
+async fn look_what_is_left(program: &BarrierProgram, patience: Duration) {
+    let begin = program.scene.now();
+    let mut left = left(program).await;
+    while left.iter().any(|(_, _, present, _)| !present.is_empty()) {
+        if program.scene.now() - begin > patience {
+            return program.scene.note("world", What::Left(format!("parties: {left:?}")));
+        }
+        sleep(GLANCE).await;
+        left = self::left(program).await;
+    }
+    for (round, data, _, marks) in left {
+        match data {
+            Some(RoundData { parties, died, is_over }) => {
+                program.tell(Told::RoundRemains { round, parties, died, is_over, left: marks });
+            }
+            None if marks.is_empty() => {}
+            None => program.scene.note("world", What::Left(format!("marks of round {round}"))),
+        }
+    }
+}
