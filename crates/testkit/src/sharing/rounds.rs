@@ -199,12 +199,11 @@ fn all_are_accounted_for(
 /// Who is told to have died has not left, and is not told so before its lease has ended or it has dropped what it had.
 /// All who leave together are told of the same deaths, and all others have left or died by then.
 pub(crate) fn deaths_are_true(entries: &[Entry]) -> Result<(), String> {
-    let (known, leases, rounds) = (Known::of(entries), leases(entries), Known::of(entries));
-    let rounds = rounds.rounds();
+    let (known, leases) = (Known::of(entries), leases(entries));
+    let rounds = known.rounds();
     let lease_end = |inside: &Inside<'_>| {
-        let of_party = leases.values().flatten();
-        let lease =
-            of_party.filter(|it| it.who == inside.who && it.token == inside.token).next_back();
+        let mut of_party = leases.values().flatten();
+        let lease = of_party.rfind(|it| it.who == inside.who && it.token == inside.token);
         lease.map_or(inside.at, |lease| lease.end())
     };
     for Deaths { who, at, round, parties } in &known.deaths {
