@@ -16,13 +16,12 @@ use crate::barrier::layout::{
 use crate::exact::Writers;
 use crate::exact::shared_write::lock;
 use crate::last_time::LastTime;
-use crate::wall_clock::millis;
 
 /// How often a handle looks what is left of old rounds.
 const SWEEPS_EVERY: Duration = Duration::from_secs(60);
 
-/// How long what a round has told is kept, so that every session that was in it has read it, or has ended.
-const KEPT_FOR: Duration = Duration::from_secs(3_600);
+/// Of how many rounds in which somebody has died it is kept who: without its node, a round was left by all.
+const KEPT: usize = 100;
 
 /// What it means for the others that a party dies inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,11 +142,10 @@ impl BarrierCore {
         retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.places.path, error))
     }
 
-    /// Deletes, in the background, what is left of rounds that were over long ago: of one in which somebody has died, what
-    /// it has told the others, and of one in which all have died, everything. `now`: milliseconds since 1970 by the servers'
-    /// clock.
-    pub(super) fn sweep_now_and_then(self: &Arc<Self>, opened: u32, now: Option<u64>) {
-        let Some(now) = now else { return };
+    /// Deletes, in the background, what is left of rounds that were over long ago, before this one: of one in which somebody
+    /// has died, what it has told the others, and of one in which all have died, everything. The last of them stay, as
+    /// whoever was cut off may still ask.
+    pub(super) fn sweep_now_and_then(self: &Arc<Self>, opened: u32) {
         if !self.swept.is_due(SWEEPS_EVERY, self.client.now()) {
             return;
         }
@@ -155,12 +153,13 @@ impl BarrierCore {
         self.client.tokio_runtime().spawn(async move {
             // Whoever looks next goes on where this fails.
             let Ok((names, _)) = core.client.children(&core.places.rounds).await else { return };
-            for number in rounds_before(&names, opened) {
+            let mut numbers: Vec<_> = rounds_before(&names, opened).collect();
+            numbers.sort_unstable();
+            let old = numbers.len().saturating_sub(KEPT);
+            for number in numbers.drain(..old) {
                 let directory = core.places.round(number);
                 let Ok((_, stat)) = core.client.data(&directory).await else { return };
-                let written = u64::try_from(stat.mtime).unwrap_or_default();
-                let is_old = written.saturating_add(millis(KEPT_FOR)) < now;
-                if !is_old || stat.num_children > 0 {
+                if stat.num_children > 0 {
                     continue;
                 }
                 let marks = core.places.left(number);

@@ -286,8 +286,8 @@ impl BarrierCore {
             steps.create(&left, "", CreateMode::Persistent)
         });
         match opened.await {
-            Ok(applied) => {
-                self.sweep_now_and_then(number, applied.at_unix_ms);
+            Ok(_) => {
+                self.sweep_now_and_then(number);
                 Ok(())
             }
             Err(WriteError::NotApplied(TransactionError::Failed {
