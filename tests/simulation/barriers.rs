@@ -7,7 +7,9 @@ use std::time::Duration;
 use lockkeeper::Client;
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::Scene;
-use lockkeeper_testkit::sharing::barriers::{self, BarrierProgram, Orders, PartyJob, Terms};
+use lockkeeper_testkit::sharing::barriers::{
+    self, BarrierOrders, BarrierProgram, BarrierTerms, PartyJob,
+};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -25,8 +27,8 @@ pub(crate) fn has_barriers(seed: u64) -> bool {
 /// The programs of a run that use barriers.
 pub(crate) struct Barriers {
     clients: Vec<Client>,
-    orders: Arc<Orders>,
-    terms: Terms,
+    orders: Arc<BarrierOrders>,
+    terms: BarrierTerms,
     parties: Vec<JoinHandle<()>>,
     of_latch: Vec<JoinHandle<()>>,
     of_gate: Vec<JoinHandle<()>>,
@@ -34,7 +36,7 @@ pub(crate) struct Barriers {
 
 impl Barriers {
     pub(crate) fn new(clients: Vec<Client>, run: &Run, random: &mut fastrand::Rng) -> Self {
-        let terms = Terms::any(random, run.severity == Severity::Bounded);
+        let terms = BarrierTerms::any(random, run.severity == Severity::Bounded);
         run.note("world", What::Note(format!("{terms:?}")));
         let (parties, of_latch, of_gate) = Default::default();
         Self { clients, orders: Arc::default(), terms, parties, of_latch, of_gate }

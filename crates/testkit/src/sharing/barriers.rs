@@ -56,7 +56,7 @@ enum Names {
 
 /// What the barriers of a run are like.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct BarrierTerms {
     /// How many parties a round needs.
     parties: usize,
     /// How many programs enter.
@@ -71,7 +71,7 @@ pub struct Terms {
     is_well: bool,
 }
 
-impl Terms {
+impl BarrierTerms {
     /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
     pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
         let parties = random.usize(2..6);
@@ -113,7 +113,7 @@ impl Terms {
 
 /// What the programs of a run know of each other.
 #[derive(Debug)]
-pub struct Orders {
+pub struct BarrierOrders {
     /// Through how many rounds each program has gone in the end; `None` before that.
     completed: Mutex<Option<BTreeMap<usize, u32>>>,
     has_completed: Notify,
@@ -125,7 +125,7 @@ pub struct Orders {
     has_opened: watch::Sender<bool>,
 }
 
-impl Default for Orders {
+impl Default for BarrierOrders {
     fn default() -> Self {
         Self {
             completed: Mutex::default(),
@@ -137,7 +137,7 @@ impl Default for Orders {
     }
 }
 
-impl Orders {
+impl BarrierOrders {
     fn complete(&self, program: usize) {
         let mut completed = self.completed.lock().expect("nobody panics with it");
         let Some(completed) = &mut *completed else { return };
@@ -170,9 +170,9 @@ pub struct BarrierProgram {
     /// What follows from the seed.
     pub random: fastrand::Rng,
     /// What the barriers are like.
-    pub terms: Terms,
+    pub terms: BarrierTerms,
     /// What all of them know.
-    pub orders: Arc<Orders>,
+    pub orders: Arc<BarrierOrders>,
 }
 
 impl std::fmt::Debug for BarrierProgram {
@@ -182,7 +182,7 @@ impl std::fmt::Debug for BarrierProgram {
 }
 
 /// What may happen to a party by itself.
-struct Fate {
+struct PartyFate {
     /// The number of its program.
     program: usize,
     die: Box<dyn Fn()>,
@@ -208,9 +208,9 @@ pub struct PartyJob<S> {
     /// Its number.
     pub program: usize,
     /// What the barriers are like.
-    pub terms: Terms,
+    pub terms: BarrierTerms,
     /// What all programs know.
-    pub orders: Arc<Orders>,
+    pub orders: Arc<BarrierOrders>,
 }
 
 impl<S: Workplace> PartyJob<S> {
@@ -233,7 +233,7 @@ impl<S: Workplace> PartyJob<S> {
                 closing.close();
                 died.notify_one();
             });
-            let fate = Fate { program: self.program, die, cut_off: self.place.cutting_off() };
+            let fate = PartyFate { program: self.program, die, cut_off: self.place.cutting_off() };
             let work = self.place.run(gate.through(program.take_part(fate)));
             tokio::select! {
                 biased;
@@ -255,7 +255,7 @@ impl<S: Workplace> PartyJob<S> {
 
 impl BarrierProgram {
     /// Enters and leaves, round after round, until all is over.
-    async fn take_part(mut self, fate: Fate) {
+    async fn take_part(mut self, fate: PartyFate) {
         let barrier = self.terms.rounds(&self.client);
         let mut over = self.orders.is_over.subscribe();
         while !*over.borrow() {
@@ -323,7 +323,7 @@ impl BarrierProgram {
         None
     }
 
-    async fn be_inside(&mut self, entry: u64, round: Round, fate: &Fate) {
+    async fn be_inside(&mut self, entry: u64, round: Round, fate: &PartyFate) {
         let (number, token) = (round.number(), round.token().to_u128());
         let parties = round.parties().into_iter().map(str::to_owned).collect();
         let node = round.node().name().to_owned();
@@ -368,13 +368,13 @@ impl BarrierProgram {
     }
 
     /// Dies: nothing of it goes on.
-    async fn die(&self, entry: u64, fate: &Fate) {
+    async fn die(&self, entry: u64, fate: &PartyFate) {
         self.tell(Told::Drops { entry });
         (fate.die)();
         std::future::pending().await
     }
 
-    async fn leave(&mut self, entry: u64, round: Round, lock: &str, fate: &Fate) {
+    async fn leave(&mut self, entry: u64, round: Round, lock: &str, fate: &PartyFate) {
         let (number, token) = (round.number(), round.token().to_u128());
         self.scene.note(&self.name, What::GaveBack { lock: lock.to_owned(), token });
         self.tell(Told::Leaves { entry });
