@@ -238,7 +238,7 @@ impl DoubleBarrier {
         self.0.enter(name, Some(after(timeout))).await
     }
 
-    /// Looks who waits, and who is missing. Costs 2 round trips (2 reads).
+    /// Looks who waits, and who is missing. Makes the barrier if there is none. Costs 2 round trips (2 reads).
     ///
     /// # Errors
     /// If a request is refused, or no server can be reached for a session timeout.
