@@ -9,6 +9,7 @@ use crate::histories::Seen;
 use crate::items;
 use crate::machine::author;
 use crate::program::{Belief, GaveUp, Phase, Standing as Stands};
+use crate::rounds;
 use crate::scenarios::{Bounds, LockKind};
 use crate::state::{Broken, Parts, State};
 
@@ -77,6 +78,9 @@ fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
     if parts.bounds.lock == LockKind::Queue {
         return !items::is_forgotten(parts, state);
     }
+    if parts.bounds.lock == LockKind::Rounds {
+        return !rounds::is_forgotten(parts, state);
+    }
     let Some(mut line) = parts.line(state) else { return true };
     line.set_permits(state.permits);
     let own = |n| line.places().iter().rev().find(move |place| author(&place.name) == Some(n));
@@ -93,11 +97,16 @@ fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
     })
 }
 
-/// All have gone but consumers that wait for nothing.
+/// All have gone but consumers that wait for nothing, and parties that wait for others.
 fn all_come_to_an_end(parts: &Parts, state: &State, is_over: bool) -> bool {
     let is_empty = parts.service.view(state.server).entries.is_empty();
     let may_stay = |seen: &Seen| {
-        parts.bounds.lock == LockKind::Queue && is_empty && matches!(seen.phase, Phase::Asking(_))
+        let is_alone = match parts.bounds.lock {
+            LockKind::Queue => is_empty,
+            LockKind::Rounds => !rounds::is_forgotten(parts, state),
+            _ => false,
+        };
+        is_alone && matches!(seen.phase, Phase::Asking(_))
     };
     !is_over || (0..state.clients.len()).filter_map(|n| parts.seen(state, n)).all(may_stay)
 }

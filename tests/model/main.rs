@@ -1,4 +1,5 @@
-//! Every order in which things can happen to a few clients of one lock, or consumers of one item, up to a bound.
+//! Every order in which things can happen to a few clients of one lock, consumers of one item, or parties of one barrier,
+//! up to a bound.
 //!
 //! All of it is the code that runs in production: the locks, the queue and the client as they are, each client
 //! in a runtime of its own, and the engine's tree as the server. The network loses connections before
@@ -11,6 +12,7 @@
 //!   search       looks at every state, the closest first; tells the way to one that is wrong
 //!   state        all of it at one moment, and what can happen next
 //!   judge        what must be true of every state          items     ... of the item of a queue
+//!                                                          rounds    ... of the rounds of a barrier
 //!   histories    a client is a function of its history: each history is run once
 //!   program      ... what it does when it is told to      machine   ... its clock and network
 //!   wanted       ... what it asks for
@@ -27,6 +29,7 @@ mod items;
 mod judge;
 mod machine;
 mod program;
+mod rounds;
 mod scenarios;
 mod search;
 mod service;
@@ -55,6 +58,9 @@ const LOCK: &str = "/l";
 
 /// The queue.
 const QUEUE: &str = "/q";
+
+/// The barrier.
+const BARRIER: &str = "/b";
 
 /// What holders write to that ride out outages. It is not there, and so nothing comes of it.
 const WORK: &str = "/effects";

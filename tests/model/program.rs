@@ -186,6 +186,7 @@ pub(crate) async fn run(
         .runtime(machine);
     let client = builder.connect("explored:1").await.expect("nothing is wrong yet");
     let source = setup.wanted.open(&client);
+    source.prepare().await;
     desk.enter(Phase::Idle);
     loop {
         let held = desk.held().filter(|_| setup.rides_out);

@@ -70,6 +70,8 @@ pub(crate) enum LockKind {
     KazooSemaphore,
     /// None: the item of a queue.
     Queue,
+    /// None: rounds, of which all clients are parties.
+    Rounds,
 }
 
 impl LockKind {
@@ -97,7 +99,7 @@ impl LockKind {
             Self::Semaphore => semaphore(SemaphoreProfile::Native),
             Self::CuratorSemaphore => semaphore(SemaphoreProfile::Curator),
             Self::KazooSemaphore => semaphore(SemaphoreProfile::Kazoo),
-            Self::Queue => return None,
+            Self::Queue | Self::Rounds => return None,
         })
     }
 }
@@ -133,6 +135,7 @@ impl Bounds {
         };
         let wanted = match self.lock.kind(self.permits) {
             Some(kind) => Wanted::Lock(Design { path: LOCK, kind }, sharing),
+            None if self.lock == LockKind::Rounds => Wanted::Round(self.clients),
             None => Wanted::Item,
         };
         Setup {
@@ -258,6 +261,10 @@ const QUEUE_PUT: Bounds = Bounds { puts: true, ..QUEUE };
 
 /// Nobody has the item yet.
 const QUEUE_FREE: Bounds = Bounds { in_line: false, ..QUEUE };
+
+/// All enter, and leave or drop what they have.
+const ROUNDS: Bounds =
+    Bounds { lock: LockKind::Rounds, clients: 2, kinds: &[Kind::Read], together: true, ..MUTEX };
 
 /// One line of [`SCENARIOS`].
 const fn scenario(name: &'static str, length: Length, bounds: Bounds) -> Scenario {
@@ -642,6 +649,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "`Queue`, a producer and two consumers, a lost connection",
         Long,
         Bounds { clients: 3, losses: 1, ..QUEUE_PUT },
+    ),
+    scenario("`DoubleBarrier`, 2 parties", Long, ROUNDS),
+    scenario(
+        "`DoubleBarrier`, 2 parties, a party that gives up",
+        Long,
+        Bounds { cancellations: 1, ..ROUNDS },
     ),
     scenario("`ReentrantMutex`, 2 clients, entered again, jeopardy", Short, RIDING_REENTRANT),
     scenario(

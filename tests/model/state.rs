@@ -11,6 +11,7 @@ use crate::items::{self, Fate};
 use crate::judge::{self, Promise};
 use crate::machine::End;
 use crate::program::{Command, Phase, Standing};
+use crate::rounds;
 use crate::scenarios::{Bounds, LockKind};
 use crate::service::{self, Connection, Sent, Service, StateId};
 use crate::timeline::{self, Timeline};
@@ -254,7 +255,7 @@ impl Parts {
                 if used.again < self.bounds.again {
                     commands.push(Command::Again(share));
                 }
-                if self.bounds.lock == LockKind::Queue {
+                if matches!(self.bounds.lock, LockKind::Queue | LockKind::Rounds) {
                     commands.push(Command::Leave);
                 }
             }
@@ -420,6 +421,7 @@ impl Parts {
         judge::step(&self.bounds, seen)?;
         judge::goes_on(self, state, before, seen)?;
         items::told(self, state, n, before, seen)?;
+        rounds::told(self, state, n, before, seen)?;
         if seen.hung_up {
             let connection = state.connection(n);
             state.clients[n].hang_up();

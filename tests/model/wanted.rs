@@ -2,24 +2,35 @@
 
 use std::slice;
 
-use lockkeeper::{AcquireError, Client, Guard, Instant, Item, Queue, QueueError, State};
+use lockkeeper::{
+    AcquireError, BarrierError, Client, Deaths, DoubleBarrier, Guard, Instant, Item, Queue,
+    QueueError, Round, State,
+};
 use lockkeeper_testkit::history::Share;
 use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
 
-use crate::QUEUE;
 use crate::program::{ENDLESS, GaveUp, Phase};
+use crate::{BARRIER, QUEUE};
 
 /// What the program of a client asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     Lock(Design, Sharing),
     Item,
+    /// A round of so many parties.
+    Round(usize),
 }
 
 impl Wanted {
     pub(crate) fn open(&self, client: &Client) -> Source {
         match self {
             Self::Lock(design, sharing) => Source::Lock(Box::new(design.open(client, *sharing))),
+            Self::Round(parties) => {
+                let barrier = DoubleBarrier::builder(client, BARRIER, *parties);
+                let barrier = barrier.deaths(Deaths::AreTold).build();
+                let name = client.unique_id().simple().to_string();
+                Source::Rounds(barrier.expect("a path for a barrier"), name)
+            }
             Self::Item => Source::Queue(Queue::new(client, QUEUE).expect("a path for a queue")),
         }
     }
@@ -30,6 +41,8 @@ impl Wanted {
 pub(crate) enum Source {
     Lock(Box<Lock>),
     Queue(Queue<()>),
+    /// As a party of this name.
+    Rounds(DoubleBarrier, String),
 }
 
 impl Source {
@@ -40,6 +53,16 @@ impl Source {
                 Err(error) => Err(refused(&error)),
             },
             Self::Queue(queue) => queue.take().await.map(Owned::Item).map_err(of_queue),
+            Self::Rounds(barrier, name) => {
+                barrier.enter(name).await.map(Owned::Round).map_err(of_barrier)
+            }
+        }
+    }
+
+    /// Makes what is there before anybody waits: how it is made is a matter of other tests.
+    pub(crate) async fn prepare(&self) {
+        if let Self::Rounds(barrier, _) = self {
+            barrier.inspect().await.expect("nothing is wrong yet");
         }
     }
 
@@ -51,7 +74,7 @@ impl Source {
 
     /// Whether it has nodes of its own for as long as it is there.
     pub(crate) fn has_nodes(&self) -> bool {
-        matches!(self, Self::Queue(_))
+        matches!(self, Self::Queue(_) | Self::Rounds(..))
     }
 }
 
@@ -60,6 +83,7 @@ impl Source {
 pub(crate) enum Owned {
     Lock(Held),
     Item(Item<()>),
+    Round(Round),
 }
 
 impl Owned {
@@ -72,6 +96,7 @@ impl Owned {
         match self {
             Self::Lock(held) => held.guards(),
             Self::Item(item) => slice::from_ref(item),
+            Self::Round(round) => slice::from_ref(round),
         }
     }
 
@@ -79,6 +104,7 @@ impl Owned {
         match self {
             Self::Lock(held) => held.state(),
             Self::Item(item) => item.state(),
+            Self::Round(round) => round.state(),
         }
     }
 
@@ -86,6 +112,7 @@ impl Owned {
         match self {
             Self::Lock(held) => held.deadline(),
             Self::Item(item) => item.deadline(),
+            Self::Round(round) => round.deadline(),
         }
     }
 
@@ -93,7 +120,7 @@ impl Owned {
     pub(crate) fn may_become(&self) -> Option<Share> {
         match self {
             Self::Lock(held) => held.may_become(),
-            Self::Item(_) => None,
+            Self::Item(_) | Self::Round(_) => None,
         }
     }
 
@@ -103,11 +130,11 @@ impl Owned {
                 Ok(held) => Ok(Self::Lock(held)),
                 Err(error) => Err(refused(&error)),
             },
-            Self::Item(_) => unreachable!("it can become nothing else"),
+            Self::Item(_) | Self::Round(_) => unreachable!("it can become nothing else"),
         }
     }
 
-    /// Gives the lock back, or records that the item is done.
+    /// Gives the lock back, records that the item is done, or leaves the round.
     pub(crate) async fn end(self) -> Phase {
         match self {
             Self::Lock(held) => {
@@ -118,6 +145,11 @@ impl Owned {
                 Ok(()) => Phase::Done,
                 Err(QueueError::Lost { .. }) => Phase::GaveUp(GaveUp::Lost),
                 Err(error) => Phase::GaveUp(of_queue(error)),
+            },
+            Self::Round(round) => match round.leave().await {
+                Ok(_) => Phase::Done,
+                Err(BarrierError::Lost { .. }) => Phase::GaveUp(GaveUp::Lost),
+                Err(error) => Phase::GaveUp(of_barrier(error)),
             },
         }
     }
@@ -135,6 +167,15 @@ fn of_queue(error: QueueError) -> GaveUp {
     use QueueError::{Client, Take, Unknown};
     match error {
         Unknown { .. } | Take { .. } | Client { .. } => GaveUp::Failed(error.to_string()),
+        error => panic!("{error}"),
+    }
+}
+
+/// Why a barrier is given up; other errors have no reason here.
+fn of_barrier(error: BarrierError) -> GaveUp {
+    use BarrierError::{Client, Enter, Unknown};
+    match error {
+        Unknown { .. } | Enter { .. } | Client { .. } => GaveUp::Failed(error.to_string()),
         error => panic!("{error}"),
     }
 }
