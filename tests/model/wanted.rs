@@ -26,7 +26,7 @@ impl Wanted {
         match self {
             Self::Lock(design, sharing) => Source::Lock(Box::new(design.open(client, *sharing))),
             Self::Round(parties) => {
-                let barrier = DoubleBarrier::builder(client, BARRIER, *parties);
+                let barrier = DoubleBarrier::builder(client, BARRIER).count(*parties);
                 let barrier = barrier.deaths(Deaths::AreTold).build();
                 let name = client.unique_id().simple().to_string();
                 Source::Rounds(barrier.expect("a path for a barrier"), name)
