@@ -205,7 +205,7 @@ impl DoubleBarrier {
     ///
     /// # Errors
     /// [`BarrierError::NotDeclared`]; if a request is refused, no server can be reached for a session timeout, or the
-    /// client is closed.
+    /// client is closed. The round may have opened with this party then, and the others see it die.
     ///
     /// # Session loss
     /// Comes anew with the next session.

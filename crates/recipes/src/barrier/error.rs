@@ -165,7 +165,8 @@ pub enum BarrierError {
 impl_failure!(BarrierError {
     Self::Unknown { .. } => (true, Outcome::Unknown),
     Self::Lost { .. } => (false, Outcome::Unknown),
-    Self::Enter { source, .. } => (source.is_retryable(), Outcome::NotApplied),
+    // A round may have opened with the party, or a barrier be closed.
+    Self::Enter { source, .. } => (source.is_retryable(), Outcome::Unknown),
     Self::Client { source, .. } | Self::Refused { source: TransactionError::Request(source), .. } => {
         (source.is_retryable() || source.is_session_expired(), Outcome::NotApplied)
     },
