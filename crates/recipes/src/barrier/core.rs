@@ -26,10 +26,11 @@ const KEPT: usize = 100;
 /// What it means for the others that a party dies inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deaths {
-    /// The round has failed: [`Round::failed`] tells, and [`Round::leave`] is an error and waits for nobody.
+    /// The round has failed: [`Round::failed`](crate::Round::failed) tells, and [`Round::leave`](crate::Round::leave) is an
+    /// error and waits for nobody.
     #[default]
     FailTheRound,
-    /// The others go on: [`Round::leave`] waits for them, and says who has died.
+    /// The others go on: [`Round::leave`](crate::Round::leave) waits for them, and says who has died.
     AreTold,
 }
 
