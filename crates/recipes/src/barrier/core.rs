@@ -4,15 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::retry::retry_anywhere;
-use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, Stat, TransactionError, Watcher, ZnodePath, present,
-};
+use lockkeeper_client::{Client, CreateMode, Error, ErrorCode, Stat, Watcher, ZnodePath, present};
 
 use crate::barrier::error::BarrierError;
 use crate::barrier::layout::{
     BarrierNodes, Kind, Parties, PartyName, RoundState, newest_round, rounds_before,
 };
+use crate::barrier::requests::{again, make};
 use crate::exact::Writers;
 use crate::exact::shared_write::lock;
 use crate::last_time::LastTime;
@@ -112,35 +110,13 @@ impl BarrierCore {
     async fn make(&self) -> Result<(), BarrierError> {
         let BarrierNodes { path, rounds, left } = &self.places;
         let first = self.places.round(0);
-        let steps = self.client.transaction();
-        let steps = steps.create(path, Kind::Rounds.mark(), CreateMode::Persistent);
-        let steps = [rounds, &first, left]
-            .into_iter()
-            .fold(steps, |steps, node| steps.create(node, "", CreateMode::Persistent));
-        match steps.commit().await {
-            Ok(_) => Ok(()),
-            Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
-                match present(self.client.data(path).await) {
-                    Ok(None) => Ok(()),
-                    Ok(Some((data, _))) => Kind::Rounds.ensure(path, &data),
-                    Err(error) => self.again(error).await,
-                }
-            }
-            Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
-                let Some(parent) = path.parent() else { return Ok(()) };
-                match self.client.ensure(&parent, CreateMode::Container).await {
-                    Ok(()) => Ok(()),
-                    Err(error) => self.again(error).await,
-                }
-            }
-            Err(TransactionError::Request(error)) => self.again(error).await,
-            Err(source) => Err(BarrierError::Refused { path: path.clone(), source }),
-        }
+        let below = [rounds, &first, left].map(|node| (node, String::new()));
+        make(&self.client, path, Kind::Rounds, below).await
     }
 
     /// Returns when a request that failed may be made again.
     pub(super) async fn again(&self, error: Error) -> Result<(), BarrierError> {
-        retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.places.path, error))
+        again(&self.places.path, error).await
     }
 
     /// Deletes, in the background, what is left of rounds that were over long ago, before this one: of one in which somebody

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::retry::{pause, reachable, retry_anywhere};
+use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
-    CreateMode, Created, Error, ErrorCode, NameUse, OpResult, Stat, Transaction, TransactionError,
-    Watcher,
+    CreateMode, Created, Error, ErrorCode, NameUse, Stat, Transaction, TransactionError, Watcher,
 };
 use lockkeeper_locks::for_recipes::{grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, LossReason};
@@ -16,9 +15,10 @@ use crate::barrier::core::{BarrierCore, Look};
 use crate::barrier::entry::PartyNode;
 use crate::barrier::error::{BarrierError, Missing};
 use crate::barrier::layout::{Parties, PartyName, RoundData, RoundState, prefix};
+use crate::barrier::requests::outlast;
 use crate::barrier::round::Round;
-use crate::exact::WriteError;
 use crate::exact::shared_write::lock;
+use crate::exact::{WriteError, created_name};
 
 /// How long a round that is complete may take to open before others than the last one that came open it.
 const OPENS: Duration = Duration::from_millis(200);
@@ -58,7 +58,7 @@ impl BarrierCore {
                 Ok(Some(round)) => return Ok(round),
                 Ok(None) => {}
                 Err(error) if until.is_some() => {
-                    match self.until(until, self.outlast(error)).await {
+                    match self.until(until, outlast(&self.client, error)).await {
                         Some(outlasted) => outlasted?,
                         None => return Err(self.timed_out(None, name)),
                     }
@@ -90,7 +90,7 @@ impl BarrierCore {
             loop {
                 match self.wait_in(number, &party, look.take()).await {
                     // Its node may be there, and the round may open with it.
-                    Err(error) if is_patient => self.outlast(error).await?,
+                    Err(error) if is_patient => outlast(&self.client, error).await?,
                     waited => return waited,
                 }
             }
@@ -164,30 +164,19 @@ impl BarrierCore {
         };
 
         let stat = Stat::of_new(applied.zxid, writer.marked_session());
-        let created = applied.results.iter().flatten().find_map(|result| match result {
-            OpResult::Create { path } | OpResult::Create2 { path, .. } => {
-                path.rsplit_once('/').and_then(|(_, name)| PartyName::read(name))
-            }
-            _ => None,
-        });
+        let created = applied.results.iter().flatten().filter_map(created_name);
+        let created = created.filter_map(PartyName::read).next();
         let look = look.unwrap_or_default();
-        let listed = || {
-            let names = look.iter().flat_map(|(_, _, _, names)| names);
-            names.filter_map(|name| PartyName::read(name)).find(|it| it.has_prefix(party.prefix()))
-        };
-        if let Some(name) = created.or_else(listed) {
+        if let Some(name) = created.or_else(|| listed(&look, party.prefix())) {
             party.made(name, stat);
             return Ok(Some(look));
         }
+
         // The reply was lost, and with it the name.
         loop {
             match self.look(&directory, true).await {
                 Ok(look) => {
-                    let names = look.iter().flat_map(|(_, _, _, names)| names);
-                    let mut names = names.filter_map(|name| PartyName::read(name));
-                    let Some(name) = names.find(|it| it.has_prefix(party.prefix())) else {
-                        return Ok(None);
-                    };
+                    let Some(name) = listed(&look, party.prefix()) else { return Ok(None) };
                     party.made(name, stat);
                     return Ok(Some(look));
                 }
@@ -223,6 +212,7 @@ impl BarrierCore {
                     continue;
                 }
             };
+
             // Its nodes are gone by then, or will be.
             if self.client.session_id() != party.session() {
                 return Ok(Waited::Gone);
@@ -238,6 +228,7 @@ impl BarrierCore {
                 }
                 RoundState::Waits => {}
             }
+
             if !names.iter().any(|name| name.starts_with(party.prefix())) {
                 // The first look may have come before the node.
                 if was_before {
@@ -245,6 +236,7 @@ impl BarrierCore {
                 }
                 return Ok(Waited::Gone);
             }
+
             if let Ok(parties) = self.parties.standing(&names) {
                 // The one that came last opens it. If it does not, the others do.
                 let comes_last = parties.last().is_some_and(|it| it.has_prefix(party.prefix()));
@@ -255,6 +247,7 @@ impl BarrierCore {
                 lists = false;
                 continue;
             }
+
             tokio::select! {
                 // One order, so that a simulation can be repeated.
                 biased;
@@ -316,6 +309,7 @@ impl BarrierCore {
         let Some((name, _)) = party.created() else { return Ok(Withdrawn::Yes(None)) };
         let node = self.places.party(number, name);
         let session = party.session();
+
         let mut writer = self.writers.take();
         let steps = |steps: Transaction| steps.check(&directory, Some(0)).delete(&node, None);
         // Sent in one go.
@@ -347,6 +341,7 @@ impl BarrierCore {
             }
             (Err(error), _) => return Err(BarrierError::write(&self.places.path, error)),
         };
+
         loop {
             match self.look(&directory, true).await {
                 Ok(Some((data, stat, watcher, names))) => match self.read(&data)? {
@@ -392,7 +387,7 @@ impl BarrierCore {
             };
             match until {
                 // It has entered, however long it takes to say so.
-                Some(_) => self.outlast(error).await?,
+                Some(_) => outlast(&self.client, error).await?,
                 None => return Err(error),
             }
         }
@@ -408,19 +403,9 @@ impl BarrierCore {
         BarrierError::Unknown { path: self.places.path.clone(), source }
     }
 
-    /// Returns when it is worth another try, however long no server can be reached.
-    async fn outlast(&self, error: BarrierError) -> Result<(), BarrierError> {
-        if !error.passes() || self.client.is_closed() {
-            return Err(error);
-        }
-        reachable(&self.client).await;
-        pause().await;
-        Ok(())
-    }
-
     async fn outlast_read(&self, error: Error) -> Result<(), BarrierError> {
         match self.again(error).await {
-            Err(error) => self.outlast(error).await,
+            Err(error) => outlast(&self.client, error).await,
             again => again,
         }
     }
@@ -454,4 +439,10 @@ impl BarrierCore {
         };
         BarrierError::TimedOut { path: self.places.path.clone(), missing, others }
     }
+}
+
+/// The party whose node has this prefix, if it is in a look.
+fn listed(look: &Option<Look>, prefix: &str) -> Option<PartyName> {
+    let names = look.iter().flat_map(|(_, _, _, names)| names);
+    names.filter_map(|name| PartyName::read(name)).find(|party| party.has_prefix(prefix))
 }

@@ -1,19 +1,18 @@
 //! [`Barrier`]: everybody waits while it is closed.
 
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::TryFutureExt as _;
-use lockkeeper_client::retry::{pause, reachable, retry_anywhere};
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, EventKind, SessionId, ZnodePath, Zxid, present,
+    Client, CreateMode, ErrorCode, EventKind, SessionId, ZnodePath, Zxid, present,
 };
 use lockkeeper_locks::for_recipes::out_of_reach;
 use lockkeeper_locks::{ExclusiveGuard, ExclusiveNode, Owner};
 
 use crate::barrier::error::BarrierError;
 use crate::barrier::layout::Kind;
-use crate::exact::shared_write::lock;
+use crate::barrier::requests::{again, make_parent, outlast};
 
 /// A barrier at which programs wait until somebody opens it. Cheap to clone.
 ///
@@ -116,17 +115,13 @@ impl Barrier {
                                 _ => Err(BarrierError::ClosedByGuard { path: self.path.clone() }),
                             };
                         }
-                        Err(error) => self.again(error).await?,
+                        Err(error) => again(&self.path, error).await?,
                     }
                 }
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    if let Some(parent) = self.path.parent()
-                        && let Err(error) = self.client.ensure(&parent, CreateMode::Container).await
-                    {
-                        self.again(error).await?;
-                    }
+                    make_parent(&self.client, &self.path).await?;
                 }
-                Err(error) => self.again(error).await?,
+                Err(error) => again(&self.path, error).await?,
             }
         }
     }
@@ -167,7 +162,7 @@ impl Barrier {
         loop {
             match present(self.client.delete(&self.path, None).await) {
                 Ok(_) => return Ok(()),
-                Err(error) => self.again(error).await?,
+                Err(error) => again(&self.path, error).await?,
             }
         }
     }
@@ -187,7 +182,7 @@ impl Barrier {
         loop {
             match self.client.exists(&self.path).await {
                 Ok(found) => return Ok(found.is_some()),
-                Err(error) => self.again(error).await?,
+                Err(error) => again(&self.path, error).await?,
             }
         }
     }
@@ -222,10 +217,6 @@ impl Barrier {
         let wait = GoneWait::new(&self.client, &self.path);
         within(&self.client, timeout, || wait.gone(ensure_barrier).map_ok(drop)).await
     }
-
-    async fn again(&self, error: Error) -> Result<(), BarrierError> {
-        retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.path, error))
-    }
 }
 
 /// Bounds the whole time of a wait, which may go on over outages, and begins anew after one. Says whether it came to its end.
@@ -240,11 +231,8 @@ where
     let over_outages = async {
         loop {
             match wait().await {
-                Err(error) if error.passes() && !client.is_closed() => {
-                    reachable(client).await;
-                    pause().await;
-                }
-                settled => return settled.map(|()| true),
+                Ok(()) => return Ok(true),
+                Err(error) => outlast(client, error).await?,
             }
         }
     };
@@ -257,12 +245,12 @@ pub(super) struct GoneWait<'a> {
     client: &'a Client,
     path: &'a ZnodePath,
     /// The transaction that created the node that was seen first.
-    first: Mutex<Option<Zxid>>,
+    first: OnceLock<Zxid>,
 }
 
 impl<'a> GoneWait<'a> {
     pub(super) fn new(client: &'a Client, path: &'a ZnodePath) -> Self {
-        Self { client, path, first: Mutex::default() }
+        Self { client, path, first: OnceLock::new() }
     }
 
     /// Returns when the node is missing, or was since the first call, with whether it was there at all. Looks at its data
@@ -276,19 +264,20 @@ impl<'a> GoneWait<'a> {
             // A server that is behind may show an older node at first.
             let (synced, seen) = tokio::join!(biased; client.sync(path), client.data_watched(path));
             let ((data, stat), mut watcher) = match synced.and_then(|()| present(seen)) {
-                Ok(None) => return Ok(lock(first).is_some()),
+                Ok(None) => return Ok(first.get().is_some()),
                 Ok(Some(seen)) => seen,
                 Err(error) => {
-                    let again = retry_anywhere(error).await;
-                    again.map_err(|error| BarrierError::read(path, error))?;
+                    again(path, error).await?;
                     continue;
                 }
             };
+
             check(path, &data)?;
             // Another node: there was none for a while.
-            if *lock(first).get_or_insert(stat.czxid) != stat.czxid {
+            if *first.get_or_init(|| stat.czxid) != stat.czxid {
                 return Ok(true);
             }
+
             tokio::select! {
                 biased;
                 event = watcher.changed() => {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, Stat, Transaction, TransactionError, ZnodePath, present,
+    Client, CreateMode, ErrorCode, Stat, Transaction, TransactionError, ZnodePath, present,
 };
 
 use crate::barrier::error::BarrierError;
 use crate::barrier::gate::{GoneWait, within};
 use crate::barrier::layout::Kind;
+use crate::barrier::requests::{again, make};
 use crate::exact::{DEFAULT_MARKERS, WriteError, Writers};
 
 /// A latch that opens when it was counted down to zero, and stays open until it is [reset](CountDownLatch::reset).
@@ -106,23 +106,7 @@ impl CountDownLatch {
     /// # Cancel safety
     /// When dropped, it is counted once or not at all.
     pub async fn count_down(&self) -> Result<u64, BarrierError> {
-        let mut writer = self.writers.take();
-        loop {
-            writer.let_others().await;
-            let (left, version) = self.read().await?;
-            let Some(left) = left.checked_sub(1) else { return Ok(0) };
-            let steps = |steps: Transaction| {
-                let steps = steps.set_data(&self.count, self.data(left), Some(version));
-                if left == 0 { steps.delete(&self.closed, None) } else { steps }
-            };
-            match writer.commit(steps).await {
-                Ok(_) => return Ok(left),
-                Err(error) if error.refuses_first(&[ErrorCode::BadVersion, ErrorCode::NoNode]) => {
-                    writer.lost().await;
-                }
-                Err(error) => self.again_to_write(error).await?,
-            }
-        }
+        self.change(|left| left.checked_sub(1)).await
     }
 
     /// How much is left. Costs one round trip (1 read).
@@ -181,20 +165,27 @@ impl CountDownLatch {
     /// # Cancel safety
     /// When dropped, it may be reset.
     pub async fn reset(&self) -> Result<(), BarrierError> {
+        self.change(|_| Some(self.from)).await.map(drop)
+    }
+
+    /// Writes how much is left, by how much was; closes or opens it in the same transaction. Says how much is left then; `None`
+    /// leaves it as it is.
+    async fn change(&self, to: impl Fn(u64) -> Option<u64>) -> Result<u64, BarrierError> {
         let mut writer = self.writers.take();
         loop {
             writer.let_others().await;
-            let (left, version) = self.read().await?;
+            let (before, version) = self.read().await?;
+            let Some(left) = to(before) else { return Ok(before) };
             let steps = |steps: Transaction| {
-                let steps = steps.set_data(&self.count, self.data(self.from), Some(version));
-                match (left, self.from) {
-                    (0, 1..) => steps.create(&self.closed, "", CreateMode::Persistent),
+                let steps = steps.set_data(&self.count, self.data(left), Some(version));
+                match (before, left) {
                     (1.., 0) => steps.delete(&self.closed, None),
+                    (0, 1..) => steps.create(&self.closed, "", CreateMode::Persistent),
                     _ => steps,
                 }
             };
             match writer.commit(steps).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(left),
                 Err(error) if error.refuses_first(&[ErrorCode::BadVersion, ErrorCode::NoNode]) => {
                     writer.lost().await;
                 }
@@ -233,7 +224,7 @@ impl CountDownLatch {
             match present(self.client.data(&self.count).await) {
                 Ok(None) => return Ok(None),
                 Ok(Some((data, stat))) => return Ok(Some((self.number(&data)?, stat))),
-                Err(error) => self.again(error).await?,
+                Err(error) => again(&self.path, error).await?,
             }
         }
     }
@@ -261,46 +252,17 @@ impl CountDownLatch {
 
     /// Makes it. There may be one by now.
     async fn make(&self) -> Result<(), BarrierError> {
-        let steps = self.client.transaction();
-        let steps = steps.create(&self.path, Kind::Latch.mark(), CreateMode::Persistent);
-        let steps = steps.create(&self.count, self.data(self.from), CreateMode::Persistent);
-        let steps = match self.from {
-            0 => steps,
-            _ => steps.create(&self.closed, "", CreateMode::Persistent),
-        };
-        match steps.commit().await {
-            Ok(_) => Ok(()),
-            Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
-                self.ensure_ours().await
-            }
-            Err(TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
-                let Some(parent) = self.path.parent() else { return Ok(()) };
-                match self.client.ensure(&parent, CreateMode::Container).await {
-                    Ok(()) => Ok(()),
-                    Err(error) => self.again(error).await,
-                }
-            }
-            Err(TransactionError::Request(error)) => self.again(error).await,
-            Err(source) => Err(BarrierError::Refused { path: self.path.clone(), source }),
-        }
-    }
-
-    async fn ensure_ours(&self) -> Result<(), BarrierError> {
-        match present(self.client.data(&self.path).await) {
-            Ok(None) => Ok(()),
-            Ok(Some((data, _))) => Kind::Latch.ensure(&self.path, &data),
-            Err(error) => self.again(error).await,
-        }
-    }
-
-    async fn again(&self, error: Error) -> Result<(), BarrierError> {
-        retry_anywhere(error).await.map_err(|error| BarrierError::read(&self.path, error))
+        let is_closed = (self.from > 0).then(|| (&self.closed, String::new()));
+        let below = [(&self.count, self.data(self.from))].into_iter().chain(is_closed);
+        make(&self.client, &self.path, Kind::Latch, below).await
     }
 
     /// Returns when a write that was not applied may be made again.
     async fn again_to_write(&self, error: WriteError) -> Result<(), BarrierError> {
         match error {
-            WriteError::NotApplied(TransactionError::Request(error)) => self.again(error).await,
+            WriteError::NotApplied(TransactionError::Request(error)) => {
+                again(&self.path, error).await
+            }
             error => Err(BarrierError::write(&self.path, error)),
         }
     }

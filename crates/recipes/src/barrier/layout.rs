@@ -291,7 +291,8 @@ impl Parties {
         match self.standing(nodes) {
             Ok(_) => self.nobody(),
             Err(Missing::Count(count)) => {
-                let waits = |party: PartyName| party.name() == own && party.tag() == self.tag();
+                let tag = self.tag();
+                let waits = |party: PartyName| party.name() == own && party.tag() == tag;
                 let is_there = nodes.iter().filter_map(|node| PartyName::read(node)).any(waits);
                 Missing::Count(if is_there { count } else { count - 1 })
             }

@@ -8,6 +8,7 @@
 //!   round        Round: a party that is inside; what becomes of the others
 //!   core         what the clones of a double barrier share
 //!   entry        the node of a party, from before its creation to its deletion
+//!   requests     how they make their nodes, and make a request again
 //!   layout       how parties and rounds are named and written, and who comes into a round (pure)
 //!   error        why a barrier cannot be used, or has failed
 //! ```
@@ -20,6 +21,7 @@ mod error;
 mod gate;
 mod latch;
 mod layout;
+mod requests;
 mod round;
 
 pub use self::core::Deaths;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkeeper_client::retry::{closed, outlast, pause};
 use lockkeeper_client::{
     CreateMode, Error, ErrorCode, EventKind, OpResult, PathRequest, ReadOp, ReadResult,
-    TransactionError, Watcher, ZnodePath, present,
+    TransactionError, WatchEvent, WatchLost, Watcher, ZnodePath, present,
 };
 use lockkeeper_locks::for_recipes::found_missing;
 use lockkeeper_locks::{AcquireError, Guard, LossReason};
@@ -279,8 +279,8 @@ impl Keeper {
 
             match self.follow(&round, version, &mut watcher).await {
                 Ok(true) => {
-                    self.tell.send_modify(|seen| seen.is_over = true);
-                    return;
+                    followed = Followed::Over;
+                    continue;
                 }
                 Ok(false) => {}
                 Err(error) => return self.fail(error),
@@ -361,7 +361,7 @@ impl Keeper {
             // One order, so that a simulation can be repeated.
             biased;
             event = watcher.changed() => {
-                return Ok(event.is_ok_and(|event| event.kind == EventKind::NodeDeleted));
+                return Ok(is_end(event));
             }
             // Without anybody to watch, nothing else might be to come.
             () = self.left.notified(), if !watches_next => return Ok(false),
@@ -376,6 +376,7 @@ impl Keeper {
         let core = Arc::clone(&self.core);
         let (client, places) = (&core.client, &core.places);
         let (directory, marks) = (places.round(self.number), places.left(self.number));
+
         let list = |node: &ZnodePath| ReadOp::GetChildren(PathRequest { path: node.to_string() });
         let read = match client.multi_read(vec![list(&directory), list(&marks)]).await {
             Ok(read) => read,
@@ -396,6 +397,7 @@ impl Keeper {
             pause().await;
             return Ok(true);
         };
+
         let judged = round.judged(&present, &left);
         self.listed = Some(present.into_iter().collect());
         match judged {
@@ -438,14 +440,17 @@ fn is_of_another(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::BadVersion | ErrorCode::NoNode)
 }
 
+/// Whether the round has ended, and nobody had died.
+fn is_end(event: Result<WatchEvent, WatchLost>) -> bool {
+    event.is_ok_and(|event| event.kind == EventKind::NodeDeleted)
+}
+
 /// Waits for a while after a party has gone. If the round's node changes, says whether that is the end of it.
 async fn told_soon(watcher: &mut Watcher) -> Option<bool> {
     let settles = SETTLES.mul_f64(0.5 + fastrand::f64() / 2.0);
     tokio::select! {
         biased;
-        event = watcher.changed() => {
-            Some(event.is_ok_and(|event| event.kind == EventKind::NodeDeleted))
-        }
+        event = watcher.changed() => Some(is_end(event)),
         () = tokio::time::sleep(settles) => None,
     }
 }

@@ -27,6 +27,16 @@ impl Applied {
     }
 }
 
+/// The name of a node that a step has created.
+pub(crate) fn created_name(result: &OpResult) -> Option<&str> {
+    match result {
+        OpResult::Create { path } | OpResult::Create2 { path, .. } => {
+            path.rsplit_once('/').map(|(_, name)| name)
+        }
+        _ => None,
+    }
+}
+
 /// Why a transaction was not applied, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {

@@ -33,7 +33,7 @@ pub(crate) mod shared_write;
 mod writer;
 mod writers;
 
-pub(crate) use attempt::{Applied, WriteError};
+pub(crate) use attempt::{Applied, WriteError, created_name};
 pub(crate) use session_owned::SessionOwned;
 pub(crate) use writer::ExactWriter;
 pub(crate) use writers::Writers;

@@ -281,16 +281,6 @@ fn answer_all<C: Duty>(
     }
 }
 
-/// The name of a node that a step has created.
-pub(super) fn created_name(result: &OpResult) -> Option<&str> {
-    match result {
-        OpResult::Create { path } | OpResult::Create2 { path, .. } => {
-            path.rsplit_once('/').map(|(_, name)| name)
-        }
-        _ => None,
-    }
-}
-
 /// The data of what has none.
 pub(super) fn nothing() -> Bytes {
     Bytes::new()

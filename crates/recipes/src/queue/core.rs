@@ -14,13 +14,13 @@ use lockkeeper_client::{
 use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::{Line, owner_data};
 
-use crate::exact::SessionOwned;
 use crate::exact::shared_write::lock;
+use crate::exact::{SessionOwned, created_name};
 use crate::last_time::LastTime;
 use crate::queue::bound::{Bound, Room};
 use crate::queue::claim::{Claim, ClaimAnswer, ClaimWrite};
 use crate::queue::clock::ServerClock;
-use crate::queue::commit::{Committed, Committer, created_name, nothing};
+use crate::queue::commit::{Committed, Committer, nothing};
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
 use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode};
 
+use crate::exact::created_name;
 use crate::exact::shared_write::lock;
 use crate::queue::admin::{QueueReport, children};
-use crate::queue::commit::created_name;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{QueueMark, new_id};
