@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{Barrier, BarrierError, Client, Contact, CountDownLatch, CreateMode, ZnodePath};
-use lockkeeper_testkit::backend::Backend;
+use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::jeopardy::short;
 use crate::{Clients, Observed, Pair, contract};
@@ -22,6 +22,22 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Too short for anything to happen.
 const SHORT: Duration = Duration::from_millis(50);
+
+/// Whether the node is watched that is waited for.
+fn is_watched(passed: &[Passed]) -> bool {
+    passed.contains(&Passed::Reply(OpCode::GetData))
+}
+
+/// Has a participant wait, and returns when it has its watch.
+async fn begins<T: Send + 'static>(
+    participant: &Participant,
+    wait: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    participant.proxy.clear();
+    let waiting = tokio::spawn(wait);
+    participant.proxy.passes(is_watched).await;
+    waiting
+}
 
 async fn who_waits_goes_on_when_it_is_open((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (Barrier::new(&one, GATE)?, Barrier::new(&two, GATE)?);
@@ -49,10 +65,7 @@ async fn who_waits_goes_on_when_it_is_open((one, two): Clients) -> Result<()> {
 async fn a_wait_is_one_event((participant, other): Observed) -> Result<()> {
     let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
     theirs.close().await?;
-    participant.proxy.clear();
-    let waiting = tokio::spawn(async move { ours.wait().await });
-    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
-    participant.proxy.passes(is_watched).await;
+    let waiting = begins(&participant, async move { ours.wait().await }).await;
     theirs.open().await?;
     waiting.await??;
     assert_eq!(participant.proxy.requests(), [OpCode::Sync, OpCode::GetData]);
@@ -72,10 +85,7 @@ async fn a_wait_is_one_event((participant, other): Observed) -> Result<()> {
 async fn an_opening_that_was_missed_counts((participant, other): Observed) -> Result<()> {
     let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
     theirs.close().await?;
-    participant.proxy.clear();
-    let waiting = tokio::spawn(async move { ours.wait().await });
-    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
-    participant.proxy.passes(is_watched).await;
+    let waiting = begins(&participant, async move { ours.wait().await }).await;
     participant.proxy.refuse();
     theirs.open().await?;
     theirs.close().await?;
@@ -89,10 +99,7 @@ async fn a_wait_outlives_lost_connections_and_sessions(
 ) -> Result<()> {
     let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
     theirs.close().await?;
-    participant.proxy.clear();
-    let waiting = tokio::spawn(async move { ours.wait().await });
-    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
-    participant.proxy.passes(is_watched).await;
+    let waiting = begins(&participant, async move { ours.wait().await }).await;
     for _ in 0..3 {
         participant.proxy.cut();
     }
@@ -191,10 +198,7 @@ async fn a_wait_for_a_latch_is_one_event((alice, bob): Pair) -> Result<()> {
     let ours = CountDownLatch::new(&alice.client, LATCH, 2)?;
     let theirs = CountDownLatch::new(&bob.client, LATCH, 2)?;
     assert_eq!(theirs.count_down().await?, 1);
-    alice.proxy.clear();
-    let waiting = tokio::spawn(async move { ours.wait().await });
-    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
-    alice.proxy.passes(is_watched).await;
+    let waiting = begins(&alice, async move { ours.wait().await }).await;
     bob.proxy.clear();
     assert_eq!(theirs.count_down().await?, 0);
     assert_eq!(bob.proxy.requests(), [OpCode::GetData, OpCode::Multi]);
@@ -234,10 +238,7 @@ async fn an_opening_that_was_missed_in_another_session_counts(backend: Backend) 
     let (participant, other) = (short(&backend).await?, backend.observer().await?);
     let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
     theirs.close().await?;
-    participant.proxy.clear();
-    let waiting = tokio::spawn(async move { ours.wait_timeout(LONG).await });
-    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
-    participant.proxy.passes(is_watched).await;
+    let waiting = begins(&participant, async move { ours.wait_timeout(LONG).await }).await;
     participant.proxy.refuse();
     participant.client.status().wait_for(|it| it.contact == Contact::Unreachable).await?;
     theirs.open().await?;
@@ -251,10 +252,7 @@ async fn a_latch_that_was_reset_was_open((participant, other): Observed) -> Resu
     let latch = |client: &Client| CountDownLatch::new(client, LATCH, 1);
     let (ours, theirs) = (latch(&participant.client)?, latch(&other)?);
     assert_eq!(theirs.count().await?, 1);
-    participant.proxy.clear();
-    let waiting = tokio::spawn(async move { ours.wait().await });
-    let is_watched = |passed: &[Passed]| passed.contains(&Passed::Reply(OpCode::GetData));
-    participant.proxy.passes(is_watched).await;
+    let waiting = begins(&participant, async move { ours.wait().await }).await;
     participant.proxy.refuse();
     theirs.count_down().await?;
     theirs.reset().await?;

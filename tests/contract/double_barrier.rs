@@ -53,6 +53,13 @@ async fn both(ours: &DoubleBarrier, theirs: &DoubleBarrier) -> Result<(Round, Ro
     Ok((one??, two??))
 }
 
+async fn both_leave(one: Round, two: Round) -> Result<()> {
+    let (one, two) = tokio::join!(one.leave(), two.leave());
+    one?;
+    two?;
+    Ok(())
+}
+
 fn node(below: &str) -> ZnodePath {
     ZnodePath::new(&format!("{STEP}/{below}")).expect("a path")
 }
@@ -108,9 +115,7 @@ async fn what_a_round_costs((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (step(&alice.client, 2)?, step(&bob.client, 2)?);
     // The markers, the barrier and its round are known from then on.
     let (one, two) = both(&ours, &theirs).await?;
-    let (one, two) = tokio::join!(one.leave(), two.leave());
-    one?;
-    two?;
+    both_leave(one, two).await?;
     alice.proxy.clear();
     bob.proxy.clear();
 
@@ -173,9 +178,7 @@ async fn who_gives_up_has_not_entered((participant, other): Observed) -> Result<
 async fn a_time_out_that_comes_too_late_has_entered((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (step(&alice.client, 2)?, step(&bob.client, 2)?);
     let (one, two) = both(&ours, &theirs).await?;
-    let (one, two) = tokio::join!(one.leave(), two.leave());
-    one?;
-    two?;
+    both_leave(one, two).await?;
 
     let barrier = ours.clone();
     alice.proxy.clear();
@@ -193,9 +196,7 @@ async fn a_time_out_that_comes_too_late_has_entered((alice, bob): Pair) -> Resul
     alice.proxy.restore();
     let one = entering.await??;
     assert_eq!((one.number(), one.parties()), (1, two.parties()));
-    let (one, two) = tokio::join!(one.leave(), two.leave());
-    one?;
-    two?;
+    both_leave(one, two).await?;
     Ok(())
 }
 
@@ -204,16 +205,12 @@ async fn who_comes_too_many_waits_for_the_next_round((one, two): Clients) -> Res
     let (a, b) = both(&ours, &theirs).await?;
     let third = enter(&ours, "three");
     wait(&theirs, 1).await?;
-    let (a, b) = tokio::join!(a.leave(), b.leave());
-    a?;
-    b?;
+    both_leave(a, b).await?;
     assert!(!third.is_finished());
     let fourth = theirs.enter("four").await?;
     let third = third.await??;
     assert_eq!((third.number(), third.parties()), (1, vec!["three", "four"]));
-    let (a, b) = tokio::join!(third.leave(), fourth.leave());
-    a?;
-    b?;
+    both_leave(third, fourth).await?;
     Ok(())
 }
 
@@ -229,9 +226,7 @@ async fn a_name_counts_once((one, two): Clients) -> Result<()> {
     let first = first.await??;
     assert_eq!(other.parties(), ["a", "b"]);
     assert!(!second.is_finished());
-    let (a, b) = tokio::join!(first.leave(), other.leave());
-    a?;
-    b?;
+    both_leave(first, other).await?;
     let other = ours.enter("b").await?;
     let (a, b) = tokio::join!(second.await??.leave(), other.leave());
     a?;
@@ -391,9 +386,7 @@ async fn who_waits_comes_anew_in_the_next_session((participant, other): Observed
     let one = entering.await??;
     assert_eq!(two.parties().len(), 2);
     assert_eq!(one.session(), participant.client.session_id());
-    let (one, two) = tokio::join!(one.leave(), two.leave());
-    one?;
-    two?;
+    both_leave(one, two).await?;
     Ok(())
 }
 

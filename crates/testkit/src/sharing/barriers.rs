@@ -19,9 +19,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::crew::Workplace;
+use super::crew::{Die, Workplace, one_after_the_other};
 use super::{Scene, retried};
-use crate::gate::Gate;
 use crate::history::{Share, What};
 use crate::told::Told;
 
@@ -31,9 +30,6 @@ const GATE: &str = "/barriers/gate";
 
 /// How long to wait for something else to come.
 const GLANCE: Duration = Duration::from_millis(200);
-
-/// After which another program comes in the place of one that has died, at most.
-const VACANCY: Duration = Duration::from_millis(1_500);
 
 /// Longer than it takes until everybody who waits has a watch, when all is well.
 const WHILE: Duration = Duration::from_secs(30);
@@ -185,7 +181,7 @@ impl std::fmt::Debug for BarrierProgram {
 struct PartyFate {
     /// The number of its program.
     program: usize,
-    die: Box<dyn Fn()>,
+    die: Die,
     cut_off: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -215,41 +211,20 @@ pub struct PartyJob<S> {
 
 impl<S: Workplace> PartyJob<S> {
     /// Returns when all is over.
-    pub async fn fill(self, mut random: fastrand::Rng) {
-        for life in 0.. {
-            let (gate, has_died) = (Arc::<Gate>::default(), Arc::<Notify>::default());
-            let client = self.place.client(&gate).await;
+    pub async fn fill(self, random: fastrand::Rng) {
+        let life = |life, client, random, die: Die| {
             let program = BarrierProgram {
                 scene: self.place.scene(),
-                client: client.clone(),
+                client,
                 name: format!("{} {life}", self.name),
-                random: random.fork(),
+                random,
                 terms: self.terms,
                 orders: Arc::clone(&self.orders),
             };
-
-            let (closing, died) = (Arc::clone(&gate), Arc::clone(&has_died));
-            let die = Box::new(move || {
-                closing.close();
-                died.notify_one();
-            });
-            let fate = PartyFate { program: self.program, die, cut_off: self.place.cutting_off() };
-            let work = self.place.run(gate.through(program.take_part(fate)));
-            tokio::select! {
-                biased;
-                () = has_died.notified() => {
-                    self.place.has_died();
-                    sleep(VACANCY.mul_f64(random.f64())).await;
-                }
-                ended = work => {
-                    if let Err(error) = ended {
-                        let stuck = What::Stuck(format!("a task ended: {error}"));
-                        self.place.scene().note("world", stuck);
-                    }
-                    return self.place.close(client).await;
-                }
-            }
-        }
+            let cut_off = self.place.cutting_off();
+            program.take_part(PartyFate { program: self.program, die, cut_off })
+        };
+        one_after_the_other(&self.place, random, life).await;
     }
 }
 
@@ -370,7 +345,7 @@ impl BarrierProgram {
     /// Dies: nothing of it goes on.
     async fn die(&self, entry: u64, fate: &PartyFate) {
         self.tell(Told::Drops { entry });
-        (fate.die)();
+        (fate.die)(true);
         std::future::pending().await
     }
 
@@ -378,6 +353,7 @@ impl BarrierProgram {
         let (number, token) = (round.number(), round.token().to_u128());
         self.scene.note(&self.name, What::GaveBack { lock: lock.to_owned(), token });
         self.tell(Told::Leaves { entry });
+
         let longest = match self.random.u8(0..10) {
             0 if self.scene.goes_on() => self.upto(0.2),
             _ => Duration::MAX,
@@ -387,6 +363,7 @@ impl BarrierProgram {
             // It leaves nevertheless.
             Err(_) => return,
         };
+
         let fails = self.terms.deaths == Deaths::FailTheRound;
         match left {
             Ok(died) => {

@@ -14,7 +14,7 @@ use super::queues::{Consumer, Orders, QueueProgram, Terms};
 use crate::gate::Gate;
 use crate::history::What;
 
-/// After which another consumer comes in the place of one that has died, at most.
+/// After which another program comes in the place of one that has died, at most.
 const VACANCY: Duration = Duration::from_millis(1_500);
 
 /// What is done to a queue beside working on its items.
@@ -111,46 +111,61 @@ pub struct ConsumerJob<S> {
 
 impl<S: Workplace> ConsumerJob<S> {
     /// Returns when the queue is empty for good, or the last one has died.
-    pub async fn fill(self, mut random: fastrand::Rng) {
-        for life in 0.. {
-            let (gate, has_died) = (Arc::<Gate>::default(), Arc::<Notify>::default());
-            let client = self.place.client(&gate).await;
+    pub async fn fill(self, random: fastrand::Rng) {
+        let life = |life, client, random, die| {
             let program = QueueProgram {
                 scene: self.place.scene(),
-                client: client.clone(),
+                client,
                 name: format!("{} {life}", self.name),
-                random: Mutex::new(random.fork()),
+                random: Mutex::new(random),
                 terms: self.terms,
                 orders: Arc::clone(&self.orders),
             };
+            Consumer { program, die, cut_off: self.place.cutting_off() }.consume()
+        };
+        one_after_the_other(&self.place, random, life).await;
+    }
+}
 
-            let is_replaced = Arc::new(AtomicBool::new(false));
-            let (closing, died) = (Arc::clone(&gate), Arc::clone(&has_died));
-            let replaced = Arc::clone(&is_replaced);
-            let die = Box::new(move |by_another| {
-                closing.close();
-                replaced.store(by_another, Ordering::Relaxed);
-                died.notify_one();
-            });
-            let consumer = Consumer { program, die, cut_off: self.place.cutting_off() };
-            let work = self.place.run(gate.through(consumer.consume()));
+/// Kills a program. `true`: another one comes in its place.
+pub(super) type Die = Box<dyn Fn(bool) + Send + Sync>;
 
-            tokio::select! {
-                biased;
-                () = has_died.notified() => {
-                    self.place.has_died();
-                    if !is_replaced.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    sleep(VACANCY.mul_f64(random.f64())).await;
+/// Runs programs at a place, each when the one before it has died, until one ends by itself, or dies and is not replaced.
+/// `life` makes one, by its number, from 0.
+pub(super) async fn one_after_the_other<S: Workplace, P>(
+    place: &S,
+    mut random: fastrand::Rng,
+    life: impl Fn(u32, Client, fastrand::Rng, Die) -> P,
+) where
+    P: Future<Output = ()> + 'static,
+{
+    for number in 0.. {
+        let (gate, has_died) = (Arc::<Gate>::default(), Arc::<Notify>::default());
+        let client = place.client(&gate).await;
+        let is_replaced = Arc::new(AtomicBool::new(false));
+        let (closing, died) = (Arc::clone(&gate), Arc::clone(&has_died));
+        let replaced = Arc::clone(&is_replaced);
+        let die = Box::new(move |by_another| {
+            closing.close();
+            replaced.store(by_another, Ordering::Relaxed);
+            died.notify_one();
+        });
+        let work = place.run(gate.through(life(number, client.clone(), random.fork(), die)));
+
+        tokio::select! {
+            biased;
+            () = has_died.notified() => {
+                place.has_died();
+                if !is_replaced.load(Ordering::Relaxed) {
+                    return;
                 }
-                ended = work => {
-                    if let Err(error) = ended {
-                        let stuck = What::Stuck(format!("a task ended: {error}"));
-                        self.place.scene().note("world", stuck);
-                    }
-                    return self.place.close(client).await;
+                sleep(VACANCY.mul_f64(random.f64())).await;
+            }
+            ended = work => {
+                if let Err(error) = ended {
+                    place.scene().note("world", What::Stuck(format!("a task ended: {error}")));
                 }
+                return place.close(client).await;
             }
         }
     }

@@ -136,6 +136,7 @@ pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
         if *parties != others {
             return Err(format!("{who}: round {round} has {parties:?}, and {others:?}"));
         }
+
         let distinct: BTreeSet<_> = parties.iter().collect();
         if distinct.len() != parties.len() || !distinct.contains(&entering.party.to_owned()) {
             return Err(format!(
@@ -146,6 +147,7 @@ pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
         if let Some(other) = taken.insert((round, entering.party), who) {
             return Err(format!("{who} and {other} are {} in round {round}", entering.party));
         }
+
         let of_round = known.named.iter().filter(|(named, _)| named == round);
         for (_, nodes) in of_round {
             let fits = nodes.len() == parties.len()
@@ -155,6 +157,7 @@ pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
             }
         }
     }
+
     let sizes: BTreeSet<_> = rounds.values().map(|(_, parties)| parties.len()).collect();
     if sizes.len() > 1 {
         return Err(format!("rounds have {sizes:?} parties"));
@@ -206,6 +209,7 @@ pub(crate) fn deaths_are_true(entries: &[Entry]) -> Result<(), String> {
         let lease = of_party.rfind(|it| it.who == inside.who && it.token == inside.token);
         lease.map_or(inside.at, |lease| lease.end())
     };
+
     for Deaths { who, at, round, parties } in &known.deaths {
         for party in *parties {
             if rounds.get(round).is_some_and(|(_, all)| !all.contains(party)) {
@@ -220,6 +224,7 @@ pub(crate) fn deaths_are_true(entries: &[Entry]) -> Result<(), String> {
                     inside.who
                 ));
             }
+
             let dropped = entering.drops_at.is_some_and(|dropped| dropped <= *at);
             if !dropped && lease_end(inside) > *at {
                 let end = lease_end(inside).as_secs_f64();
@@ -309,6 +314,7 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
             _ => {}
         }
     }
+
     let Some(from) = from else { return Ok(()) };
     match passed.iter().find(|(_, begun)| *begun < from) {
         Some((who, begun)) => Err(format!("{who} passes after {begun} of {from}")),
@@ -345,6 +351,7 @@ pub(crate) fn gates_keep(entries: &[Entry]) -> Result<(), String> {
             _ => {}
         }
     }
+
     let kept = |(_, from, to): &&(&String, Duration, Duration)| {
         shut.iter().any(|(begin, end)| begin <= from && to < end)
     };
