@@ -72,7 +72,7 @@ impl Settings {
             nodes: either(quick, 20_000, 100_000),
             cached: either(quick, vec![10_000], vec![50_000, 100_000]),
             cached_most: either(quick, 100_000, 1_000_000),
-            queued: either(quick, vec![100, 10_000], vec![100, 100_000]),
+            queued: either(quick, vec![100, 1_000, 10_000], vec![100, 1_000, 100_000]),
             kills: either(quick, 1, 3),
         }
     }

@@ -41,8 +41,8 @@ pub(crate) struct Bounds {
     pub(crate) mode: LeaseMode,
     /// How far time moves at once, in milliseconds.
     pub(crate) step_ms: u64,
-    /// Whether it begins with the first client holding and the others in line.
-    pub(crate) in_line: bool,
+    /// How many clients have asked when it begins, one after the other: the first one holds, and the next are in line.
+    pub(crate) in_line: usize,
     /// Whether holders ride out outages.
     pub(crate) rides_out: bool,
     /// How often somebody deletes the node of a holder that is in jeopardy.
@@ -172,6 +172,9 @@ pub(crate) enum Length {
     Long,
 }
 
+/// All clients.
+const ALL: usize = usize::MAX;
+
 const MUTEX: Bounds = Bounds {
     lock: LockKind::Mutex,
     clients: 3,
@@ -192,7 +195,7 @@ const MUTEX: Bounds = Bounds {
     mode: LeaseMode::Direct,
     // Three steps are just longer than a session lives.
     step_ms: 2_001,
-    in_line: false,
+    in_line: 0,
     rides_out: false,
     deletions: 0,
     restores: 0,
@@ -206,7 +209,7 @@ const RIDING: Bounds = Bounds {
     together: true,
     ticks: 4,
     step_ms: 1_990,
-    in_line: true,
+    in_line: ALL,
     rides_out: true,
     ..MUTEX
 };
@@ -254,17 +257,23 @@ const SEMAPHORE_IN_TURN: Bounds = Bounds {
 /// One consumer has the item, and the others wait. Whoever has it records that it is done, or drops it, and
 /// goes.
 const QUEUE: Bounds =
-    Bounds { lock: LockKind::Queue, clients: 2, together: true, in_line: true, ..MUTEX };
+    Bounds { lock: LockKind::Queue, clients: 2, together: true, in_line: ALL, ..MUTEX };
 
 /// A producer puts the item, for which the others wait.
 const QUEUE_PUT: Bounds = Bounds { puts: true, ..QUEUE };
 
 /// Nobody has the item yet.
-const QUEUE_FREE: Bounds = Bounds { in_line: false, ..QUEUE };
+const QUEUE_FREE: Bounds = Bounds { in_line: 0, ..QUEUE };
 
 /// All enter, and leave or drop what they have.
 const ROUNDS: Bounds =
     Bounds { lock: LockKind::Rounds, clients: 2, kinds: &[Kind::Read], together: true, ..MUTEX };
+
+/// One has entered, and waits for the other one.
+const ROUNDS_BEGUN: Bounds = Bounds { in_line: 1, ..ROUNDS };
+
+/// All are inside.
+const ROUNDS_OPEN: Bounds = Bounds { in_line: ALL, ..ROUNDS };
 
 /// One line of [`SCENARIOS`].
 const fn scenario(name: &'static str, length: Length, bounds: Bounds) -> Scenario {
@@ -655,6 +664,42 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "`DoubleBarrier`, 2 parties, a party that gives up",
         Long,
         Bounds { cancellations: 1, ..ROUNDS },
+    ),
+    scenario(
+        "`DoubleBarrier`, a party before another, a lost connection",
+        Long,
+        Bounds { losses: 1, ..ROUNDS_BEGUN },
+    ),
+    scenario(
+        "`DoubleBarrier`, a party before another, a restart",
+        Long,
+        Bounds { restarts: 1, ..ROUNDS_BEGUN },
+    ),
+    scenario(
+        "`DoubleBarrier`, a party before another, sessions that expire",
+        Long,
+        Bounds { ticks: 1, step_ms: 6_100, ..ROUNDS_BEGUN },
+    ),
+    scenario("`DoubleBarrier`, 2 parties inside", Short, ROUNDS_OPEN),
+    scenario(
+        "`DoubleBarrier`, 2 parties inside, the next round",
+        Short,
+        Bounds { again: 2, ..ROUNDS_OPEN },
+    ),
+    scenario(
+        "`DoubleBarrier`, 2 parties inside, a lost connection",
+        Short,
+        Bounds { losses: 1, ..ROUNDS_OPEN },
+    ),
+    scenario(
+        "`DoubleBarrier`, 2 parties inside, a restart",
+        Short,
+        Bounds { restarts: 1, ..ROUNDS_OPEN },
+    ),
+    scenario(
+        "`DoubleBarrier`, 2 parties inside, sessions that expire",
+        Long,
+        Bounds { ticks: 2, step_ms: 3_001, ..ROUNDS_OPEN },
     ),
     scenario("`ReentrantMutex`, 2 clients, entered again, jeopardy", Short, RIDING_REENTRANT),
     scenario(

@@ -144,16 +144,20 @@ impl Parts {
             self.quieten(&mut state);
         }
         // Where no time passes, only the arrival of what they send matters, and not when they begin.
-        if self.bounds.ticks == 0 || self.bounds.in_line {
-            for n in usize::from(self.bounds.puts)..self.bounds.clients {
+        let in_line = self.bounds.in_line.min(self.bounds.clients);
+        if self.bounds.ticks == 0 || in_line > 0 {
+            let those = if in_line > 0 { in_line } else { self.bounds.clients };
+            for n in usize::from(self.bounds.puts)..those {
                 let acquire = Action::Tell(n, Command::Acquire(self.share(n)));
                 self.next(&mut state, acquire).expect("nothing is broken yet");
-                if self.bounds.in_line {
+                if in_line > 0 {
                     self.quieten(&mut state);
                 }
             }
         }
-        if self.bounds.in_line && !self.bounds.puts {
+        let waits_for_others =
+            self.bounds.lock == LockKind::Rounds && in_line < self.bounds.clients;
+        if in_line > 0 && !self.bounds.puts && !waits_for_others {
             assert!(matches!(
                 self.seen(&state, 0).map(|seen| &seen.phase),
                 Some(Phase::Holding(_))

@@ -29,6 +29,9 @@ const ON_DISK: usize = 8;
 /// Items that go into one transaction, as long as one segment of the queue.
 const FILLED_AT_ONCE: usize = 256;
 
+/// From how many items on a listing is as long as it can be: three segments at most.
+const FILLS_A_LISTING: usize = 3 * FILLED_AT_ONCE;
+
 /// How many items are put, taken and ended one by one: several listings' worth.
 const ONE_BY_ONE: usize = 2_048;
 
@@ -246,7 +249,11 @@ async fn long(bench: &mut Bench, &(system, Long(count)): &(System, Long)) -> Res
     let arguments = ["consume", &servers, &path, &ONE_BY_ONE.to_string()];
     let mut process = Process::spawn("consumer", &child(&arguments)?, &bench.peers.folder()?)?;
     let memory: u64 = ready_line(&mut process).await?.parse()?;
-    bench.note(system, count, "consumer_kib", memory as f64 / 1024.0);
+    let kib = memory as f64 / 1024.0;
+    bench.note(system, count, "consumer_kib", kib);
+    if count >= FILLS_A_LISTING {
+        bench.note(system, count, "consumer_of_full_listings_kib", kib);
+    }
     Ok(())
 }
 
