@@ -58,7 +58,7 @@ pub enum BarrierError {
     },
     /// The barrier is closed by a [guard](crate::Barrier::close_while_held), and opens when that ends.
     #[error(
-        "{path} is closed for as long as somebody's guard is held, and opens then; close it again after that, or open \
+        "{path} is already closed by a guard, and opens when that guard ends; close it again after that, or open \
          it first"
     )]
     ClosedByGuard {
@@ -111,8 +111,8 @@ pub enum BarrierError {
         /// Why.
         reason: LossReason,
     },
-    /// The barrier cannot be closed, entered, or waited for: no server can be reached, for example.
-    #[error("cannot go on at {path}: {source}")]
+    /// A wait at the barrier, or an entry or a closing, has failed: no server can be reached, for example.
+    #[error("the wait at {path} has ended: {source}")]
     Enter {
         /// The barrier.
         path: ZnodePath,
@@ -241,7 +241,7 @@ impl fmt::Display for Others<'_> {
                 let others = others.join(", ");
                 write!(
                     f,
-                    ". There, other parties are waited for by {others}: all programs have to name the same"
+                    ". {others} waited there with another list or number of parties; it must be the same in all programs"
                 )
             }
         }
