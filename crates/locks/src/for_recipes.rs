@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper_client::{Client, Created, Instant, NameUse, ZnodePath};
+use lockkeeper_client::{Cleanup, Client, Created, ExpectedNode, Instant, NameUse, ZnodePath};
 
 pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
 pub use crate::attempt::out_of_reach;
@@ -14,6 +14,7 @@ use crate::contender::terms::Terms;
 use crate::error::{AcquireError, LossReason};
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
+pub use crate::locks::{key_of, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::profile::{Kind, Profile};
 
@@ -103,6 +104,30 @@ pub async fn grant(
 ) -> Result<Guard, AcquireError> {
     let (client, path, data) = (client.clone(), path.clone(), Bytes::new());
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup: None }, None).await
+}
+
+/// The guard of an ephemeral node that was made for something at `path`, with this data, under a name that other nodes have
+/// before and after it. The guard deletes it. Costs a round trip only if the newest proof is old.
+///
+/// # Errors
+/// As [`grant`].
+///
+/// # Session loss
+/// Fails.
+///
+/// # Cancel safety
+/// The node is deleted in the background.
+pub async fn grant_owned(
+    client: &Client,
+    path: &ZnodePath,
+    node: Created,
+    data: Bytes,
+) -> Result<Guard, AcquireError> {
+    let (client, path, czxid) = (client.clone(), path.clone(), node.stat.czxid);
+    let expected = ExpectedNode::CreatedBy(czxid);
+    let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
+    let name = NameUse::Again(czxid);
+    Guard::confirm(OwnedNode { client, path, node, data, name, cleanup }, None).await
 }
 
 /// Ends a guard, as what it is for was held for too long. Returns until when its node must stay, as the holder

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   updates         sources of changes as streams
+//!   pool/           Pool: one of a set of named things
 //!   barrier/        Barrier, CountDownLatch, DoubleBarrier: programs that wait for each other
 //!   queue/          Queue: items that one consumer at a time works on
 //!   group/          Group: programs that are there, and views of which
 //!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
 //!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
 //!   values/         shared values, counters, numbers that nobody else has, notifications
+//!   waits           what calls that wait have in common
 //!   last_time       what a handle does now and then
 //!   wall_clock      the wall clock, for people to read
 //!   exact/          writes whose outcome is certain also when the reply is lost
@@ -24,10 +26,12 @@ mod discovery;
 mod exact;
 mod group;
 mod last_time;
+mod pool;
 mod queue;
 #[cfg(feature = "stream")]
 mod updates;
 mod values;
+mod waits;
 mod wall_clock;
 mod watch;
 
@@ -47,6 +51,7 @@ pub use group::{
     Group, GroupBuilder, GroupError, GroupLayout, GroupUpdate, GroupView, Member, MemberBuilder,
     MemberChange, MemberChanges, Members, Membership, ViewId,
 };
+pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, WaitingForThing};
 pub use queue::{
     AtLeastOnce, AtMostOnce, Bound, DeadLetter, Delivery, Item, PutOptions, Queue, QueueBuilder,
     QueueError, QueueLayout, QueueReport, Request, Verdict,

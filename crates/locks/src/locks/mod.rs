@@ -27,7 +27,8 @@ pub use mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use owner::Owner;
 pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex, ReentrantMutexBuilder};
 pub use registry::Locks;
-pub(crate) use registry::{key_of, keys_below, node_of};
+pub(crate) use registry::keys_below;
+pub use registry::{key_of, node_of};
 pub use rw_lock::{
     RwLock, RwLockBuilder, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, UpgradeError,
 };

@@ -189,7 +189,10 @@ pub(crate) async fn keys_below(client: &Client, prefix: &ZnodePath) -> Result<Ve
 }
 
 /// The node of a key, below `prefix`.
-pub(crate) fn node_of(prefix: &ZnodePath, key: &str) -> Result<ZnodePath, BuildError> {
+///
+/// # Errors
+/// If the key is longer than servers take.
+pub fn node_of(prefix: &ZnodePath, key: &str) -> Result<ZnodePath, BuildError> {
     let name = name_of(key);
     if name.len() > LONGEST {
         return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
@@ -228,7 +231,7 @@ fn looks_taken(key: &str) -> bool {
 }
 
 /// The key that a name was made of; `None` if it is no such name.
-pub(crate) fn key_of(name: &str) -> Option<String> {
+pub fn key_of(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
     }

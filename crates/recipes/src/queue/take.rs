@@ -8,12 +8,10 @@ use bytes::Bytes;
 use futures_util::future::{Either, TryFutureExt, join_all};
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    Contact, CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Status, Transaction, Watcher,
+    CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Transaction, Watcher,
 };
 use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, Guard};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::exact::shared_write::lock;
 use crate::queue::answer::ItemAnswer;
@@ -25,6 +23,7 @@ use crate::queue::lanes::{Segment, last_of, read_segments};
 use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
 use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
 use crate::queue::reads::{children_of, data_of, names_of, stat_of};
+use crate::waits::{AbortOnDrop, connected_again};
 
 /// How many segments are listed at first, and at most, with one request.
 const FIRST_WINDOW: usize = 2;
@@ -726,15 +725,6 @@ pub(super) fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transact
     }
 }
 
-/// A task that ends when this is dropped.
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// A try of an entry that was taken off the listing. Without an outcome, which one that is dropped has not, the entry
 /// may still be the oldest: then the listing is forgotten, as its next entry would be taken before this one.
 struct Pending<'a>(&'a Mutex<Picks>);
@@ -822,15 +812,6 @@ impl Watches {
             false => self.workers = None,
         }
     }
-}
-
-/// Returns after a connection was lost and there is another one: servers that went back to an earlier state tell
-/// of nothing that was there before.
-async fn connected_again(mut status: watch::Receiver<Status>) {
-    let is_connected = |status: &Status| status.contact == Contact::Connected;
-    // Neither fails while there is a client.
-    let _ = status.wait_for(|status| !is_connected(status)).await;
-    let _ = status.wait_for(is_connected).await;
 }
 
 #[cfg(test)]

@@ -1,0 +1,472 @@
+//! Who may take what, and what the others wait for: pure.
+//!
+//! A free thing is for the first in line that wants it and is not at its limit. Somebody who cannot take anything waits
+//! for a change of what decides that. It need not look at every change: one that stands before it *covers* a thing for
+//! it if it could take the thing whenever this one could. As long as that one is in line, the thing is not for this one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many things are watched one by one.
+const FEW: usize = 8;
+
+/// What somebody would take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wants {
+    /// Whether it has to be in the stored set.
+    pub(super) stored: bool,
+    /// What else it has to be; `None` if that does not matter.
+    pub(super) only: Option<BTreeSet<String>>,
+}
+
+impl Wants {
+    /// Whether it would take a thing, if that is in the stored set or need not be.
+    fn may_be(&self, thing: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(thing))
+    }
+
+    pub(super) fn has(&self, thing: &str, stored: &BTreeSet<String>) -> bool {
+        self.may_be(thing) && (!self.stored || stored.contains(thing))
+    }
+}
+
+/// How many things one holder has at most, in all its programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Quota {
+    pub(super) holder: String,
+    pub(super) at_most: u32,
+}
+
+/// Somebody who waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    pub(super) wants: Wants,
+    pub(super) quota: Option<Quota>,
+}
+
+impl Waiter {
+    /// Whether it could take what it wants whenever another one could, as far as the rest of this matters.
+    fn covers(&self, other: &Waiter) -> bool {
+        let by_quota = match (&self.quota, &other.quota) {
+            (None, _) => true,
+            (Some(own), Some(of_other)) => {
+                own.holder == of_other.holder && own.at_most >= of_other.at_most
+            }
+            (Some(_), None) => false,
+        };
+        by_quota && (!self.wants.stored || other.wants.stored)
+    }
+}
+
+/// What is held at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HeldNow {
+    pub(super) things: BTreeSet<String>,
+    /// The numbers of the places that each holder has taken.
+    pub(super) places: BTreeMap<String, BTreeSet<u32>>,
+}
+
+impl HeldNow {
+    /// A place that is left for this one, `None` if it needs none; nothing if it is at its limit.
+    fn place_for(&self, waiter: &Waiter) -> Option<Option<u32>> {
+        let Some(quota) = &waiter.quota else { return Some(None) };
+        let taken = self.places.get(&quota.holder);
+        let mut free =
+            (0..quota.at_most).filter(|it| taken.is_none_or(|taken| !taken.contains(it)));
+        free.next().map(Some)
+    }
+}
+
+/// What somebody does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It takes this, and this place of its holder.
+    Take { thing: String, place: Option<u32> },
+    /// It waits until one of these changes.
+    Wait(BTreeSet<Watched>),
+}
+
+/// What may change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Watched {
+    /// Somebody leaves the line: the one with this place in it.
+    Leaves(usize),
+    /// This thing is given back.
+    Thing(String),
+    /// Anything is taken or given back.
+    Held,
+    /// The stored set.
+    Set,
+}
+
+/// What is known of a pool at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// Those who stand before.
+    pub(super) earlier: &'a [Waiter],
+    pub(super) held: &'a HeldNow,
+    pub(super) stored: &'a BTreeSet<String>,
+}
+
+/// What somebody does that wants these things of those that there are, in this order.
+pub(super) fn decide(own: &Waiter, choices: &[String], known: Known<'_>) -> Decision {
+    if let Some(place) = known.held.place_for(own) {
+        let free = choices.iter().find(|it| known.is_free(it) && known.taker(it).is_none());
+        if let Some(thing) = free {
+            return Decision::Take { thing: thing.clone(), place };
+        }
+    }
+    Decision::Wait(known.watched_by(own, choices))
+}
+
+impl Known<'_> {
+    fn is_free(&self, thing: &str) -> bool {
+        !self.held.things.contains(thing)
+    }
+
+    /// The last of those before that would take a thing.
+    fn taker(&self, thing: &str) -> Option<usize> {
+        self.earlier
+            .iter()
+            .rposition(|it| it.wants.has(thing, self.stored) && self.held.place_for(it).is_some())
+    }
+
+    fn watched_by(&self, own: &Waiter, choices: &[String]) -> BTreeSet<Watched> {
+        let last = |covers: &dyn Fn(&Waiter) -> bool| {
+            self.earlier.iter().rposition(|it| it.covers(own) && covers(it))
+        };
+        let things: Vec<&String> = match &own.wants.only {
+            Some(only) => only.iter().collect(),
+            // Also for what comes into the set later.
+            None => match last(&|it| it.wants.only.is_none()) {
+                Some(place) => return BTreeSet::from([Watched::Leaves(place)]),
+                None => choices.iter().collect(),
+            },
+        };
+
+        let (mut leaves, mut uncovered) = (BTreeSet::new(), Vec::new());
+        let mut looks_at_places = own.quota.is_some();
+        for thing in things {
+            let covers = |it: &Waiter| it.covers(own) && it.wants.may_be(thing);
+            if leaves.iter().any(|place: &usize| covers(&self.earlier[*place])) {
+                continue;
+            }
+            if let Some(place) = last(&|it| it.wants.may_be(thing)) {
+                leaves.insert(place);
+                continue;
+            }
+            uncovered.push(thing);
+            // It may leave without having taken it, or come to its limit.
+            if self.is_free(thing)
+                && let Some(place) = self.taker(thing)
+            {
+                leaves.insert(place);
+                looks_at_places |= self.earlier[place].quota.is_some();
+            }
+        }
+
+        let mut watched: BTreeSet<_> = leaves.into_iter().map(Watched::Leaves).collect();
+        if uncovered.is_empty() && own.wants.only.is_some() {
+            return watched;
+        }
+        if own.wants.stored || self.earlier.iter().any(|it| it.wants.stored) {
+            watched.insert(Watched::Set);
+        }
+        // What is free, and not for this one, is not given back by anybody.
+        match own.wants.only.is_some() && !looks_at_places && uncovered.len() <= FEW {
+            true => watched.extend(
+                uncovered.into_iter().filter(|it| !self.is_free(it)).cloned().map(Watched::Thing),
+            ),
+            false => drop(watched.insert(Watched::Held)),
+        }
+        watched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Somebody who waits for one of these, which are given.
+    fn wants(only: &[&str]) -> Waiter {
+        let only = Some(names(only).into_iter().collect());
+        Waiter { wants: Wants { stored: false, only }, quota: None }
+    }
+
+    /// For anything that is stored.
+    fn anything() -> Waiter {
+        Waiter { wants: Wants { stored: true, only: None }, quota: None }
+    }
+
+    fn of(holder: &str, at_most: u32, waiter: Waiter) -> Waiter {
+        Waiter { quota: Some(Quota { holder: holder.to_owned(), at_most }), ..waiter }
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().copied().map(str::to_owned).collect()
+    }
+
+    fn held(things: &[&str], places: &[(&str, u32)]) -> HeldNow {
+        let mut held =
+            HeldNow { things: names(things).into_iter().collect(), ..HeldNow::default() };
+        for (holder, number) in places {
+            held.places.entry((*holder).to_owned()).or_default().insert(*number);
+        }
+        held
+    }
+
+    /// What somebody does behind these; the set is a, b and c.
+    fn decided(own: &Waiter, earlier: &[Waiter], held: &HeldNow) -> Decision {
+        let set = names(&["a", "b", "c"]);
+        let stored = set.iter().cloned().collect();
+        let choices: Vec<_> = set.into_iter().filter(|it| own.wants.may_be(it)).collect();
+        decide(own, &choices, Known { earlier, held, stored: &stored })
+    }
+
+    fn takes(thing: &str) -> Decision {
+        Decision::Take { thing: thing.to_owned(), place: None }
+    }
+
+    fn waits<const N: usize>(watched: [Watched; N]) -> Decision {
+        Decision::Wait(BTreeSet::from(watched))
+    }
+
+    fn thing(name: &str) -> Watched {
+        Watched::Thing(name.to_owned())
+    }
+
+    #[test]
+    fn a_free_thing_is_for_the_first_that_wants_it() {
+        let some = held(&["a"], &[]);
+        assert_eq!(decided(&wants(&["a", "b"]), &[], &some), takes("b"));
+        assert_eq!(decided(&wants(&["b", "c"]), &[wants(&["b"])], &some), takes("c"));
+        assert_eq!(decided(&wants(&["b"]), &[wants(&["a"])], &some), takes("b"));
+        assert_eq!(decided(&wants(&["b"]), &[wants(&["b"])], &some), waits([Watched::Leaves(0)]));
+        assert_eq!(decided(&anything(), &[], &some), takes("b"));
+    }
+
+    #[test]
+    fn who_is_at_its_limit_is_passed() {
+        let full = held(&["a"], &[("ann", 0)]);
+        let ann = of("ann", 1, wants(&["b"]));
+        assert_eq!(decided(&ann, &[], &full), waits([Watched::Held]));
+        assert_eq!(decided(&wants(&["b"]), &[ann.clone()], &full), takes("b"));
+        // With room it goes first, and its limit is watched by those behind it.
+        let room = held(&["a"], &[]);
+        let blocked = waits([Watched::Leaves(0), Watched::Held]);
+        assert_eq!(decided(&wants(&["b"]), &[ann.clone()], &room), blocked);
+        let place = |number| Decision::Take { thing: "b".to_owned(), place: Some(number) };
+        assert_eq!(decided(&ann, &[], &room), place(0));
+        assert_eq!(
+            decided(&of("ann", 3, wants(&["b"])), &[], &held(&[], &[("ann", 0), ("ann", 2)])),
+            place(1)
+        );
+    }
+
+    #[test]
+    fn only_the_first_looks_at_changes_if_all_want_the_same() {
+        let all = held(&["a", "b", "c"], &[]);
+        let line = [wants(&["a", "b"]), wants(&["a", "b"])];
+        assert_eq!(decided(&line[0], &[], &all), waits([thing("a"), thing("b")]));
+        assert_eq!(decided(&line[0], &line, &all), waits([Watched::Leaves(1)]));
+        let line = [anything(), anything()];
+        assert_eq!(decided(&line[0], &[], &all), waits([Watched::Held, Watched::Set]));
+        assert_eq!(decided(&line[0], &line, &all), waits([Watched::Leaves(1)]));
+        // One for each holder.
+        let line = [of("ann", 1, anything()), of("bob", 1, anything())];
+        assert_eq!(decided(&line[0], &line, &all), waits([Watched::Leaves(0)]));
+        assert_eq!(
+            decided(&of("ann", 2, anything()), &line, &all),
+            waits([Watched::Held, Watched::Set])
+        );
+    }
+
+    #[test]
+    fn who_wants_more_than_those_before_looks_at_the_rest() {
+        let all = held(&["a", "b", "c"], &[]);
+        let line = [wants(&["a"]), wants(&["b"])];
+        assert_eq!(
+            decided(&wants(&["a", "b", "c"]), &line, &all),
+            waits([Watched::Leaves(0), Watched::Leaves(1), thing("c")])
+        );
+        assert_eq!(
+            decided(&wants(&["a", "b"]), &line, &all),
+            waits([Watched::Leaves(0), Watched::Leaves(1)])
+        );
+        // Whoever takes what is stored only covers nobody who takes other things.
+        let watched = [thing("a"), Watched::Set];
+        assert_eq!(decided(&wants(&["a"]), &[anything()], &all), waits(watched));
+    }
+
+    /// A pool in which everybody does what it decides, some time after it was woken and not otherwise.
+    #[derive(Debug)]
+    struct Simulated {
+        stored: BTreeSet<String>,
+        held: HeldNow,
+        holders: BTreeMap<String, (usize, Option<(String, u32)>)>,
+        /// With what each waits for.
+        line: Vec<(usize, Waiter)>,
+        watches: BTreeMap<usize, BTreeSet<(Watched, Option<usize>)>>,
+        /// Those who were woken, and have not looked yet.
+        woken: Vec<usize>,
+    }
+
+    impl Simulated {
+        fn choices(&self, waiter: &Waiter) -> Vec<String> {
+            let all = names(&["a", "b", "c", "d"]);
+            all.into_iter().filter(|it| waiter.wants.has(it, &self.stored)).collect()
+        }
+
+        fn decide(&self, place: usize) -> Decision {
+            let earlier: Vec<_> = self.line[..place].iter().map(|it| it.1.clone()).collect();
+            let own = &self.line[place].1;
+            let known = Known { earlier: &earlier, held: &self.held, stored: &self.stored };
+            decide(own, &self.choices(own), known)
+        }
+
+        fn look(&mut self, id: usize) {
+            let Some(place) = self.line.iter().position(|it| it.0 == id) else { return };
+            match self.decide(place) {
+                Decision::Take { thing, place: number } => {
+                    let (_, waiter) = self.line.remove(place);
+                    self.watches.remove(&id);
+                    let quota = waiter.quota.zip(number).map(|(it, number)| (it.holder, number));
+                    if let Some((holder, number)) = &quota {
+                        assert!(
+                            self.held.places.entry(holder.clone()).or_default().insert(*number)
+                        );
+                    }
+                    assert!(self.held.things.insert(thing.clone()));
+                    self.holders.insert(thing.clone(), (id, quota));
+                    self.wake(|it| {
+                        matches!(it, (Watched::Held, _)) || *it == (Watched::Leaves(0), Some(id))
+                    });
+                }
+                Decision::Wait(watched) => {
+                    let line = &self.line;
+                    let seen = watched.into_iter().map(|it| match it {
+                        // By whom it is, as places change.
+                        Watched::Leaves(place) => (Watched::Leaves(0), Some(line[place].0)),
+                        it => (it, None),
+                    });
+                    let seen = seen.collect();
+                    self.watches.insert(id, seen);
+                }
+            }
+        }
+
+        fn wake(&mut self, changed: impl Fn(&(Watched, Option<usize>)) -> bool) {
+            let woken: Vec<_> = self
+                .watches
+                .iter()
+                .filter(|it| it.1.iter().any(&changed))
+                .map(|it| *it.0)
+                .collect();
+            self.woken.extend(woken);
+        }
+
+        fn leave(&mut self, id: usize) {
+            self.line.retain(|it| it.0 != id);
+            self.watches.remove(&id);
+            self.wake(|it| *it == (Watched::Leaves(0), Some(id)));
+        }
+
+        fn give_back(&mut self, name: &str) {
+            let Some((_, quota)) = self.holders.remove(name) else { return };
+            self.held.things.remove(name);
+            if let Some((holder, number)) = quota {
+                self.held.places.entry(holder).or_default().remove(&number);
+            }
+            self.wake(|(it, _)| *it == Watched::Held || *it == thing(name));
+        }
+
+        fn change(&mut self, name: &str) {
+            if !self.stored.remove(name) {
+                self.stored.insert(name.to_owned());
+            }
+            self.wake(|(it, _)| *it == Watched::Set);
+        }
+
+        /// Whether everybody would wait who does.
+        fn is_settled(&self) -> bool {
+            (0..self.line.len()).all(|place| matches!(self.decide(place), Decision::Wait(_)))
+        }
+    }
+
+    fn waiter() -> impl Strategy<Value = Waiter> {
+        let some = proptest::sample::subsequence(vec!["a", "b", "c", "d"], 1..4);
+        let quota = proptest::option::of((proptest::sample::select(vec!["ann", "bob"]), 1..3_u32));
+        (some, 0..4, quota).prop_map(|(some, sort, quota)| {
+            let waiter = match sort {
+                0 => anything(),
+                1 => Waiter { wants: Wants { stored: true, ..wants(&some).wants }, quota: None },
+                _ => wants(&some),
+            };
+            match quota {
+                Some((holder, at_most)) => of(holder, at_most, waiter),
+                None => waiter,
+            }
+        })
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Comes(Waiter),
+        Leaves(prop::sample::Index),
+        GivesBack(&'static str),
+        Changes(&'static str),
+        Looks(prop::sample::Index),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let name = || proptest::sample::select(vec!["a", "b", "c", "d"]);
+        prop_oneof![
+            4 => waiter().prop_map(Event::Comes),
+            1 => any::<prop::sample::Index>().prop_map(Event::Leaves),
+            3 => name().prop_map(Event::GivesBack),
+            1 => name().prop_map(Event::Changes),
+            8 => any::<prop::sample::Index>().prop_map(Event::Looks),
+        ]
+    }
+
+    proptest! {
+        /// Seen to fail without any of the watches.
+        #[test]
+        fn nobody_waits_who_could_take_something(events in prop::collection::vec(event(), 1..60)) {
+            let mut pool = Simulated {
+                stored: names(&["a", "b"]).into_iter().collect(),
+                held: HeldNow::default(),
+                holders: BTreeMap::new(),
+                line: Vec::new(),
+                watches: BTreeMap::new(),
+                woken: Vec::new(),
+            };
+            for (id, event) in events.into_iter().enumerate() {
+                match event {
+                    Event::Comes(waiter) => {
+                        pool.line.push((id, waiter));
+                        pool.woken.push(id);
+                    }
+                    Event::Leaves(index) if !pool.line.is_empty() => {
+                        let place = index.index(pool.line.len());
+                        pool.leave(pool.line[place].0);
+                    }
+                    Event::Leaves(_) => {}
+                    Event::GivesBack(name) => pool.give_back(name),
+                    Event::Changes(name) => pool.change(name),
+                    Event::Looks(index) if !pool.woken.is_empty() => {
+                        let place = index.index(pool.woken.len());
+                        let id = pool.woken.swap_remove(place);
+                        pool.look(id);
+                    }
+                    Event::Looks(_) => {}
+                }
+            }
+            while let Some(id) = pool.woken.pop() {
+                pool.look(id);
+            }
+            prop_assert!(pool.is_settled(), "{pool:?}");
+        }
+    }
+}

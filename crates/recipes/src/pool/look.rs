@@ -1,0 +1,96 @@
+//! [`PoolReport`]: who has what of a pool, and who waits for what.
+
+use std::collections::BTreeSet;
+
+use lockkeeper_client::{ReadResult, SessionId};
+use lockkeeper_locks::{FencingToken, OwnerInfo};
+
+use crate::pool::core::{PoolCore, ThingSet, data_of};
+use crate::pool::error::PoolError;
+use crate::pool::layout::{HeldData, WaiterData};
+
+/// What a [`Pool`](crate::Pool) was like, by a look at it. It may have changed since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolReport {
+    /// The things of the set that nobody has, in its order.
+    pub free: Vec<String>,
+    /// Those that somebody has, by their names. They need not be in the set any more.
+    pub held: Vec<HeldThing>,
+    /// Those who wait, as they came.
+    pub waiting: Vec<WaitingForThing>,
+}
+
+/// A thing that somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldThing {
+    /// The name of the thing.
+    pub name: String,
+    /// For whom it was taken, if [a limit](crate::PoolBuilder::at_most) names somebody.
+    pub holder: Option<String>,
+    /// What the program says of itself that has it; `None` if the node is none of ours.
+    pub info: Option<OwnerInfo>,
+    /// Its token.
+    pub token: FencingToken,
+    /// The session that it is held as long as. [`SessionId::NONE`]: somebody has made the node by hand, and nobody is given
+    /// the thing before it is deleted.
+    pub session: SessionId,
+}
+
+/// Somebody who waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitingForThing {
+    /// For whom, if [a limit](crate::PoolBuilder::at_most) names somebody.
+    pub holder: Option<String>,
+    /// What it takes; `None` if anything of the stored set.
+    pub only: Option<BTreeSet<String>>,
+    /// What the program says of itself.
+    pub info: OwnerInfo,
+}
+
+impl PoolCore {
+    pub(super) async fn report(&self) -> Result<PoolReport, PoolError> {
+        let view = self.view().await?;
+        let held: Vec<_> = view.held.things.iter().collect();
+        let held_nodes: Vec<_> =
+            held.iter().map(|name| self.nodes.thing(name)).collect::<Result<_, _>>()?;
+        let waiting = view.line.iter().map(|node| self.nodes.waiter(node));
+        let answers = loop {
+            let nodes = held_nodes.iter().cloned().chain(waiting.clone());
+            match self.client.multi_read(nodes.map(|node| data_of(&node)).collect()).await {
+                Ok(answers) => break answers,
+                Err(error) => self.again(error).await?,
+            }
+        };
+
+        let set = match &self.set {
+            ThingSet::Given(things) => things,
+            ThingSet::Stored(_) => &view.things,
+        };
+        let free = set.iter().filter(|name| !view.held.things.contains(*name)).cloned().collect();
+        let mut report = PoolReport { free, ..PoolReport::default() };
+        for (index, answer) in answers.into_iter().enumerate() {
+            // The others were given back, or have left, meanwhile.
+            let ReadResult::Data { data, stat } = answer else { continue };
+            match held.get(index) {
+                Some(name) => report.held.push(HeldThing {
+                    name: (*name).clone(),
+                    holder: HeldData::read(&data).and_then(|it| it.holder),
+                    info: OwnerInfo::from_data(&data),
+                    token: FencingToken::new(stat.czxid),
+                    session: stat.ephemeral_owner,
+                }),
+                None => {
+                    report.waiting.extend(WaiterData::read(&data).ok().map(|it| WaitingForThing {
+                        holder: it.holder,
+                        only: it.only,
+                        info: it.info,
+                    }))
+                }
+            }
+        }
+        Ok(report)
+    }
+}
