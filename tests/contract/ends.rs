@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use lockkeeper::revoke::revoke_within;
 use lockkeeper::{
     Client, Election, ExclusiveNode, Group, Instance, Leadership, Locks, LossReason, MultiLock,
-    Mutex, Names, Notify, Owner, Presence, Publication, Queue, ReentrantMutex, Registration,
+    Mutex, Names, Notify, Owner, Pool, Presence, Publication, Queue, ReentrantMutex, Registration,
     RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, ZnodePath,
     blocking,
 };
@@ -158,6 +158,13 @@ async fn waiting_for_locks(
     let claims = names.clone();
     waits.add("Names", async move { claims.claim("a").await });
     waits.add("Names, within", async move { names.claim_timeout("a", LONG).await });
+    let pool = Pool::builder(client, "/ends/pool").things(["a"]).build()?;
+    kept.push(Box::new(pool.acquire().await?));
+    for name in ["Pool", "Pool, second in line"] {
+        let pool = pool.clone();
+        waits.add(name, async move { pool.acquire().await });
+    }
+    waits.add("Pool, within", async move { pool.acquire_timeout(LONG).await });
     for name in ["Queue", "Queue, second in line"] {
         let queue: Queue<u32> = Queue::new(client, "/ends/queue")?;
         waits.add(name, async move { queue.take_timeout(LONG).await });

@@ -251,11 +251,11 @@ mod tests {
         let full = held(&["a"], &[("ann", 0)]);
         let ann = of("ann", 1, wants(&["b"]));
         assert_eq!(decided(&ann, &[], &full), waits([Watched::Held]));
-        assert_eq!(decided(&wants(&["b"]), &[ann.clone()], &full), takes("b"));
+        assert_eq!(decided(&wants(&["b"]), std::slice::from_ref(&ann), &full), takes("b"));
         // With room it goes first, and its limit is watched by those behind it.
         let room = held(&["a"], &[]);
         let blocked = waits([Watched::Leaves(0), Watched::Held]);
-        assert_eq!(decided(&wants(&["b"]), &[ann.clone()], &room), blocked);
+        assert_eq!(decided(&wants(&["b"]), std::slice::from_ref(&ann), &room), blocked);
         let place = |number| Decision::Take { thing: "b".to_owned(), place: Some(number) };
         assert_eq!(decided(&ann, &[], &room), place(0));
         assert_eq!(

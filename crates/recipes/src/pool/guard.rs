@@ -4,7 +4,7 @@ use std::fmt;
 
 use lockkeeper_locks::{Guard, ReleaseError};
 
-use crate::pool::owned::OwnNode;
+use crate::pool::owned::AttemptNode;
 
 /// A thing of a [`Pool`](crate::Pool) that this program has. What its holder may believe and do is described at [`Guard`]:
 /// nobody else has the thing before [`Guard::deadline`], and [`Guard::lost`] tells when that may be.
@@ -14,11 +14,11 @@ pub struct PoolGuard {
     // Ended before the place.
     guard: Guard,
     /// The place that it takes of what its holder may have.
-    place: Option<OwnNode>,
+    place: Option<AttemptNode>,
 }
 
 impl PoolGuard {
-    pub(super) fn new(name: String, guard: Guard, place: Option<OwnNode>) -> Self {
+    pub(super) fn new(name: String, guard: Guard, place: Option<AttemptNode>) -> Self {
         Self { name, guard, place }
     }
 

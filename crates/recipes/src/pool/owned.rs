@@ -7,14 +7,14 @@ use lockkeeper_client::{Cleanup, Client, ExpectedNode, SessionId, Stat, ZnodePat
 ///
 /// It exists before the request is sent that creates the node, so whatever may come of that is deleted.
 #[derive(Debug)]
-pub(super) struct OwnNode {
+pub(super) struct AttemptNode {
     client: Client,
     cleanup: Option<Cleanup>,
     /// [`SessionId::NONE`] until it is known to be created.
     session: SessionId,
 }
 
-impl OwnNode {
+impl AttemptNode {
     /// One that is about to be created with this data, which no other node has, under a name that others have.
     pub(super) fn named(client: &Client, node: ZnodePath, data: Bytes) -> Self {
         let expected = ExpectedNode::WithData(data);
@@ -55,7 +55,7 @@ impl OwnNode {
     }
 }
 
-impl Drop for OwnNode {
+impl Drop for AttemptNode {
     fn drop(&mut self) {
         // Those of other sessions went with them.
         let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session);

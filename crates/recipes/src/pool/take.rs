@@ -19,7 +19,7 @@ use crate::pool::decide::{Decision, Known, Waiter, Wants, Watched, decide};
 use crate::pool::error::PoolError;
 use crate::pool::guard::PoolGuard;
 use crate::pool::layout::{HeldData, WaiterData, waiter_prefix};
-use crate::pool::owned::OwnNode;
+use crate::pool::owned::AttemptNode;
 use crate::waits::{AbortOnDrop, connected_again};
 
 /// What a handle wants of its pool.
@@ -231,12 +231,12 @@ impl PoolCore {
     }
 
     /// Goes to the end of the line. Returns what the own node's name begins with; no node if that has to begin anew.
-    async fn enter(&self, own: &Waiter) -> Result<(String, Option<OwnNode>), PoolError> {
+    async fn enter(&self, own: &Waiter) -> Result<(String, Option<AttemptNode>), PoolError> {
         let line = &self.nodes.line;
         let prefix = waiter_prefix(self.client.unique_id());
         let node = line.child(&prefix).expect("hexadecimal digits");
         let data = WaiterData::written(&self.owner, &own.wants, own.quota.as_ref());
-        let mut entry = OwnNode::numbered(&self.client, line.clone(), prefix.clone());
+        let mut entry = AttemptNode::numbered(&self.client, line.clone(), prefix.clone());
 
         let mut writer = self.writers.take();
         // A claim of somebody who does not wait is refused then, if it has not seen this one.
@@ -263,7 +263,7 @@ impl PoolCore {
         own: &Waiter,
         view: &mut PoolView,
         earlier: &[Waiter],
-        place: Option<(&OwnNode, &ZnodePath)>,
+        place: Option<(&AttemptNode, &ZnodePath)>,
     ) -> Result<Looked, PoolError> {
         let set = match &self.set {
             ThingSet::Given(things) => things,
@@ -296,7 +296,7 @@ impl PoolCore {
         thing: &str,
         number: Option<u32>,
         view: &PoolView,
-        place: Option<(&OwnNode, &ZnodePath)>,
+        place: Option<(&AttemptNode, &ZnodePath)>,
     ) -> Result<Result<Looked, Step>, PoolError> {
         let (client, nodes) = (&self.client, &self.nodes);
         let node = nodes.thing(thing)?;
@@ -305,9 +305,9 @@ impl PoolCore {
         let data = HeldData::written(&self.owner, self.quota.as_ref(), client.unique_id());
 
         // They exist before the request is sent, so that whatever may come of it is deleted.
-        let mut own_thing = OwnNode::named(client, node.clone(), data.clone());
+        let mut own_thing = AttemptNode::named(client, node.clone(), data.clone());
         let mut own_share =
-            share.as_ref().map(|share| OwnNode::named(client, share.clone(), data.clone()));
+            share.as_ref().map(|share| AttemptNode::named(client, share.clone(), data.clone()));
         let stored = match self.set {
             ThingSet::Stored(_) => view.stored_version,
             ThingSet::Given(_) => None,
@@ -369,7 +369,7 @@ impl PoolCore {
     async fn not_written(
         &self,
         error: WriteError,
-        nodes: &mut [&mut OwnNode],
+        nodes: &mut [&mut AttemptNode],
     ) -> Result<Option<(usize, ErrorCode)>, PoolError> {
         // Else they may have been created, and go with the session or by the cleanup.
         if let WriteError::NotApplied(_) | WriteError::TooLong(_) = &error {

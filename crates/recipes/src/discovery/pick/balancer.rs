@@ -13,7 +13,7 @@ use lockkeeper_client::Instant;
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
 use crate::discovery::pick::health::{CallVerdict, Ejection, InstanceHealth, Period, Record};
 use crate::discovery::pick::load::{Load, LoadedInstance, Moment, has_less_to_do};
-use crate::discovery::pick::pool::{Pool, PoolMember};
+use crate::discovery::pick::pool::{PickPool, PoolMember};
 use crate::discovery::pick::rendezvous::digest;
 
 /// The golden ratio's fraction, of 2^64: multiples of it are spread over a circle more evenly than those
@@ -74,8 +74,8 @@ pub(crate) struct Balancer<T> {
     /// The slots in use, in the order of the ids.
     order: Vec<usize>,
     /// Those that may be picked; and those of them in the own zone, with what is due for a trial elsewhere.
-    all: Pool,
-    near: Pool,
+    all: PickPool,
+    near: PickPool,
     /// How many instances have a weight, and how many of these are ejected or on trial.
     weighted: usize,
     out: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Balancer<T> {
 /// The member of a pool to pick, or two of which the less loaded one is. The pool is not empty.
 #[inline(always)]
 fn draw(
-    pool: &mut Pool,
+    pool: &mut PickPool,
     how: Pick<'_>,
     point: &mut u64,
     random: &mut fastrand::Rng,
@@ -119,8 +119,8 @@ impl<T: Candidate> Balancer<T> {
             slots: Vec::new(),
             free: Vec::new(),
             order: Vec::new(),
-            all: Pool::default(),
-            near: Pool::default(),
+            all: PickPool::default(),
+            near: PickPool::default(),
             weighted: 0,
             out: 0,
             next_look: None,
@@ -214,7 +214,7 @@ impl<T: Candidate> Balancer<T> {
             let InstanceSlot { weight, digest, .. } = self.slots[*index];
             PoolMember { slot: *index, weight, digest }
         });
-        let mut pool = Pool::default();
+        let mut pool = PickPool::default();
         pool.replace(members, next);
         let (first, second) = draw(&mut pool, how, &mut self.point, &mut self.random);
         let index = self.less_loaded(first, second, now).slot;
@@ -356,7 +356,7 @@ impl<T: Candidate> Balancer<T> {
     }
 
     /// The instance of a pool that is next in turn.
-    fn next_in_turn(&self, pool: &Pool) -> Option<Arc<T>> {
+    fn next_in_turn(&self, pool: &PickPool) -> Option<Arc<T>> {
         self.slots[pool.peek()?.slot].instance.clone()
     }
 
@@ -389,7 +389,7 @@ impl<T: Candidate> Balancer<T> {
     /// Puts together anew who may be picked. Those next in turn stay that, or are followed by the next
     /// that may be picked.
     fn regroup(&mut self) {
-        let rank = |pool: &Pool| {
+        let rank = |pool: &PickPool| {
             let next = pool.peek().and_then(|member| self.slots[member.slot].instance.as_deref());
             next.map_or(0, |next| self.rank(next))
         };

@@ -15,7 +15,7 @@ pub(crate) struct PoolMember {
 
 /// Those that may be picked, in the order of their ids.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct PickPool {
     members: Vec<PoolMember>,
     /// The sums of the weights up to and with each of them.
     ends: Vec<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     next: usize,
 }
 
-impl Pool {
+impl PickPool {
     /// Makes room for so many, so that replacing the members allocates nothing.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.members.reserve(count.saturating_sub(self.members.len()));
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn two_are_different_and_both_by_weight() {
         let weights = [1, 2, 3, 4];
-        let mut pool = Pool::default();
+        let mut pool = PickPool::default();
         let members = weights.iter().enumerate();
         let members = members.map(|(slot, weight)| PoolMember { slot, weight: *weight, digest: 0 });
         pool.replace(members, 0);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn one_alone_is_drawn_twice() {
-        let mut pool = Pool::default();
+        let mut pool = PickPool::default();
         pool.replace([PoolMember { slot: 3, weight: u32::MAX, digest: 0 }].into_iter(), 0);
         let (first, second) = pool.two(u64::MAX, u64::MAX);
         assert_eq!((first.slot, second.slot), (3, 3));
