@@ -24,6 +24,7 @@ mod lost;
 mod machine;
 mod once;
 mod one_machine;
+mod one_of;
 mod one_service;
 mod page;
 mod pause;

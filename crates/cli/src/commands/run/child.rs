@@ -249,6 +249,7 @@ impl Environment<'_> {
             (OUTER_LOCKS, own(&outer_locks(self.connection, guards))),
             ("LOCKKEEPER_DEADLINE_UNIX_MS", own(&self.deadline_unix_ms().to_string())),
         ];
+        variables.extend(self.held.thing().map(|name| ("LOCKKEEPER_NAME", own(name))));
         variables.extend(self.connection.access.variables());
         variables.extend(self.once.iter().map(|(name, value)| (*name, own(value))));
         variables

@@ -7,8 +7,9 @@ use clap::{Args, ValueEnum};
 use lockkeeper::inspect::LockQueue;
 use lockkeeper::{
     AcquireError, BuildError, Client, Guard, Instant, Kind, LossReason, MultiGuard, MultiLock,
-    Mutex, MutexGuard, Profile, ReleaseError, RevokeRequest, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State, Usage, ZnodePath,
+    Mutex, MutexGuard, Pool, PoolError, PoolGuard, Profile, ReleaseError, RevokeRequest, RwLock,
+    RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State, Usage,
+    ZnodePath,
 };
 
 use crate::shared::exit::{Exit, Failure};
@@ -96,6 +97,8 @@ pub(super) enum Lock {
     },
     /// All of them or none, each as a mutex.
     Several(MultiLock),
+    /// One of them, as a thing of the pool above them.
+    OneOf(Pool),
 }
 
 /// A held lock, or several.
@@ -106,6 +109,7 @@ pub(super) enum Held {
     Write(RwLockWriteGuard),
     Permits(SemaphoreGuard),
     Several(MultiGuard),
+    OneOf(PoolGuard),
 }
 
 /// What of a held lock is the same for all kinds.
@@ -224,6 +228,27 @@ impl LockOptions {
 }
 
 impl Lock {
+    /// One of these, which are things of the pool above them.
+    pub(super) fn one_of(
+        client: &Client,
+        paths: &[ZnodePath],
+        label: &str,
+    ) -> Result<Self, Failure> {
+        let pool = paths.first().and_then(ZnodePath::parent).filter(|pool| !pool.is_root());
+        let Some(pool) = pool else {
+            let message =
+                "--one-of is for names with a common part before the last /: that is the pool";
+            return Err(Failure::new(Exit::Usage, message).advise("name them like gpu/0 gpu/1"));
+        };
+        if let Some(other) = paths.iter().find(|path| path.parent().as_ref() != Some(&pool)) {
+            let message = format!("{other} is not below {pool}, which --one-of takes one of");
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        let things = paths.iter().map(ZnodePath::name);
+        let pool = Pool::builder(client, pool.as_str()).things(things).label(label).build();
+        pool.map(Self::OneOf).map_err(|error| Failure::new(Exit::Usage, error.to_string()))
+    }
+
     /// Its path, or those of several locks in the order in which they are waited for.
     pub(super) fn paths(&self) -> Vec<&ZnodePath> {
         match self {
@@ -231,6 +256,7 @@ impl Lock {
             Self::Read(lock) | Self::Write(lock) => vec![lock.path()],
             Self::Permits { semaphore, .. } => vec![semaphore.path()],
             Self::Several(several) => several.paths().collect(),
+            Self::OneOf(pool) => vec![pool.path()],
         }
     }
 
@@ -242,7 +268,7 @@ impl Lock {
     /// Whether it can be held together with a holder of that kind.
     pub(super) fn goes_together_with(&self, outer: Kind) -> bool {
         match self {
-            Self::Mutex(_) | Self::Write(_) | Self::Several(_) => false,
+            Self::Mutex(_) | Self::Write(_) | Self::Several(_) | Self::OneOf(_) => false,
             Self::Read(_) => outer == Kind::Read,
             Self::Permits { of, take, .. } => {
                 outer.permits().is_some_and(|held| held.saturating_add(*take) <= *of)
@@ -255,7 +281,7 @@ impl Lock {
         match self {
             Self::Mutex(mutex) => mutex.lock_delay_left(),
             Self::Several(several) => several.lock_delay_left(),
-            Self::Read(_) | Self::Write(_) | Self::Permits { .. } => None,
+            Self::Read(_) | Self::Write(_) | Self::Permits { .. } | Self::OneOf(_) => None,
         }
     }
 
@@ -269,6 +295,7 @@ impl Lock {
                 semaphore.acquire_many(*take).await.map(Held::Permits)
             }
             Self::Several(several) => several.acquire().await.map(Held::Several),
+            Self::OneOf(pool) => pool.acquire().await.map(Held::OneOf).map_err(of_pool),
         }
     }
 
@@ -282,12 +309,18 @@ impl Lock {
                 semaphore.try_acquire_many(*take).await?.map(Held::Permits)
             }
             Self::Several(several) => several.try_acquire().await?.map(Held::Several),
+            Self::OneOf(pool) => pool.try_acquire().await.map_err(of_pool)?.map(Held::OneOf),
         })
     }
 
     /// Refuses permits as Curator has them at a lock that is in use as another kind. Its queue would not
     /// be looked at.
     pub(super) async fn check_layout(&self, client: &Client) -> Result<(), Failure> {
+        if let Self::OneOf(pool) = self
+            && let Err(error @ PoolError::Foreign { .. }) = pool.look().await
+        {
+            return Err(Failure::new(Exit::Data, error.to_string()));
+        }
         let Self::Permits { semaphore, layout: Layout::Children, .. } = self else { return Ok(()) };
         // What cannot be seen now fails in so many words when the lock is asked for.
         let Ok((mut names, _)) = client.children(semaphore.path()).await else { return Ok(()) };
@@ -305,7 +338,7 @@ impl Lock {
     /// do not wait for it.
     pub(super) async fn check_delay(&self, client: &Client) -> Result<(), Failure> {
         let path = match self {
-            Self::Mutex(_) | Self::Several(_) => return Ok(()),
+            Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) => return Ok(()),
             Self::Read(lock) | Self::Write(lock) => lock.path(),
             Self::Permits { semaphore, .. } => semaphore.path(),
         };
@@ -360,10 +393,27 @@ impl Lock {
 
     fn usage(&self) -> Usage {
         match self {
-            Self::Mutex(_) | Self::Several(_) => Usage::Mutex,
+            Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) => Usage::Mutex,
             Self::Read(_) | Self::Write(_) => Usage::RwLock,
             Self::Permits { .. } => Usage::Semaphore,
         }
+    }
+}
+
+/// Why nothing of a pool can be had, as of a lock.
+fn of_pool(error: PoolError) -> AcquireError {
+    match error {
+        PoolError::Take { source, .. } => source,
+        PoolError::Client { path, source } if source.is_unreachable() => {
+            AcquireError::Unreachable { path }
+        }
+        PoolError::Client { path, source } => AcquireError::Client { path, source },
+        PoolError::Refused { path, source } => AcquireError::Refused { path, source },
+        PoolError::Foreign { path, found } => {
+            AcquireError::Foreign { path, profile: Profile::Curator, names: vec![found] }
+        }
+        // The names were checked, and fit into a request.
+        error => unreachable!("{error}"),
     }
 }
 
@@ -395,6 +445,7 @@ impl Held {
             Self::Write(guard) => Grip::One(guard),
             Self::Permits(guard) => Grip::One(guard),
             Self::Several(guard) => Grip::All(guard),
+            Self::OneOf(guard) => Grip::One(guard),
         }
     }
 
@@ -403,6 +454,14 @@ impl Held {
         match self.grip() {
             Grip::One(guard) => slice::from_ref(guard),
             Grip::All(guard) => guard.guards(),
+        }
+    }
+
+    /// The thing of a pool that it is.
+    pub(super) fn thing(&self) -> Option<&str> {
+        match self {
+            Self::OneOf(guard) => Some(guard.name()),
+            _ => None,
         }
     }
 
@@ -491,6 +550,7 @@ impl Held {
             Self::Write(guard) => guard.release().await,
             Self::Permits(guard) => guard.release().await,
             Self::Several(guard) => guard.release().await,
+            Self::OneOf(guard) => guard.release().await,
         }
     }
 }

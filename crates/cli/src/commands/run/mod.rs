@@ -38,7 +38,7 @@ use crate::shared::output::{report, tell};
 use attend::{Attendance, Attended, OnRevoke, Rules};
 use child::Child;
 use events::{Event, Events};
-use lock::{Held, LockOptions};
+use lock::{Held, Lock, LockOptions};
 use loss::{Loss, OnLost, OnOutage, Terms};
 use once::{Once, Turn};
 use rest::Rest;
@@ -91,6 +91,11 @@ Several locks (lockkeeper run a b -- CMD) are held together or not at all, each 
 time. Runs that share some of their locks never wait for each other in a circle, whatever order they \
 name them in. While one lock is waited for, those that come before it in the order of their paths are \
 held. -n takes them only if all are free. The loss of one, or a request for one, ends the command.
+
+With --one-of (lockkeeper run --one-of gpu/{0..7} -- CMD), one of them is held: the first that is free, or that is given \
+back to this run in its turn. All have the same part before the last /, which is the pool; LOCKKEEPER_NAME is the last part of \
+the one that is held, and LOCKKEEPER_LOCK the pool. Runs may name different ones of a pool. A name of a pool is no lock of \
+its own: a run without --one-of does not exclude these.
 
 With -c, /bin/sh runs the line. All parts of it are in the process group that is ended with the lock.
 
@@ -165,6 +170,10 @@ pub(crate) struct RunOptions {
     /// The lock, such as backups/nightly; of several, all are held or none
     #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
     locks: Vec<ZnodePath>,
+
+    /// Hold one of the locks that are named, as things of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME says which
+    #[arg(long, conflicts_with_all = ["shared", "write", "permits", "lock_delay", "profile"])]
+    one_of: bool,
 
     /// A command line for /bin/sh, instead of -- and a command
     #[arg(short = 'c', long = "command", value_name = "CMDLINE", conflicts_with = "command")]
@@ -290,8 +299,11 @@ fn check(options: &mut RunOptions) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, message).advise(advice));
     }
     options.grace()?;
-    options.which.check(&options.locks)?;
-    options.once.check(&options.locks, options.which.is_for_several())
+    if !options.one_of {
+        options.which.check(&options.locks)?;
+    }
+    let is_for_several = options.which.is_for_several() || options.one_of;
+    options.once.check(&options.locks, is_for_several)
 }
 
 async fn with_session(
@@ -308,7 +320,11 @@ async fn with_session(
     }
 
     let mut signals = Signals::listen()?;
-    let lock = options.which.lock(client, &options.locks, &program(options))?;
+    let label = program(options);
+    let lock = match options.one_of {
+        true => Lock::one_of(client, &options.locks, &label)?,
+        false => options.which.lock(client, &options.locks, &label)?,
+    };
 
     let began = Clock.now();
     let waited_ms = || Clock.now().since(began).as_millis();

@@ -189,6 +189,9 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
 /// ", held by ..."; `None` if that cannot be seen now. Of several locks the first one that another program
 /// holds: "; /a is not free, held by ...".
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
+    if matches!(lock, Lock::OneOf(_)) {
+        return None;
+    }
     let paths = lock.paths();
     if let [path] = paths[..] {
         return holder_of(client, lock, path).await;

@@ -1,0 +1,38 @@
+//! One of several locks, as things of a pool.
+
+use anyhow::Result;
+
+use crate::support::{Home, LIMIT, eventually};
+
+#[tokio::test]
+async fn each_run_has_another_one() -> Result<()> {
+    let home = Home::new()?;
+    let mut first = home.starts("first", "--one-of gpu/0 gpu/1", "echo $LOCKKEEPER_NAME; sleep 60")?;
+    eventually("the first one", || Ok(first.stdout().contains('0')))?;
+    let script = "echo $LOCKKEEPER_NAME $LOCKKEEPER_LOCK $LOCKKEEPER_NODE; exit 3";
+    let ended = home.runs("--one-of gpu/0 gpu/1", script)?;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), "1 /gpu /gpu/held/1\n"), "{ended:?}");
+
+    home.ends("run -n --one-of gpu/0 -- true")?.complains(1, &["/gpu is not free"]);
+    let mut waits = home.starts("waits", "--one-of gpu/0", "echo $LOCKKEEPER_NAME")?;
+    eventually("a notice", || Ok(waits.stderr().contains("waiting for /gpu")))?;
+    first.kill();
+    assert_eq!(waits.end(LIMIT).await?.code(), Some(0), "{}", waits.tail());
+    assert_eq!(waits.stdout(), "0\n");
+    Ok(())
+}
+
+#[test]
+fn names_of_several_pools_are_refused() -> Result<()> {
+    let home = Home::new()?;
+    let refused = home.ends("run --one-of gpu/0 tpu/1 -- true")?;
+    refused.complains(64, &["/tpu/1 is not below /gpu"]);
+    home.ends("run --one-of gpu -- true")?.complains(64, &["common part", "gpu/0 gpu/1"]);
+    home.ends("run --one-of --shared gpu/0 -- true")?.complains(64, &["--shared"]);
+    let once = home.ends("run --one-of --once-per k gpu/0 -- true")?;
+    once.complains(64, &["one run holds at a time"]);
+
+    home.runs("job", "true")?.is_fine();
+    home.ends("run --one-of job/0 job/1 -- true")?.complains(65, &["no part of a pool"]);
+    Ok(())
+}
