@@ -17,6 +17,7 @@ mod machine;
 mod members;
 mod network;
 mod participants;
+mod pools;
 mod presences;
 mod queues;
 mod run;

@@ -23,6 +23,7 @@ use crate::machine::{Drifting, Machine, true_time};
 use crate::members::Members;
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
+use crate::pools::{Pools, has_pool};
 use crate::presences::{Member, disturb};
 use crate::queues::{Queues, has_queue};
 use crate::server::Host;
@@ -409,6 +410,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(joining.wait_for_each_other().await),
         false => None,
     };
+    let pools = match has_pool(seed) {
+        true => Some(joining.take_things().await),
+        false => None,
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -439,6 +444,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     }
     if let Some(barriers) = barriers {
         barriers.all_is_well(&run).await;
+    }
+    if let Some(pools) = pools {
+        pools.all_is_well(&run).await;
     }
     let mut of_jobs = Vec::new();
     if let Some((clients, if_unfinished)) = jobs {
@@ -582,6 +590,15 @@ impl Joining<'_> {
         let mut barriers = Barriers::new(one_each(run).await, run, &mut random);
         self.tasks.extend(barriers.tasks(run, &mut random, self.end));
         barriers
+    }
+
+    /// Has programs take things of a pool.
+    async fn take_things(&mut self) -> Pools {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0xb001);
+        let mut pools = Pools::new(one_each(run).await, run, &mut random);
+        self.tasks.extend(pools.tasks(run, &mut random, self.end));
+        pools
     }
 
     /// Has programs publish and follow. Returns the clients.

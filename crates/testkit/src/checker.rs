@@ -75,6 +75,9 @@ pub const INVARIANTS: &[Invariant] = &[
     data("a round that all have left is gone", sharing::rounds_end),
     data("a latch opens when all are counted, each once", sharing::latches_are_exact),
     data("nobody passes a closed barrier", sharing::gates_keep),
+    data("what is taken of a pool is wanted", no!(WrongThing, sharing::things_are_wanted)),
+    data("a holder has no more of a pool than its limit", sharing::holders_keep_their_limits),
+    data("nobody is overtaken for a thing", sharing::nobody_is_overtaken_for_a_thing),
     data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
     data(
         "registered instances are in every directory",

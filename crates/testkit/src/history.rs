@@ -133,6 +133,8 @@ pub enum What {
     WrongItem(String),
     /// Something about a barrier or a latch was not as promised.
     WrongRound(String),
+    /// Something about a pool was not as promised.
+    WrongThing(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -239,6 +241,7 @@ impl fmt::Display for What {
             Self::WrongView(what) => write!(f, "WRONG VIEW: {what}"),
             Self::WrongItem(what) => write!(f, "WRONG ITEM: {what}"),
             Self::WrongRound(what) => write!(f, "WRONG ROUND: {what}"),
+            Self::WrongThing(what) => write!(f, "WRONG THING: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

@@ -1,6 +1,6 @@
 //! What programs that share data say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -200,6 +200,18 @@ pub enum Told {
     AwaitsGate { attempt: u64 },
     /// It was.
     PassesGate { attempt: u64 },
+    /// It begins to take one of these things of a pool, for a holder with a limit or not; `attempt` is its own number for it.
+    Wants { attempt: u64, only: BTreeSet<String>, holder: Option<(String, u32)> },
+    /// Its session has ended meanwhile, so that it may have come several times.
+    WantsAgain { attempt: u64 },
+    /// It has one.
+    Took { attempt: u64, thing: String, token: u128 },
+    /// Those who wait for a thing, in their order.
+    Stand { attempts: Vec<u64> },
+    /// A thing was taken out of the set.
+    TakenOut { thing: String },
+    /// Somebody begins to put all things into the set.
+    PutsIn,
     /// What there was in the end: the sum, and the list.
     Remains { sum: i64, items: Vec<u64> },
 }

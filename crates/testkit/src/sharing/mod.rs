@@ -10,10 +10,12 @@ pub mod groups;
 mod items;
 mod judge;
 mod padded;
+pub mod pools;
 pub mod publications;
 pub mod queues;
 mod rounds;
 pub mod services;
+mod things;
 pub mod trees;
 pub mod values;
 mod views;
@@ -33,6 +35,9 @@ pub(crate) use self::items::{
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
 pub(crate) use self::rounds::{
     deaths_are_true, gates_keep, latches_are_exact, rounds_end, rounds_fit,
+};
+pub(crate) use self::things::{
+    holders_keep_their_limits, nobody_is_overtaken_for_a_thing, things_are_wanted,
 };
 pub(crate) use self::views::views_fit;
 use crate::history::What;

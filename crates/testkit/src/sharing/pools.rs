@@ -1,0 +1,356 @@
+//! Programs that take things of a pool: any, some first or certain ones, for holders with and without a limit. They give up,
+//! drop what they have, and die; and one of them changes the set.
+//!
+//! A program says what it wants and what it gets, and who stands in line before it. By these, [`crate::checker`] compares
+//! what all of them say.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{Client, Guard, Pool, PoolError, PoolGuard, State, ZnodePath};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::crew::{Die, Workplace, one_after_the_other};
+use super::{Scene, retried};
+use crate::history::{Share, What};
+use crate::told::Told;
+
+const POOL: &str = "/pools/things";
+
+/// How long to wait for something else to come.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// How many things each program takes in the end.
+const TAKES_AT_THE_END: u32 = 3;
+
+/// What the pool of a run is like.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolTerms {
+    /// How many things there are.
+    things: usize,
+    /// How many programs take them.
+    pub programs: usize,
+    /// Whether the set is stored, and changes.
+    stored: bool,
+    /// How many things the holder of some programs has at most.
+    limit: Option<u32>,
+    /// Whether programs want certain things.
+    choosy: bool,
+    /// Whether nothing that happens is a reason for an error.
+    is_well: bool,
+}
+
+impl PoolTerms {
+    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
+        Self {
+            things: random.usize(1..4),
+            programs: random.usize(3..7),
+            stored: random.bool(),
+            limit: random.bool().then(|| random.u32(1..3)),
+            choosy: random.u8(0..3) > 0,
+            is_well,
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        (0..self.things).map(|it| format!("thing-{it}")).collect()
+    }
+
+    /// For whom a program takes things, if that one has a limit.
+    fn holder(&self, program: usize) -> Option<(String, u32)> {
+        let limit = self.limit.filter(|_| program % 3 < 2)?;
+        Some((format!("holder-{}", program % 2), limit))
+    }
+
+    fn pool(&self, client: &Client, label: &str, holder: Option<&(String, u32)>) -> Pool {
+        let builder = Pool::builder(client, POOL).label(label);
+        let builder = match self.stored {
+            true => builder,
+            false => builder.things(self.names()),
+        };
+        let builder = match holder {
+            Some((holder, limit)) => builder.at_most(holder, *limit),
+            None => builder,
+        };
+        builder.build().expect("a path")
+    }
+}
+
+/// A program that uses a pool.
+pub struct PoolProgram {
+    /// Where it runs.
+    pub scene: Arc<dyn Scene + Send + Sync>,
+    /// Its client.
+    pub client: Client,
+    /// What it is called.
+    pub name: String,
+    /// What follows from the seed.
+    pub random: fastrand::Rng,
+    /// What the pool is like.
+    pub terms: PoolTerms,
+    /// Given when the set is as it stays.
+    pub settles: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for PoolProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolProgram").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The job of a holder, which one program after the other has.
+#[derive(Debug)]
+pub struct HolderJob<S> {
+    /// Its machine.
+    pub place: S,
+    /// What it is called.
+    pub name: String,
+    /// Its number.
+    pub program: usize,
+    /// What the pool is like.
+    pub terms: PoolTerms,
+    /// Given when the set is as it stays.
+    pub settles: Arc<Semaphore>,
+}
+
+impl<S: Workplace> HolderJob<S> {
+    /// Returns when all is over.
+    pub async fn fill(self, random: fastrand::Rng) {
+        let life = |life, client, random, die: Die| {
+            let program = PoolProgram {
+                scene: self.place.scene(),
+                client,
+                name: format!("{} {life}", self.name),
+                random,
+                terms: self.terms,
+                settles: Arc::clone(&self.settles),
+            };
+            program.take_and_hold(self.program, die)
+        };
+        one_after_the_other(&self.place, random, life).await;
+    }
+}
+
+impl PoolProgram {
+    /// Takes one thing after the other, until all is over.
+    async fn take_and_hold(mut self, program: usize, die: Die) {
+        while self.scene.goes_on() {
+            self.pause(0.3).await;
+            if let Some(guard) = self.take(program).await {
+                self.hold(guard, &die).await;
+            }
+        }
+        // Those that died late come, too.
+        drop(self.settles.acquire().await);
+        for _ in 0..TAKES_AT_THE_END {
+            loop {
+                if let Some(guard) = self.take(program).await {
+                    self.hold(guard, &die).await;
+                    break;
+                }
+                self.pause(0.1).await;
+            }
+        }
+    }
+
+    async fn take(&mut self, program: usize) -> Option<PoolGuard> {
+        let (attempt, goes_on) = (self.unique(), self.scene.goes_on());
+        let holder = self.terms.holder(program);
+        let pool = self.terms.pool(&self.client, &attempt.to_string(), holder.as_ref());
+        let names = self.terms.names();
+        let only = match self.terms.choosy && self.random.bool() {
+            true => {
+                let mut only = names.clone();
+                self.random.shuffle(&mut only);
+                only.truncate(self.random.usize(1..=names.len()));
+                Some(only)
+            }
+            false => None,
+        };
+        let pool = match &only {
+            Some(only) => pool.only(only.clone()),
+            None => pool.prefer([names[self.random.usize(0..names.len())].clone()]),
+        };
+
+        let session = self.client.session_id();
+        let only: BTreeSet<_> = only.unwrap_or(names).into_iter().collect();
+        let (limited, limit) = (holder.clone(), self.upto(1.0));
+        self.tell(Told::Wants { attempt, only, holder: limited });
+        let taken = match self.random.u8(0..10) {
+            0 if goes_on => pool.try_acquire().await,
+            1 | 2 if goes_on => pool.acquire_timeout(limit).await,
+            3 if goes_on => match timeout(limit, pool.acquire()).await {
+                Ok(taken) => taken.map(Some),
+                Err(_) => Ok(None),
+            },
+            _ => pool.acquire().await.map(Some),
+        };
+        if self.client.session_id() != session {
+            self.tell(Told::WantsAgain { attempt });
+        }
+        match taken {
+            Ok(Some(guard)) => {
+                let (thing, token) = (guard.name().to_owned(), guard.token().to_u128());
+                let lock = lock_of(&thing);
+                self.tell(Told::Took { attempt, thing, token });
+                self.scene.note(&self.name, What::Granted { lock, token, share: Share::Alone });
+                self.claim(&guard);
+                Some(guard)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.refused("take", &error);
+                None
+            }
+        }
+    }
+
+    async fn hold(&mut self, guard: PoolGuard, die: &Die) {
+        let token = guard.token().to_u128();
+        for _ in 0..self.random.usize(1..4) {
+            sleep(self.upto(0.2)).await;
+            self.claim(&guard);
+        }
+        self.scene.note(&self.name, What::GaveBack { lock: lock_of(guard.name()), token });
+        match self.random.u8(0..12) {
+            0 if self.scene.goes_on() => {
+                die(true);
+                std::future::pending::<()>().await;
+            }
+            1..4 => drop(guard),
+            // Its error is that of a session or a server, with which the node goes too.
+            _ => drop(guard.release().await),
+        }
+    }
+
+    /// Says until when nobody else has the thing.
+    fn claim(&self, guard: &PoolGuard) {
+        let (lock, token) = (lock_of(guard.name()), guard.token().to_u128());
+        let guard: &Guard = guard;
+        // Asked for first: what it says must be true although time has passed since.
+        let deadline = guard.deadline();
+        match (guard.state(), deadline) {
+            (State::Lost(reason), _) => {
+                let reason = format!("{reason:?}");
+                self.scene.note(&self.name, What::Lost { lock, token, reason });
+            }
+            (_, Some(deadline)) => {
+                if let Some(until) = self.scene.true_time(deadline) {
+                    self.scene.note(&self.name, What::Claimed { lock, token, until });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes the set until the end, if it is stored, and says who stands in line. All things are in it then.
+    pub async fn keep(mut self) {
+        let pool = self.terms.pool(&self.client, "keeper", None);
+        let names = self.terms.names();
+        self.fill(&pool).await;
+        while self.scene.goes_on() {
+            self.pause(0.2).await;
+            self.look_at_line(&pool).await;
+            if !self.terms.stored || self.random.u8(0..4) > 0 {
+                continue;
+            }
+            let name = names[self.random.usize(0..names.len())].clone();
+            let taken_out = pool.change(|things| things.retain(|it| *it != name));
+            match taken_out.await {
+                Ok(_) => self.tell(Told::TakenOut { thing: name }),
+                Err(error) => self.refused("change", &error),
+            }
+            self.pause(0.4).await;
+            self.look_at_line(&pool).await;
+            self.fill(&pool).await;
+        }
+        self.settles.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    async fn fill(&self, pool: &Pool) {
+        if !self.terms.stored {
+            return;
+        }
+        let names = self.terms.names();
+        self.tell(Told::PutsIn);
+        retried(GLANCE, || pool.change(|things| things.clone_from(&names))).await;
+    }
+
+    async fn look_at_line(&self, pool: &Pool) {
+        if let Ok(Ok(report)) = timeout(GLANCE * 5, pool.look()).await {
+            let labels = report.waiting.into_iter().filter_map(|it| it.info.label);
+            self.tell(Told::Stand { attempts: labels.filter_map(|it| it.parse().ok()).collect() });
+        }
+    }
+
+    /// An error that has no reason where all is well, or never has one.
+    fn refused(&self, what: &str, error: &PoolError) {
+        let passes = matches!(
+            error,
+            PoolError::Take { .. } | PoolError::Client { .. } | PoolError::Things(_)
+        );
+        let what = format!("does not {what}: {error}");
+        let note = match !passes || self.terms.is_well {
+            true => What::WrongThing(what),
+            false => What::Note(what),
+        };
+        self.scene.note(&self.name, note);
+    }
+
+    fn tell(&self, told: Told) {
+        self.scene.note(&self.name, What::Told(told));
+    }
+
+    /// Some time, up to so much of the pace.
+    fn upto(&mut self, share: f64) -> Duration {
+        self.scene.pace().mul_f64(share * self.random.f64())
+    }
+
+    async fn pause(&mut self, share: f64) {
+        sleep(self.upto(share)).await;
+    }
+
+    fn unique(&self) -> u64 {
+        self.client.unique_id().as_u64_pair().0
+    }
+}
+
+fn lock_of(thing: &str) -> String {
+    format!("{POOL}/{thing}")
+}
+
+/// After the faults: everybody gets what it waits for, and nothing is left. `patience`: longer than anything takes.
+pub async fn settle(program: &PoolProgram, jobs: Vec<JoinHandle<()>>, patience: Duration) {
+    for job in jobs {
+        let stuck = match timeout(patience, job).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => format!("a task ended: {error}"),
+            Err(_) => {
+                let pool = program.terms.pool(&program.client, "world", None);
+                let look = retried(GLANCE, || pool.look()).await;
+                format!("a program gets nothing of a pool: {look:?}")
+            }
+        };
+        return program.scene.note("world", What::Stuck(stuck));
+    }
+    let begin = program.scene.now();
+    loop {
+        let mut left = Vec::new();
+        for below in ["held", "line"] {
+            let node = ZnodePath::new(&format!("{POOL}/{below}")).expect("a path");
+            let _ = retried(GLANCE, || program.client.sync(&node)).await;
+            left.extend(retried(GLANCE, || program.client.children(&node)).await.0);
+        }
+        if left.is_empty() {
+            return;
+        }
+        if program.scene.now() - begin > patience {
+            return program.scene.note("world", What::Left(format!("of a pool: {left:?}")));
+        }
+        sleep(GLANCE).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! What must be true of what those say who use a pool. That a thing has one holder at a time, and that its tokens grow, is
+//! judged as of a lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::judge::told;
+use crate::history::Entry;
+use crate::leases::leases;
+use crate::told::Told;
+
+/// An attempt to take a thing.
+#[derive(Debug)]
+struct Attempt<'a> {
+    who: &'a str,
+    at: Duration,
+    only: &'a BTreeSet<String>,
+    holder: Option<&'a (String, u32)>,
+    /// Whether its session has ended meanwhile, so that it may have come several times.
+    again: bool,
+    /// What it has got, and when.
+    took: Option<(Duration, &'a str, u128)>,
+    /// When it was first seen in line.
+    stood: Option<Duration>,
+}
+
+fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
+    let mut attempts = BTreeMap::new();
+    for (Entry { at, who, .. }, told) in told(entries) {
+        match told {
+            Told::Wants { attempt, only, holder } => {
+                let (again, took, stood, at) = (false, None, None, *at);
+                let holder = holder.as_ref();
+                let wants = Attempt { who, at, only, holder, again, took, stood };
+                attempts.insert(*attempt, wants);
+            }
+            Told::WantsAgain { attempt } => {
+                attempts.get_mut(attempt).into_iter().for_each(|it| it.again = true);
+            }
+            Told::Took { attempt, thing, token } => {
+                let took = Some((*at, thing.as_str(), *token));
+                attempts.get_mut(attempt).into_iter().for_each(|it| it.took = took);
+            }
+            Told::Stand { attempts: standing } => {
+                for attempt in standing {
+                    if let Some(it) = attempts.get_mut(attempt) {
+                        it.stood.get_or_insert(*at);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    attempts
+}
+
+/// Nobody gets what it does not want, or what was taken out of the set before it has asked.
+pub(crate) fn things_are_wanted(entries: &[Entry]) -> Result<(), String> {
+    for Attempt { who, only, took, .. } in attempts(entries).values() {
+        if let Some((_, thing, _)) = took
+            && !only.contains(*thing)
+        {
+            return Err(format!("{who} has {thing}, and wants {only:?}"));
+        }
+    }
+
+    let mut out: BTreeMap<&str, Duration> = BTreeMap::new();
+    let mut asked = BTreeMap::new();
+    for (Entry { at, who, .. }, told) in told(entries) {
+        match told {
+            Told::TakenOut { thing } => drop(out.insert(thing, *at)),
+            Told::PutsIn => out.clear(),
+            Told::Wants { attempt, .. } => drop(asked.insert(*attempt, *at)),
+            Told::Took { attempt, thing, .. } => {
+                if let Some(since) = out.get(thing.as_str())
+                    && asked.get(attempt).is_some_and(|asked| asked > since)
+                {
+                    return Err(format!("{who} has {thing}, which was taken out before"));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A holder has no more things at a time than its limit.
+pub(crate) fn holders_keep_their_limits(entries: &[Entry]) -> Result<(), String> {
+    let attempts = attempts(entries);
+    let leases = leases(entries);
+    let leases: BTreeMap<_, _> = leases.values().flatten().map(|it| (it.token, it)).collect();
+    let mut held: BTreeMap<&str, (u32, Vec<_>)> = BTreeMap::new();
+    for Attempt { holder, took, .. } in attempts.values() {
+        if let (Some((holder, limit)), Some((_, _, token))) = (holder, took)
+            && let Some(lease) = leases.get(token)
+        {
+            held.entry(holder).or_insert((*limit, Vec::new())).1.push(lease);
+        }
+    }
+    for (holder, (limit, leases)) in held {
+        for lease in &leases {
+            let granted = lease.granted;
+            let at_once = leases.iter().filter(|it| it.granted <= granted && it.end() > granted);
+            if at_once.count() > limit as usize {
+                let at = granted.as_secs_f64();
+                return Err(format!("{holder} has more than {limit} at {at:.3} s"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nobody who asks later gets something that one wants who was seen in line before, and has got another thing after that.
+pub(crate) fn nobody_is_overtaken_for_a_thing(entries: &[Entry]) -> Result<(), String> {
+    let attempts = attempts(entries);
+    let waits = attempts.values().filter(|it| !it.again && it.holder.is_none());
+    for (first, stood) in waits.filter_map(|it| Some((it, it.stood?))) {
+        let Some((_, _, token)) = first.took else { continue };
+        for later in attempts.values().filter(|it| it.at > stood) {
+            if let Some((_, thing, earlier)) = later.took
+                && earlier < token
+                && first.only.contains(thing)
+            {
+                let (first, later) = (first.who, later.who);
+                return Err(format!("{later} has {thing} before {first}, which was in line"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{History, Share, What};
+
+    fn history(lines: &[(&str, Told)]) -> History {
+        let mut history = History::default();
+        for (second, (who, told)) in (1..).zip(lines) {
+            history.push(Duration::from_secs(second), *who, What::Told(told.clone()));
+        }
+        history
+    }
+
+    fn wants(attempt: u64, only: &[&str]) -> Told {
+        let only = only.iter().copied().map(str::to_owned).collect();
+        Told::Wants { attempt, only, holder: None }
+    }
+
+    fn took(attempt: u64, thing: &str, token: u128) -> Told {
+        Told::Took { attempt, thing: thing.to_owned(), token }
+    }
+
+    #[test]
+    fn what_is_not_wanted_or_not_there_is_seen() {
+        let good = [("a", wants(1, &["x"])), ("a", took(1, "x", 1))];
+        assert_eq!(things_are_wanted(history(&good).entries()), Ok(()));
+        let bad = [("a", wants(1, &["x"])), ("a", took(1, "y", 1))];
+        assert!(things_are_wanted(history(&bad).entries()).is_err());
+
+        let out = ("k", Told::TakenOut { thing: "x".to_owned() });
+        let bad = [out.clone(), good[0].clone(), good[1].clone()];
+        assert!(things_are_wanted(history(&bad).entries()).is_err());
+        let good = [out, ("k", Told::PutsIn), good[0].clone(), good[1].clone()];
+        assert_eq!(things_are_wanted(history(&good).entries()), Ok(()));
+    }
+
+    #[test]
+    fn who_overtakes_is_seen() {
+        let stand = ("k", Told::Stand { attempts: vec![1] });
+        let first = ("a", wants(1, &["x", "y"]));
+        let later = ("b", wants(2, &["x"]));
+        let takes = [("b", took(2, "x", 5)), ("a", took(1, "y", 6))];
+        let bad = [&[first.clone(), stand.clone(), later.clone()], &takes[..]].concat();
+        assert!(nobody_is_overtaken_for_a_thing(history(&bad).entries()).is_err());
+        // It was not seen before.
+        let good = [&[first, later, stand], &takes[..]].concat();
+        assert_eq!(nobody_is_overtaken_for_a_thing(history(&good).entries()), Ok(()));
+    }
+
+    #[test]
+    fn who_has_more_than_its_limit_is_seen() {
+        let limited = |limit| {
+            let mut history = History::default();
+            for (attempt, thing) in [(1, "x"), (2, "y")] {
+                let only = BTreeSet::from([thing.to_owned()]);
+                let holder = Some(("ann".to_owned(), limit));
+                let (lock, token, share) = (thing.to_owned(), u128::from(attempt), Share::Alone);
+                let until = Duration::from_secs(9);
+                for what in [
+                    What::Told(Told::Wants { attempt, only, holder }),
+                    What::Told(took(attempt, thing, token)),
+                    What::Granted { lock: lock.clone(), token, share },
+                    What::Claimed { lock, token, until },
+                ] {
+                    history.push(Duration::from_secs(attempt), "a", what);
+                }
+            }
+            holders_keep_their_limits(history.entries())
+        };
+        assert!(limited(1).is_err());
+        assert_eq!(limited(2), Ok(()));
+    }
+}
