@@ -7,7 +7,8 @@ use crate::support::{Home, LIMIT, eventually};
 #[tokio::test]
 async fn each_run_has_another_one() -> Result<()> {
     let home = Home::new()?;
-    let mut first = home.starts("first", "--one-of gpu/0 gpu/1", "echo $LOCKKEEPER_NAME; sleep 60")?;
+    let mut first =
+        home.starts("first", "--one-of gpu/0 gpu/1", "echo $LOCKKEEPER_NAME; sleep 60")?;
     eventually("the first one", || Ok(first.stdout().contains('0')))?;
     let script = "echo $LOCKKEEPER_NAME $LOCKKEEPER_LOCK $LOCKKEEPER_NODE; exit 3";
     let ended = home.runs("--one-of gpu/0 gpu/1", script)?;

@@ -201,17 +201,16 @@ pub enum Told {
     /// It was.
     PassesGate { attempt: u64 },
     /// It begins to take one of these things of a pool, for a holder with a limit or not; `attempt` is its own number for it.
-    Wants { attempt: u64, only: BTreeSet<String>, holder: Option<(String, u32)> },
+    /// `tries`: without a wait.
+    Wants { attempt: u64, only: BTreeSet<String>, holder: Option<(String, u32)>, tries: bool },
     /// Its session has ended meanwhile, so that it may have come several times.
     WantsAgain { attempt: u64 },
     /// It has one.
     Took { attempt: u64, thing: String, token: u128 },
-    /// Those who wait for a thing, in their order.
-    Stand { attempts: Vec<u64> },
-    /// A thing was taken out of the set.
-    TakenOut { thing: String },
-    /// Somebody begins to put all things into the set.
-    PutsIn,
+    /// Those who wait for a thing, and the transactions, as tokens, by which they came.
+    Stand { attempts: Vec<(u64, u128)> },
+    /// The set was this one from a transaction on, which is shown as a token.
+    Offers { version: i32, since: u128, things: Vec<String> },
     /// What there was in the end: the sum, and the list.
     Remains { sum: i64, items: Vec<u64> },
 }

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Client, Guard, Pool, PoolError, PoolGuard, State, ZnodePath};
+use lockkeeper::{
+    Client, FencingToken, Guard, OwnerInfo, Pool, PoolError, PoolGuard, State, ZnodePath,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -179,11 +181,13 @@ impl PoolProgram {
         let session = self.client.session_id();
         let only: BTreeSet<_> = only.unwrap_or(names).into_iter().collect();
         let (limited, limit) = (holder.clone(), self.upto(1.0));
-        self.tell(Told::Wants { attempt, only, holder: limited });
-        let taken = match self.random.u8(0..10) {
-            0 if goes_on => pool.try_acquire().await,
-            1 | 2 if goes_on => pool.acquire_timeout(limit).await,
-            3 if goes_on => match timeout(limit, pool.acquire()).await {
+        let way = self.random.u8(0..10);
+        let tries = goes_on && way < 2;
+        self.tell(Told::Wants { attempt, only, holder: limited, tries });
+        let taken = match way {
+            _ if tries => pool.try_acquire().await,
+            2 | 3 if goes_on => pool.acquire_timeout(limit).await,
+            4 if goes_on => match timeout(limit, pool.acquire()).await {
                 Ok(taken) => taken.map(Some),
                 Err(_) => Ok(None),
             },
@@ -254,18 +258,18 @@ impl PoolProgram {
         self.fill(&pool).await;
         while self.scene.goes_on() {
             self.pause(0.2).await;
-            self.look_at_line(&pool).await;
+            self.look_at_line().await;
             if !self.terms.stored || self.random.u8(0..4) > 0 {
                 continue;
             }
             let name = names[self.random.usize(0..names.len())].clone();
             let taken_out = pool.change(|things| things.retain(|it| *it != name));
             match taken_out.await {
-                Ok(_) => self.tell(Told::TakenOut { thing: name }),
+                Ok(_) => self.look_at_set().await,
                 Err(error) => self.refused("change", &error),
             }
             self.pause(0.4).await;
-            self.look_at_line(&pool).await;
+            self.look_at_line().await;
             self.fill(&pool).await;
         }
         self.settles.add_permits(Semaphore::MAX_PERMITS / 2);
@@ -276,15 +280,34 @@ impl PoolProgram {
             return;
         }
         let names = self.terms.names();
-        self.tell(Told::PutsIn);
         retried(GLANCE, || pool.change(|things| things.clone_from(&names))).await;
+        self.look_at_set().await;
     }
 
-    async fn look_at_line(&self, pool: &Pool) {
-        if let Ok(Ok(report)) = timeout(GLANCE * 5, pool.look()).await {
-            let labels = report.waiting.into_iter().filter_map(|it| it.info.label);
-            self.tell(Told::Stand { attempts: labels.filter_map(|it| it.parse().ok()).collect() });
+    async fn look_at_set(&self) {
+        let node = ZnodePath::new(&format!("{POOL}/things")).expect("a path");
+        if let Ok(Ok((data, stat))) = timeout(GLANCE, self.client.data(&node)).await
+            && let Ok(things) = serde_json::from_slice(&data)
+        {
+            let since = FencingToken::new(stat.mzxid).to_u128();
+            self.tell(Told::Offers { version: stat.version, since, things });
         }
+    }
+
+    async fn look_at_line(&self) {
+        let line = ZnodePath::new(&format!("{POOL}/line")).expect("a path");
+        let Ok(Ok((names, _))) = timeout(GLANCE, self.client.children(&line)).await else { return };
+        let mut attempts = Vec::new();
+        for name in names {
+            let node = line.child(&name).expect("it was listed");
+            if let Ok(Ok((data, stat))) = timeout(GLANCE, self.client.data(&node)).await
+                && let Some(label) = OwnerInfo::from_data(&data).and_then(|it| it.label)
+                && let Ok(attempt) = label.parse()
+            {
+                attempts.push((attempt, FencingToken::new(stat.czxid).to_u128()));
+            }
+        }
+        self.tell(Told::Stand { attempts });
     }
 
     /// An error that has no reason where all is well, or never has one.

@@ -20,18 +20,19 @@ struct Attempt<'a> {
     again: bool,
     /// What it has got, and when.
     took: Option<(Duration, &'a str, u128)>,
-    /// When it was first seen in line.
-    stood: Option<Duration>,
+    tries: bool,
+    /// When it was first seen in line, and by which transaction it has come.
+    stood: Option<(Duration, u128)>,
 }
 
 fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
     let mut attempts = BTreeMap::new();
     for (Entry { at, who, .. }, told) in told(entries) {
         match told {
-            Told::Wants { attempt, only, holder } => {
+            Told::Wants { attempt, only, holder, tries } => {
                 let (again, took, stood, at) = (false, None, None, *at);
-                let holder = holder.as_ref();
-                let wants = Attempt { who, at, only, holder, again, took, stood };
+                let (holder, tries) = (holder.as_ref(), *tries);
+                let wants = Attempt { who, at, only, holder, again, took, tries, stood };
                 attempts.insert(*attempt, wants);
             }
             Told::WantsAgain { attempt } => {
@@ -42,9 +43,10 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
                 attempts.get_mut(attempt).into_iter().for_each(|it| it.took = took);
             }
             Told::Stand { attempts: standing } => {
-                for attempt in standing {
+                for (attempt, came) in standing {
                     if let Some(it) = attempts.get_mut(attempt) {
-                        it.stood.get_or_insert(*at);
+                        let stood = it.stood.get_or_insert((*at, *came));
+                        it.again |= stood.1 != *came;
                     }
                 }
             }
@@ -54,31 +56,24 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
     attempts
 }
 
-/// Nobody gets what it does not want, or what was taken out of the set before it has asked.
+/// Nobody gets what it does not want, or what is not in the set at that moment.
 pub(crate) fn things_are_wanted(entries: &[Entry]) -> Result<(), String> {
+    let offers = told(entries).filter_map(|(_, told)| match told {
+        Told::Offers { version, since, things } => Some((version, (*since, things))),
+        _ => None,
+    });
+    let offers: BTreeMap<_, _> = offers.collect();
     for Attempt { who, only, took, .. } in attempts(entries).values() {
-        if let Some((_, thing, _)) = took
-            && !only.contains(*thing)
-        {
+        let Some((_, thing, token)) = took else { continue };
+        if !only.contains(*thing) {
             return Err(format!("{who} has {thing}, and wants {only:?}"));
         }
-    }
-
-    let mut out: BTreeMap<&str, Duration> = BTreeMap::new();
-    let mut asked = BTreeMap::new();
-    for (Entry { at, who, .. }, told) in told(entries) {
-        match told {
-            Told::TakenOut { thing } => drop(out.insert(thing, *at)),
-            Told::PutsIn => out.clear(),
-            Told::Wants { attempt, .. } => drop(asked.insert(*attempt, *at)),
-            Told::Took { attempt, thing, .. } => {
-                if let Some(since) = out.get(thing.as_str())
-                    && asked.get(attempt).is_some_and(|asked| asked > since)
-                {
-                    return Err(format!("{who} has {thing}, which was taken out before"));
-                }
+        for (version, (since, things)) in &offers {
+            let until = offers.get(&(*version + 1)).map(|(since, _)| *since);
+            let is_then = since < token && until.is_some_and(|until| *token < until);
+            if is_then && !things.iter().any(|it| it == thing) {
+                return Err(format!("{who} has {thing}, and there were only {things:?}"));
             }
-            _ => {}
         }
     }
     Ok(())
@@ -110,15 +105,16 @@ pub(crate) fn holders_keep_their_limits(entries: &[Entry]) -> Result<(), String>
     Ok(())
 }
 
-/// Nobody who asks later gets something that one wants who was seen in line before, and has got another thing after that.
+/// Nobody gets something that one wants who was in line before, and has got another thing after that: nobody who asks
+/// after that one was seen there, or who does not wait.
 pub(crate) fn nobody_is_overtaken_for_a_thing(entries: &[Entry]) -> Result<(), String> {
     let attempts = attempts(entries);
     let waits = attempts.values().filter(|it| !it.again && it.holder.is_none());
-    for (first, stood) in waits.filter_map(|it| Some((it, it.stood?))) {
+    for (first, (stood, came)) in waits.filter_map(|it| Some((it, it.stood?))) {
         let Some((_, _, token)) = first.took else { continue };
-        for later in attempts.values().filter(|it| it.at > stood) {
+        for later in attempts.values().filter(|it| it.tries || it.at > stood) {
             if let Some((_, thing, earlier)) = later.took
-                && earlier < token
+                && (came..token).contains(&earlier)
                 && first.only.contains(thing)
             {
                 let (first, later) = (first.who, later.who);
@@ -144,7 +140,7 @@ mod tests {
 
     fn wants(attempt: u64, only: &[&str]) -> Told {
         let only = only.iter().copied().map(str::to_owned).collect();
-        Told::Wants { attempt, only, holder: None }
+        Told::Wants { attempt, only, holder: None, tries: false }
     }
 
     fn took(attempt: u64, thing: &str, token: u128) -> Told {
@@ -158,16 +154,21 @@ mod tests {
         let bad = [("a", wants(1, &["x"])), ("a", took(1, "y", 1))];
         assert!(things_are_wanted(history(&bad).entries()).is_err());
 
-        let out = ("k", Told::TakenOut { thing: "x".to_owned() });
-        let bad = [out.clone(), good[0].clone(), good[1].clone()];
-        assert!(things_are_wanted(history(&bad).entries()).is_err());
-        let good = [out, ("k", Told::PutsIn), good[0].clone(), good[1].clone()];
-        assert_eq!(things_are_wanted(history(&good).entries()), Ok(()));
+        let offers = |version, since, things: &[&str]| {
+            let things = things.iter().copied().map(str::to_owned).collect();
+            ("k", Told::Offers { version, since, things })
+        };
+        let among = |first: &[&str]| {
+            let offers = [offers(0, 0, first), offers(1, 9, &["x"])];
+            things_are_wanted(history(&[&good[..], &offers].concat()).entries())
+        };
+        assert!(among(&["y"]).is_err());
+        assert_eq!(among(&["x", "y"]), Ok(()));
     }
 
     #[test]
     fn who_overtakes_is_seen() {
-        let stand = ("k", Told::Stand { attempts: vec![1] });
+        let stand = ("k", Told::Stand { attempts: vec![(1, 2)] });
         let first = ("a", wants(1, &["x", "y"]));
         let later = ("b", wants(2, &["x"]));
         let takes = [("b", took(2, "x", 5)), ("a", took(1, "y", 6))];
@@ -188,7 +189,7 @@ mod tests {
                 let (lock, token, share) = (thing.to_owned(), u128::from(attempt), Share::Alone);
                 let until = Duration::from_secs(9);
                 for what in [
-                    What::Told(Told::Wants { attempt, only, holder }),
+                    What::Told(Told::Wants { attempt, only, holder, tries: false }),
                     What::Told(took(attempt, thing, token)),
                     What::Granted { lock: lock.clone(), token, share },
                     What::Claimed { lock, token, until },
