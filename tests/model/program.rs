@@ -61,6 +61,8 @@ pub(crate) enum GaveUp {
     Cancelled,
     /// There are fewer permits than it wants.
     TooMany,
+    /// The other parties have not come in time.
+    TimedOut,
     /// It was told so when it recorded that the item is done.
     Lost,
     Failed(String),

@@ -1,7 +1,7 @@
 //! What must be true of the rounds of a double barrier, of which all clients are parties.
 
 use crate::histories::Seen;
-use crate::program::Phase;
+use crate::program::{GaveUp, Phase};
 use crate::scenarios::LockKind;
 use crate::state::{Broken, Parts, State};
 
@@ -36,7 +36,10 @@ pub(crate) fn told(
         (0..state.clients.len()).filter(|other| *other != n).filter_map(|it| parts.seen(state, it));
     match (&before.phase, &seen.phase) {
         (Phase::Asking(_), Phase::Holding(_)) => {
-            let has_come = |seen: &Seen| !matches!(seen.phase, Phase::Connecting | Phase::Idle);
+            let has_come = |seen: &Seen| {
+                use Phase::{Connecting, Idle};
+                !matches!(seen.phase, Connecting | Idle | Phase::GaveUp(GaveUp::TimedOut))
+            };
             if others.all(has_come) { Ok(()) } else { Err("all parties are inside, or none") }
         }
         (Phase::GivingBack, Phase::Done) => {

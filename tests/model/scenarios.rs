@@ -29,6 +29,8 @@ pub(crate) struct Bounds {
     pub(crate) changes: u8,
     /// How often a holder may give the lock back and acquire it again in one go.
     pub(crate) again: u8,
+    /// For how long a party waits for the others, in milliseconds; 0: without end.
+    pub(crate) patience_ms: u64,
     /// For how long an idle node is kept, in milliseconds; 0: not at all.
     pub(crate) linger_ms: u64,
     /// Timers that are due within so many milliseconds have their turn as messages have.
@@ -135,7 +137,10 @@ impl Bounds {
         };
         let wanted = match self.lock.kind(self.permits) {
             Some(kind) => Wanted::Lock(Design { path: LOCK, kind }, sharing),
-            None if self.lock == LockKind::Rounds => Wanted::Round(self.clients),
+            None if self.lock == LockKind::Rounds => {
+                let patience = Duration::from_millis(self.patience_ms);
+                Wanted::Round(self.clients, (!patience.is_zero()).then_some(patience))
+            }
             None => Wanted::Item,
         };
         Setup {
@@ -188,6 +193,7 @@ const MUTEX: Bounds = Bounds {
     turns: 0,
     changes: 0,
     again: 0,
+    patience_ms: 0,
     linger_ms: 0,
     soon_ms: 200,
     late: false,
@@ -679,6 +685,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "`DoubleBarrier`, a party before another, sessions that expire",
         Long,
         Bounds { ticks: 1, step_ms: 6_100, ..ROUNDS_BEGUN },
+    ),
+    scenario(
+        "`DoubleBarrier`, a party before another, time-outs",
+        Long,
+        Bounds { patience_ms: 100, ..ROUNDS_BEGUN },
     ),
     scenario("`DoubleBarrier`, 2 parties inside", Short, ROUNDS_OPEN),
     scenario(

@@ -1,6 +1,7 @@
 //! What a program asks for, a lock or the item of a queue, and what it has then.
 
 use std::slice;
+use std::time::Duration;
 
 use lockkeeper::{
     AcquireError, BarrierError, Client, Deaths, DoubleBarrier, Guard, Instant, Item, Queue,
@@ -17,19 +18,19 @@ use crate::{BARRIER, QUEUE};
 pub(crate) enum Wanted {
     Lock(Design, Sharing),
     Item,
-    /// A round of so many parties.
-    Round(usize),
+    /// A round of so many parties, for which it waits for so long.
+    Round(usize, Option<Duration>),
 }
 
 impl Wanted {
     pub(crate) fn open(&self, client: &Client) -> Source {
         match self {
             Self::Lock(design, sharing) => Source::Lock(Box::new(design.open(client, *sharing))),
-            Self::Round(parties) => {
+            Self::Round(parties, patience) => {
                 let barrier = DoubleBarrier::builder(client, BARRIER).count(*parties);
                 let barrier = barrier.deaths(Deaths::AreTold).build();
                 let name = client.unique_id().simple().to_string();
-                Source::Rounds(barrier.expect("a path for a barrier"), name)
+                Source::Rounds(barrier.expect("a path for a barrier"), name, *patience)
             }
             Self::Item => Source::Queue(Queue::new(client, QUEUE).expect("a path for a queue")),
         }
@@ -41,8 +42,8 @@ impl Wanted {
 pub(crate) enum Source {
     Lock(Box<Lock>),
     Queue(Queue<()>),
-    /// As a party of this name.
-    Rounds(DoubleBarrier, String),
+    /// As a party of this name, that waits for so long.
+    Rounds(DoubleBarrier, String, Option<Duration>),
 }
 
 impl Source {
@@ -53,15 +54,19 @@ impl Source {
                 Err(error) => Err(refused(&error)),
             },
             Self::Queue(queue) => queue.take().await.map(Owned::Item).map_err(of_queue),
-            Self::Rounds(barrier, name) => {
-                barrier.enter(name).await.map(Owned::Round).map_err(of_barrier)
+            Self::Rounds(barrier, name, patience) => {
+                let entered = match patience {
+                    Some(patience) => barrier.enter_timeout(name, *patience).await,
+                    None => barrier.enter(name).await,
+                };
+                entered.map(Owned::Round).map_err(of_barrier)
             }
         }
     }
 
     /// Makes what is there before anybody waits: how it is made is a matter of other tests.
     pub(crate) async fn prepare(&self) {
-        if let Self::Rounds(barrier, _) = self {
+        if let Self::Rounds(barrier, ..) = self {
             barrier.inspect().await.expect("nothing is wrong yet");
         }
     }
@@ -173,8 +178,9 @@ fn of_queue(error: QueueError) -> GaveUp {
 
 /// Why a barrier is given up; other errors have no reason here.
 fn of_barrier(error: BarrierError) -> GaveUp {
-    use BarrierError::{Client, Enter, Unknown};
+    use BarrierError::{Client, Enter, TimedOut, Unknown};
     match error {
+        TimedOut { .. } => GaveUp::TimedOut,
         Unknown { .. } | Enter { .. } | Client { .. } => GaveUp::Failed(error.to_string()),
         error => panic!("{error}"),
     }
