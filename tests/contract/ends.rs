@@ -13,8 +13,8 @@ use lockkeeper::revoke::revoke_within;
 use lockkeeper::{
     Client, Election, ExclusiveNode, Group, Instance, Leadership, Locks, LossReason, MultiLock,
     Mutex, Names, Notify, Owner, Pool, Presence, Publication, Queue, ReentrantMutex, Registration,
-    RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, ZnodePath,
-    blocking,
+    RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, WorkerIds,
+    ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::runtime::Runtime;
@@ -165,6 +165,11 @@ async fn waiting_for_locks(
         waits.add(name, async move { pool.acquire().await });
     }
     waits.add("Pool, within", async move { pool.acquire_timeout(LONG).await });
+    let workers = WorkerIds::builder(client, "/ends/workers").numbers(0..1).build()?;
+    kept.push(Box::new(workers.acquire().await?));
+    let more = workers.clone();
+    waits.add("WorkerIds", async move { more.acquire().await });
+    waits.add("WorkerIds, within", async move { workers.acquire_timeout(LONG).await });
     for name in ["Queue", "Queue, second in line"] {
         let queue: Queue<u32> = Queue::new(client, "/ends/queue")?;
         waits.add(name, async move { queue.take_timeout(LONG).await });

@@ -66,6 +66,7 @@ mod upgrade;
 mod versions;
 mod watches;
 mod wiped;
+mod worker_ids;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ mod barriers;
 mod candidates;
 mod faults;
 mod followers;
+mod ids;
 mod machine;
 mod members;
 mod network;

@@ -19,6 +19,7 @@ use crate::barriers::{Barriers, has_barriers};
 use crate::candidates::{self, Candidate, election, observe};
 use crate::faults;
 use crate::followers::{FOLLOWERS, Link};
+use crate::ids::{Ids, has_ids};
 use crate::machine::{Drifting, Machine, true_time};
 use crate::members::Members;
 use crate::network::{Lag, Route};
@@ -414,6 +415,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(joining.take_things().await),
         false => None,
     };
+    let ids = match has_ids(seed) {
+        true => Some(joining.mint_ids().await),
+        false => None,
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -447,6 +452,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     }
     if let Some(pools) = pools {
         pools.all_is_well(&run).await;
+    }
+    if let Some(ids) = ids {
+        ids.all_is_well(&run).await;
     }
     let mut of_jobs = Vec::new();
     if let Some((clients, if_unfinished)) = jobs {
@@ -599,6 +607,15 @@ impl Joining<'_> {
         let mut pools = Pools::new(one_each(run).await, run, &mut random);
         self.tasks.extend(pools.tasks(run, &mut random, self.end));
         pools
+    }
+
+    /// Has programs mint ids.
+    async fn mint_ids(&mut self) -> Ids {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x1d64);
+        let ids = Ids::new(connected(run, &run.machines[0]).await, run, &mut random);
+        self.tasks.extend(ids.tasks(run, &mut random, self.end));
+        ids
     }
 
     /// Has programs publish and follow. Returns the clients.

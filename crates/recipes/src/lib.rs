@@ -4,6 +4,7 @@
 //! ```text
 //!   updates         sources of changes as streams
 //!   pool/           Pool: one of a set of named things
+//!   worker_ids/     WorkerIds: numbers that one program has at a time, and 64-bit ids with them
 //!   barrier/        Barrier, CountDownLatch, DoubleBarrier: programs that wait for each other
 //!   queue/          Queue: items that one consumer at a time works on
 //!   group/          Group: programs that are there, and views of which
@@ -34,6 +35,7 @@ mod values;
 mod waits;
 mod wall_clock;
 mod watch;
+mod worker_ids;
 
 pub use barrier::{
     Barrier, BarrierError, BarrierReport, CountDownLatch, Deaths, DoubleBarrier,
@@ -65,4 +67,7 @@ pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,
     PresenceError, PresenceState, Snapshot, TreeCache, TreeCacheBuilder, TtlPresence,
     TtlPresenceBuilder, WhenTaken,
+};
+pub use worker_ids::{
+    IdLayout, IdParts, MintError, WorkerId, WorkerIdError, WorkerIds, WorkerIdsBuilder,
 };

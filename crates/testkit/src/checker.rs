@@ -78,6 +78,10 @@ pub const INVARIANTS: &[Invariant] = &[
     data("what is taken of a pool is wanted", no!(WrongThing, sharing::things_are_wanted)),
     data("a holder has no more of a pool than its limit", sharing::holders_keep_their_limits),
     data("nobody is overtaken for a thing", sharing::nobody_is_overtaken_for_a_thing),
+    data(
+        "no id comes twice, and those of the next holder are larger",
+        no!(WrongId, sharing::ids_are_once),
+    ),
     data("a presence is there by its own node, and touches no other", no!(WrongPresence)),
     data(
         "registered instances are in every directory",

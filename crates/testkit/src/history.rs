@@ -135,6 +135,8 @@ pub enum What {
     WrongRound(String),
     /// Something about a pool was not as promised.
     WrongThing(String),
+    /// Something about ids or their numbers was not as promised.
+    WrongId(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -242,6 +244,7 @@ impl fmt::Display for What {
             Self::WrongItem(what) => write!(f, "WRONG ITEM: {what}"),
             Self::WrongRound(what) => write!(f, "WRONG ROUND: {what}"),
             Self::WrongThing(what) => write!(f, "WRONG THING: {what}"),
+            Self::WrongId(what) => write!(f, "WRONG ID: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

@@ -211,6 +211,8 @@ pub enum Told {
     Stand { attempts: Vec<(u64, u128)> },
     /// The set was this one from a transaction on, which is shown as a token.
     Offers { version: i32, since: u128, things: Vec<String> },
+    /// It has minted these ids with a number, and some between them.
+    Minted { number: u32, token: u128, first: i64, last: i64 },
     /// What there was in the end: the sum, and the list.
     Remains { sum: i64, items: Vec<u64> },
 }

@@ -17,7 +17,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, SessionId, ZnodePath};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
 use crate::guard::offers_guard;
-use crate::locks::{ExclusiveGuard, ExclusiveNode, WaitsFor, keys_below, node_of};
+use crate::locks::{ExclusiveGuard, ExclusiveNode, Owner, WaitsFor, keys_below, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
@@ -282,7 +282,9 @@ impl Names {
     fn lock(&self, name: &str) -> Result<ExclusiveNode, BuildError> {
         let node = node_of(&self.path, name)?;
         let options = ExclusiveNode::builder(&self.client, node.as_str());
-        let options = options.waits_for(WaitsFor::Ephemeral).warned(&self.warned);
+        // Named by the client's ids, so that a simulation can be repeated.
+        let owner = Owner::new(self.client.unique_id().to_string());
+        let options = options.owner(&owner).waits_for(WaitsFor::Ephemeral).warned(&self.warned);
         match &self.label {
             Some(label) => options.label(label).build(),
             None => options.build(),

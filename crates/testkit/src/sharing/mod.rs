@@ -7,6 +7,7 @@ pub mod crew;
 mod done;
 mod editions;
 pub mod groups;
+pub mod ids;
 mod items;
 mod judge;
 mod padded;
@@ -28,6 +29,7 @@ use tokio::time::sleep;
 
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
+pub(crate) use self::ids::ids_are_once;
 pub(crate) use self::items::{
     answers_are_true, items_are_once, keys_in_order, lower_priorities_first, no_more_than_bound,
     removed_at_most_once, taken_in_order, taken_when_due, takes_grow, woken_for_items,

@@ -1,0 +1,155 @@
+//! What can go wrong with worker ids.
+
+use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failure};
+use lockkeeper_locks::{AcquireError, BuildError, ClaimError, EnsureError};
+
+/// Why there is no number. Nothing of the attempt is left behind, or it is about to be deleted; a reservation stays.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerIdError {
+    /// Numbers cannot be there, as no lock can.
+    #[error(transparent)]
+    Place(#[from] BuildError),
+    /// The parts of an id are not 63 bits together, or there are none of the time.
+    #[error(
+        "an id has 63 bits, at least 1 of them for the time, and not {time} of the time, {number} of the number and \
+         {sequence} of the sequence"
+    )]
+    Widths {
+        /// The bits of the time.
+        time: u32,
+        /// The bits of the number.
+        number: u32,
+        /// The bits of the sequence.
+        sequence: u32,
+    },
+    /// A number does not fit into its bits.
+    #[error("{number} does not fit into the {bits} bits that the layout has for a number")]
+    NumberTooLarge {
+        /// The number.
+        number: u32,
+        /// The bits.
+        bits: u32,
+    },
+    /// The range of numbers is empty.
+    #[error("no numbers were given; give at least one, as in 0..1024")]
+    NoNumbers,
+    /// The servers' time is before the layout's epoch, or after its end.
+    #[error(
+        "the servers' time, {unix_ms} ms since 1970, cannot be the time of an id; use a layout with another epoch or more \
+         bits for the time"
+    )]
+    OutOfTime {
+        /// The servers' time, in milliseconds since 1970.
+        unix_ms: u64,
+    },
+    /// The ids of each number that nobody has may have been minted far ahead of the servers' time: the servers' clock was
+    /// wrong, then or now.
+    #[error(
+        "{node} is reserved for {ahead_ms} ms ahead of the servers' time, and so are all numbers that are free: the servers' \
+         clock is wrong, or was; set it, wait, or allow it with `max_ahead`"
+    )]
+    FarAhead {
+        /// The reservation of one of the numbers.
+        node: ZnodePath,
+        /// By how much.
+        ahead_ms: u64,
+    },
+    /// Where a number's node or its reservation would be, there is something else, or a format that this version does not
+    /// know.
+    #[error(
+        "{node} is no claim to a number and no reservation; use another path. Nothing was changed"
+    )]
+    Foreign {
+        /// The node.
+        node: ZnodePath,
+    },
+    /// Another program has the number by now, or somebody has deleted its reservation.
+    #[error(
+        "{node} was changed by another program, so the number is not reserved any more; acquire another one"
+    )]
+    Overtaken {
+        /// The reservation.
+        node: ZnodePath,
+    },
+    /// The reservation was not written.
+    #[error("cannot reserve ids in {node}: {source}")]
+    Refused {
+        /// The reservation.
+        node: ZnodePath,
+        /// What was refused.
+        source: TransactionError,
+    },
+    /// A request failed.
+    #[error("cannot read {node}: {source}")]
+    Client {
+        /// The node.
+        node: ZnodePath,
+        /// What failed.
+        source: Error,
+    },
+    /// As when a lock is not acquired.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+}
+
+impl_failure!(WorkerIdError {
+    Self::Refused { source: TransactionError::Request(source), .. } | Self::Client { source, .. } => {
+        (source.is_retryable(), Outcome::NotApplied)
+    },
+    Self::Acquire(error) => (error.is_retryable(), error.outcome()),
+    Self::FarAhead { .. } | Self::Overtaken { .. } => (true, Outcome::NotApplied),
+    _ => (false, Outcome::NotApplied),
+});
+
+impl From<ClaimError> for WorkerIdError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Acquire(error) => Self::Acquire(error),
+            ClaimError::Name(error) => Self::Place(error),
+            ClaimError::Unseen { node, source } => Self::Client { node, source },
+            ClaimError::Foreign { node } => Self::Foreign { node },
+            // Whoever has a name is not asked for here.
+            error => unreachable!("{error}"),
+        }
+    }
+}
+
+impl WorkerIdError {
+    /// Whether no server could be reached.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        match self {
+            Self::Acquire(error) => matches!(error, AcquireError::Unreachable { .. }),
+            Self::Client { source, .. }
+            | Self::Refused { source: TransactionError::Request(source), .. } => {
+                source.is_unreachable()
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Why there is no id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MintError {
+    /// The number is lost, or may be. Other programs may have it, whose ids are others than those that were minted.
+    #[error("there is no id, as the number is not held: {0}")]
+    NotHeld(EnsureError),
+    /// What was reserved is used up: ids were minted too quickly, or no server could be reached. It passes, and
+    /// [`WorkerId::next`](crate::WorkerId::next) waits for that.
+    #[error(
+        "there is no id before more are reserved: ids were minted too quickly, or no server could be reached; wait for \
+         `next`"
+    )]
+    UsedUp,
+    /// No more is reserved.
+    #[error("there is no id any more: {0}")]
+    Ended(WorkerIdError),
+}
+
+impl_failure!(MintError {
+    Self::UsedUp => (true, Outcome::NotApplied),
+    Self::NotHeld(EnsureError::Jeopardy) => (true, Outcome::NotApplied),
+    _ => (false, Outcome::NotApplied),
+});

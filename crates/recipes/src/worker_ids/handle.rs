@@ -1,0 +1,384 @@
+//! [`WorkerIds`]: numbers that one program has at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_client::retry::{pause, reachable, retry_pause};
+use lockkeeper_client::{Client, Contact, DefaultAcl, Instant, ZnodePath, present};
+use lockkeeper_locks::for_recipes::{LONGEST_TRY, TRIES_ONCE, out_of_reach};
+use lockkeeper_locks::{AcquireError, BuildError, NameClaim, Names};
+
+use crate::worker_ids::error::WorkerIdError;
+use crate::worker_ids::id_layout::IdLayout;
+use crate::worker_ids::keeper::ReservationKeeper;
+use crate::worker_ids::minter::Minter;
+use crate::worker_ids::minting::Minting;
+use crate::worker_ids::numbers::{Numbers, Skipped, reservation_of};
+use crate::worker_ids::reservation::Horizon;
+use crate::worker_ids::shown_time::ShownTime;
+use crate::worker_ids::worker_id::WorkerId;
+use crate::worker_ids::write::{LastReservation, ReservationWriter, Unwritten, unix_ms};
+
+/// How far ahead of the servers' time a reservation may be.
+const MAX_AHEAD: Duration = Duration::from_secs(60);
+
+/// Numbers that one program has at a time, and 64-bit ids that are made of them, in the order of time and without a
+/// request for each: Snowflake's worker numbers and ids. Cheap to clone.
+///
+/// # Guarantees
+///
+/// - A number has one holder at a time, by lease and by token, as one of [`Names`] has.
+/// - No id comes twice, whatever the clocks of programs and servers show, however long a program stands still, and whoever
+///   has had the number before. This rests on no deadline: the time of an id is reserved in writing before it is
+///   minted, and a reservation is only written over one that was read.
+/// - The ids of one [`WorkerId`] grow, and those of the next one that has its number are larger.
+/// - A program's own clock has no say. The time of an id is the servers' time when it was minted, or later.
+///
+/// # Not guaranteed
+///
+/// - Ids of different numbers are in the order of time but for about a round trip, and not if they
+///   were minted [ahead of the time](WorkerId::mint).
+/// - Reservations that somebody deletes, that servers lose which are set back to an older state, or that do not come along to
+///   another service, reserve nothing. Then let a time pass that is as long as `max_ahead`
+///   before ids are minted, or use another range of numbers.
+/// - Ids are unique among programs that use the same path and the same layout.
+/// - A copy of a running program, as of a virtual machine, mints the same ids until it finds that its session is over.
+/// - There is no order among those who wait for a number.
+///
+/// # Znodes
+///
+/// `<path>/held/<number>` is ephemeral, that of a [name](Names). `<path>/reserved/<number>` is persistent and never
+/// deleted: JSON with `format` 1, `until_unix_ms`, before which ids of the number may have been minted, and `by`, an id
+/// of whoever has written it. It is changed only by a transaction that checks the number's node and the version.
+///
+/// # Cost
+///
+/// - A number costs 3 round trips with 2 writes, 1 more for a listing if the first guess is taken, and 2 for each time that another
+///   program was quicker. Its first use by anybody makes the nodes above it.
+/// - A number that is held costs 1 write every 5 seconds, and 1 read with each heartbeat.
+/// - An id costs nothing. Those of more than [`IdLayout::sequence_bits`] allow in a millisecond
+///   cost 1 write for half a second's, 4 times a second at most.
+/// - While all numbers are taken, each number that is given back costs everybody who waits 1 event and 1 listing.
+/// - Giving a number back costs 2 round trips.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = lockkeeper_engine::Engine::builder().start().await?;
+/// # let client = lockkeeper::Client::connect(&engine.connect_string()).await?;
+/// use lockkeeper::{IdLayout, WorkerIds};
+///
+/// let workers = WorkerIds::builder(&client, "/workers").numbers(0..64).build()?;
+/// let worker = workers.acquire().await?;
+/// let (first, second) = (worker.mint()?, worker.mint()?);
+/// assert!(first < second);
+/// assert_eq!(IdLayout::SNOWFLAKE.parts(first).number, worker.number());
+/// worker.release().await?;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "Snowflake")]
+#[derive(Clone)]
+pub struct WorkerIds {
+    client: Client,
+    path: ZnodePath,
+    numbers: Numbers,
+    reserved: ZnodePath,
+    layout: IdLayout,
+    horizon: Horizon,
+}
+
+lockkeeper_client::shown_by_path!(WorkerIds);
+
+/// The options of [`WorkerIds`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct WorkerIdsBuilder {
+    client: Client,
+    path: String,
+    numbers: Range<u32>,
+    layout: IdLayout,
+    max_ahead: Duration,
+    label: Option<String>,
+}
+
+impl WorkerIdsBuilder {
+    lockkeeper_client::setters! {
+        /// The numbers that a program may get. Default: 0 to 1023.
+        pub fn numbers(self, numbers: Range<u32>) => self.numbers = numbers;
+
+        /// What an id consists of. All programs must say the same. Default: [`IdLayout::SNOWFLAKE`].
+        pub fn layout(self, layout: IdLayout) => self.layout = layout;
+
+        /// How far ahead of the servers' time ids may be minted, at least 20 seconds. A number whose ids may have been
+        /// minted further ahead is not taken: the servers' clock was wrong, then or now. Default: a minute.
+        pub fn max_ahead(self, time: Duration) => self.max_ahead = time.max(MAX_AHEAD / 3);
+
+        /// What others read beside the number, such as an address. Default: nothing but host, process
+        /// and program.
+        pub fn label(self, label: impl Into<String>) => self.label = Some(label.into());
+
+        /// The access control list of the znodes, and of those that are missing above them. Default: that of the
+        /// client; see [`DefaultAcl`].
+        pub fn acl(self, acl: &DefaultAcl) => self.client = self.client.with_default_acl(acl);
+    }
+
+    /// Makes the handle. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot have numbers below it, there are none, or they and the layout do not fit.
+    pub fn build(self) -> Result<WorkerIds, WorkerIdError> {
+        let largest = match self.numbers.is_empty() {
+            true => return Err(WorkerIdError::NoNumbers),
+            false => self.numbers.end - 1,
+        };
+        self.layout.check(largest)?;
+
+        let path = ZnodePath::new(&self.path).map_err(BuildError::from)?;
+        let child = |name| path.child(name).map_err(BuildError::from);
+        let (held, reserved) = (child("held")?, child("reserved")?);
+        // What it says of the path holds for that of the names.
+        Names::new(&self.client, path.as_str())?;
+        let names = Names::builder(&self.client, held.as_str());
+        let names = match self.label {
+            Some(label) => names.label(label).build()?,
+            None => names.build()?,
+        };
+        Ok(WorkerIds {
+            numbers: Numbers::new(&self.client, names, self.numbers),
+            client: self.client,
+            path,
+            reserved,
+            layout: self.layout,
+            horizon: Horizon::new(&self.layout, self.max_ahead),
+        })
+    }
+}
+
+/// What came of an attempt to reserve ids of a number.
+enum Reserved {
+    Done(WorkerId),
+    /// It is reserved until then, far ahead of the servers' time.
+    FarAhead(u64),
+    /// The number was lost meanwhile.
+    Lost,
+}
+
+impl WorkerIds {
+    /// The numbers 0 to 1023 below a path such as `/workers`. No I/O.
+    ///
+    /// # Errors
+    /// If the path cannot have numbers below it.
+    pub fn new(client: &Client, path: &str) -> Result<Self, WorkerIdError> {
+        Self::builder(client, path).build()
+    }
+
+    /// The options of worker ids.
+    pub fn builder(client: &Client, path: &str) -> WorkerIdsBuilder {
+        WorkerIdsBuilder {
+            client: client.clone(),
+            path: path.to_owned(),
+            numbers: 0..1024,
+            layout: IdLayout::SNOWFLAKE,
+            max_ahead: MAX_AHEAD,
+            label: None,
+        }
+    }
+
+    /// The path below which they are.
+    pub fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    /// What an id consists of.
+    pub fn layout(&self) -> IdLayout {
+        self.layout
+    }
+
+    /// Takes a number that nobody has, and waits while all are taken. Costs three round trips with two writes if its first
+    /// guess is free; see [Cost](WorkerIds#cost).
+    ///
+    /// # Errors
+    /// [`WorkerIdError::FarAhead`] if all numbers are reserved far ahead of the servers' time, and
+    /// [`WorkerIdError::OutOfTime`] if that time has no ids; else as [`Names::claim`].
+    ///
+    /// # Session loss
+    /// Goes on with the next session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    pub async fn acquire(&self) -> Result<WorkerId, WorkerIdError> {
+        tokio::select! {
+            // One order, so that a simulation can be repeated.
+            biased;
+            taken = self.take(true) => {
+                taken.map(|worker| worker.expect("it waits until there is one"))
+            }
+            error = out_of_reach(&self.client, &self.path) => Err(error.into()),
+        }
+    }
+
+    /// [`WorkerIds::acquire`], but not for longer than `timeout`, which covers everything. With less than 10 ms it tries
+    /// once. An outage of the servers does not end it. Costs what [`WorkerIds::acquire`] does.
+    ///
+    /// # Errors
+    /// As [`WorkerIds::acquire`], and [`AcquireError::Timeout`].
+    ///
+    /// # Session loss
+    /// As [`WorkerIds::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`WorkerIds::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<WorkerId, WorkerIdError> {
+        let late = || {
+            let is_connected = self.client.contact() == Contact::Connected;
+            let path = self.path.clone();
+            WorkerIdError::from(AcquireError::Timeout { path, waited: timeout, is_connected })
+        };
+        if timeout < TRIES_ONCE {
+            let tried = tokio::time::timeout(LONGEST_TRY, self.try_acquire()).await;
+            return tried.unwrap_or(Ok(None))?.ok_or_else(late);
+        }
+
+        let over_outages = async {
+            loop {
+                match self.acquire().await {
+                    Err(error) if error.is_out_of_reach() && !self.client.is_closed() => {
+                        reachable(&self.client).await;
+                        pause().await;
+                    }
+                    acquired => return acquired,
+                }
+            }
+        };
+        tokio::time::timeout(timeout, over_outages).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Takes a number only if there is one that nobody has; `None` if all are taken. Costs what [`WorkerIds::acquire`]
+    /// does.
+    ///
+    /// # Errors
+    /// As [`WorkerIds::acquire`], but [`WorkerIdError::FarAhead`] if all numbers are that nobody has.
+    ///
+    /// # Session loss
+    /// As [`WorkerIds::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`WorkerIds::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<WorkerId>, WorkerIdError> {
+        self.take(false).await
+    }
+
+    async fn take(&self, waits: bool) -> Result<Option<WorkerId>, WorkerIdError> {
+        let mut skipped = Skipped::new();
+        loop {
+            let Some((number, claim)) = self.numbers.take(&skipped, waits).await? else {
+                return match skipped.first_key_value() {
+                    Some((number, ahead)) => Err(WorkerIdError::FarAhead {
+                        node: reservation_of(&self.reserved, *number),
+                        ahead_ms: *ahead,
+                    }),
+                    None => Ok(None),
+                };
+            };
+
+            let claim = Arc::new(claim);
+            match self.reserve(number, &claim).await? {
+                Reserved::Done(worker) => return Ok(Some(worker)),
+                Reserved::Lost => {}
+                Reserved::FarAhead(ahead) => {
+                    skipped.insert(number, ahead);
+                    // A deletion that came later would look like a number that is given back.
+                    if let Some(claim) = Arc::into_inner(claim) {
+                        let _ = claim.release().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reserves the first ids of a number, after those of the last reservation.
+    async fn reserve(
+        &self,
+        number: u32,
+        claim: &Arc<NameClaim>,
+    ) -> Result<Reserved, WorkerIdError> {
+        let node = reservation_of(&self.reserved, number);
+        let claimed = self.client.now();
+        let Some((time, mut last)) = self.look(claim, &node, claimed).await? else {
+            return Ok(Reserved::Lost);
+        };
+        let writer = ReservationWriter {
+            client: self.client.clone(),
+            node,
+            claim: Arc::downgrade(claim),
+            by: self.client.unique_id().to_string(),
+        };
+
+        let mut from = 0;
+        loop {
+            let asked = self.client.now();
+            let now = time.at(asked);
+            if !(self.layout.epoch_unix_ms..self.layout.end_unix_ms()).contains(&now) {
+                return Err(WorkerIdError::OutOfTime { unix_ms: now });
+            }
+            from = last.as_ref().map_or(from, |found| found.reservation.until_unix_ms.max(from));
+            if self.horizon.is_beyond(now, from) {
+                return Ok(Reserved::FarAhead(from - now));
+            }
+
+            let until = self.horizon.reach(now, from.max(now), from);
+            match writer.write(last.as_ref().map(|found| found.version), until).await {
+                Ok(written) => {
+                    let minter = Minter::new(self.layout, number, from, from);
+                    let minting = Minting::new(&self.client, self.horizon, minter, time);
+                    minting.extend(written, asked);
+                    let minting = Arc::new(minting);
+                    let keeper = ReservationKeeper::start(&minting, writer, written.version);
+                    let worker = WorkerId::new(number, minting, keeper, Arc::clone(claim));
+                    return Ok(Reserved::Done(worker));
+                }
+                Err(Unwritten::Lost) => return Ok(Reserved::Lost),
+                // What is left of the last program that had the number was written meanwhile.
+                Err(Unwritten::Overtaken(found)) => last = found,
+                Err(Unwritten::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// The servers' time, which the claim shows, and the last reservation; `None` if the claim is lost.
+    async fn look(
+        &self,
+        claim: &NameClaim,
+        node: &ZnodePath,
+        claimed: Instant,
+    ) -> Result<Option<(ShownTime, Option<LastReservation>)>, WorkerIdError> {
+        loop {
+            // Sent in one go.
+            let (own, last) = (self.client.data(claim.node()), self.client.data(node));
+            let read = async { Ok((present(own.await)?, present(last.await)?)) };
+            match read.await {
+                Ok((None, _)) => return Ok(None),
+                Ok((Some((_, own)), last)) => {
+                    let time = ShownTime::new(unix_ms(own.mtime), claimed);
+                    let last = last
+                        .map(|(data, stat)| LastReservation::new(node, &data, &stat))
+                        .transpose()?;
+                    return Ok(Some((time, last)));
+                }
+                Err(error) => {
+                    let error: lockkeeper_client::Error = error;
+                    if error.is_session_expired() {
+                        return Ok(None);
+                    }
+                    let failed = |source| WorkerIdError::Client { node: node.clone(), source };
+                    retry_pause(error).await.map_err(failed)?;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The task that reserves ahead of the ids of a number.
+
+use std::sync::Arc;
+
+use lockkeeper_client::Failure;
+use lockkeeper_client::retry::{pause, reachable};
+use tokio::task::JoinHandle;
+
+use crate::worker_ids::error::WorkerIdError;
+use crate::worker_ids::minting::{Minting, PAUSE};
+use crate::worker_ids::write::{ReservationWriter, Unwritten};
+
+/// The task that reserves ahead, for as long as this is there.
+#[derive(Debug)]
+pub(super) struct ReservationKeeper(JoinHandle<()>);
+
+impl ReservationKeeper {
+    /// Starts it over the reservation with this version.
+    pub(super) fn start(minting: &Arc<Minting>, writer: ReservationWriter, version: i32) -> Self {
+        let runtime = writer.client.tokio_runtime().clone();
+        Self(runtime.spawn(keep(Arc::clone(minting), writer, version)))
+    }
+
+    /// Ends it, and returns when it has ended.
+    pub(super) async fn stop(mut self) {
+        self.0.abort();
+        // It was cancelled, or had ended.
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl Drop for ReservationKeeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Reserves ahead until the number is lost, or somebody else reserves for it.
+async fn keep(minting: Arc<Minting>, writer: ReservationWriter, mut version: i32) {
+    loop {
+        let until = minting.due().await;
+        let asked = writer.client.now();
+        match writer.write(Some(version), until).await {
+            Ok(written) => {
+                version = written.version;
+                minting.extend(written, asked);
+            }
+            // Its guard tells.
+            Err(Unwritten::Lost) => return,
+            Err(Unwritten::Overtaken(_)) => {
+                return minting.end(WorkerIdError::Overtaken { node: writer.node });
+            }
+            // The session may outlive an outage.
+            Err(Unwritten::Failed(error)) if error.is_retryable() => {
+                reachable(&writer.client).await;
+                pause().await;
+            }
+            Err(Unwritten::Failed(error)) => return minting.end(error),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,36 @@
+//! Numbers that one program has at a time, and 64-bit ids that are made of them.
+//!
+//! ```text
+//!   handle        WorkerIds: takes a number and reserves its first ids
+//!   worker_id     WorkerId: a guard, which mints ids
+//!   keeper        the task that reserves ahead
+//!   numbers       which number a program takes
+//!   minting       what a number and its keeper share
+//!   write         how a reservation is written, lost replies or not
+//!   minter        ids within a reservation (pure)
+//!   reservation   what is written, how far ahead and when (pure)
+//!   shown_time   the servers' time, as answers have shown it (pure)
+//!   id_layout     what an id consists of (pure)
+//!   error         why there is no number, or no id
+//! ```
+//!
+//! No id comes twice because each reservation is written over the one that was read: whoever writes has the time from
+//! the end of the one to the end of the other, alone and for good. Everything else, such as the lease, its deadline,
+//! the check of the number's node and the clocks, decides only who goes on.
+
+mod error;
+mod handle;
+mod id_layout;
+mod keeper;
+mod minter;
+mod minting;
+mod numbers;
+mod reservation;
+mod shown_time;
+mod worker_id;
+mod write;
+
+pub use error::{MintError, WorkerIdError};
+pub use handle::{WorkerIds, WorkerIdsBuilder};
+pub use id_layout::{IdLayout, IdParts};
+pub use worker_id::WorkerId;

@@ -1,0 +1,121 @@
+//! What is written about a number: up to when its ids may have been minted (pure).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::wall_clock::millis;
+use crate::worker_ids::id_layout::IdLayout;
+
+/// How far ahead of the servers' time a program reserves. It writes again when half of that is left.
+pub(super) const AHEAD: Duration = Duration::from_secs(10);
+
+/// How far ahead of its last id a program reserves whose ids are ahead of the servers' time.
+pub(super) const STEP: Duration = Duration::from_secs(1);
+
+const FORMAT: u32 = 1;
+
+/// A reservation as it is written. Only what a program has read is followed by what it writes, so each program has the
+/// time between the two for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ReservationData {
+    format: u32,
+    /// In milliseconds since 1970, the first one in which no id was minted.
+    pub(super) until_unix_ms: u64,
+    /// Whoever has written it. Nobody else writes the same.
+    by: String,
+}
+
+impl ReservationData {
+    pub(super) fn new(until_unix_ms: u64, by: &str) -> Self {
+        Self { format: FORMAT, until_unix_ms, by: by.to_owned() }
+    }
+
+    /// What the data of a node says; `None` if it is no reservation that this version knows.
+    pub(super) fn read(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok().filter(|read: &Self| read.format == FORMAT)
+    }
+
+    pub(super) fn is_by(&self, by: &str) -> bool {
+        self.by == by
+    }
+
+    pub(super) fn data(&self) -> Bytes {
+        serde_json::to_vec(self).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+}
+
+/// How far a program reserves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Horizon {
+    layout_end: u64,
+    max_ahead: u64,
+}
+
+impl Horizon {
+    pub(super) fn new(layout: &IdLayout, max_ahead: Duration) -> Self {
+        Self { layout_end: layout.end_unix_ms(), max_ahead: millis(max_ahead) }
+    }
+
+    /// Up to when it reserves at `now`, if its next id has the time `next` and it has reserved until `until`.
+    pub(super) fn reach(self, now: u64, next: u64, until: u64) -> u64 {
+        let wanted = (now + millis(AHEAD)).max(next.saturating_add(millis(STEP)));
+        wanted.min(now + self.max_ahead).min(self.layout_end).max(until)
+    }
+
+    /// Whether a reservation is so far ahead that a clock must have been wrong.
+    pub(super) fn is_beyond(self, now: u64, until: u64) -> bool {
+        until > now + self.max_ahead
+    }
+}
+
+/// How long the reservation lasts at `now` before the next one is to be written.
+pub(super) fn lasts(now: u64, until: u64) -> Duration {
+    Duration::from_millis(until.saturating_sub(now + millis(AHEAD / 2)))
+}
+
+/// Whether ids have come so close to the end of the reservation that the next one is to be written.
+pub(super) fn is_low(next: u64, until: u64) -> bool {
+    next.saturating_add(millis(STEP / 2)) > until
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let reservation = ReservationData::new(1_700_000_000_000, "a");
+        assert_eq!(ReservationData::read(&reservation.data()), Some(reservation.clone()));
+        let later = ReservationData { format: 2, ..reservation };
+        for foreign in [later.data(), Bytes::new(), Bytes::from_static(b"17")] {
+            assert_eq!(ReservationData::read(&foreign), None);
+        }
+    }
+
+    #[test]
+    fn a_reservation_goes_ahead_but_not_without_bound() {
+        let layout = IdLayout::SNOWFLAKE;
+        let horizon = Horizon::new(&layout, Duration::from_secs(60));
+        let now = layout.epoch_unix_ms + 1_000_000;
+        assert_eq!(horizon.reach(now, now, now), now + 10_000);
+        // A successor begins ahead of the time; only a little is added, so that many of them do not run away.
+        assert_eq!(horizon.reach(now, now + 9_900, now + 9_900), now + 10_900);
+        assert_eq!(horizon.reach(now, now + 59_900, now + 59_900), now + 60_000);
+        // It never goes back, if the servers' clock does.
+        assert_eq!(horizon.reach(now, now + 1, now + 3_600_000), now + 3_600_000);
+        assert!(horizon.is_beyond(now, now + 60_001) && !horizon.is_beyond(now, now + 60_000));
+
+        let end = layout.end_unix_ms();
+        assert_eq!(horizon.reach(end - 1, end - 1, end - 1), end);
+    }
+
+    #[test]
+    fn the_next_one_is_written_at_half_of_it() {
+        let now = 1_000_000;
+        assert_eq!(lasts(now, now + 10_000), Duration::from_secs(5));
+        assert_eq!(lasts(now, now + 4_000), Duration::ZERO);
+        assert!(is_low(now + 600, now + 1_000) && !is_low(now + 500, now + 1_000));
+    }
+}

@@ -1,0 +1,337 @@
+//! Programs that have a number each, and mint ids with it, also when they have lost it: they say which.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{
+    Client, Failure as _, IdLayout, MintError, State, WorkerId, WorkerIdError, WorkerIds, ZnodePath,
+};
+use tokio::time::{sleep, timeout};
+
+use super::crew::{Die, Workplace, one_after_the_other};
+use super::judge::told;
+use super::{Scene, retried};
+use crate::history::{Entry, Share, What};
+use crate::told::Told;
+
+const WORKERS: &str = "/workers";
+
+/// Four ids in a millisecond, so that a reservation is sometimes used up.
+const LAYOUT: IdLayout =
+    IdLayout { epoch_unix_ms: 0, time_bits: 57, number_bits: 4, sequence_bits: 2 };
+
+/// Longer than any wall clock is off.
+const DAYS: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// Between two tries when all is over.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// What the numbers of a run are like.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberTerms {
+    numbers: u32,
+    max_ahead: Duration,
+    /// Whether nothing that happens is a reason for an error.
+    is_well: bool,
+    /// Whether the nodes of holders are deleted under them. Ids come once even so; numbers do not.
+    is_robbed: bool,
+}
+
+impl NumberTerms {
+    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
+        let max_ahead = [Duration::from_secs(60), DAYS][random.usize(0..2)];
+        let is_robbed = !is_well && random.u8(0..3) == 0;
+        Self { numbers: random.u32(1..5), max_ahead, is_well, is_robbed }
+    }
+
+    fn workers(&self, client: &Client) -> WorkerIds {
+        let builder = WorkerIds::builder(client, WORKERS).numbers(0..self.numbers);
+        builder.layout(LAYOUT).max_ahead(self.max_ahead).build().expect("a path")
+    }
+}
+
+/// The job of a program that mints, which one after the other has.
+#[derive(Debug)]
+pub struct MintingJob<S> {
+    /// Its machine.
+    pub place: S,
+    /// What it is called.
+    pub name: String,
+    /// What the numbers are like.
+    pub terms: NumberTerms,
+}
+
+/// A program that mints ids.
+struct Minting {
+    scene: Arc<dyn Scene + Send + Sync>,
+    client: Client,
+    name: String,
+    random: fastrand::Rng,
+    terms: NumberTerms,
+    die: Die,
+    cut_off: Box<dyn Fn() + Send + Sync>,
+}
+
+impl<S: Workplace> MintingJob<S> {
+    /// Returns at the end.
+    pub async fn fill(self, random: fastrand::Rng) {
+        let life = |life, client, random, die: Die| {
+            let program = Minting {
+                scene: self.place.scene(),
+                client,
+                name: format!("{} {life}", self.name),
+                random,
+                terms: self.terms,
+                die,
+                cut_off: self.place.cutting_off(),
+            };
+            program.live()
+        };
+        one_after_the_other(&self.place, random, life).await;
+    }
+}
+
+impl Minting {
+    async fn live(mut self) {
+        let workers = self.terms.workers(&self.client);
+        while self.scene.goes_on() {
+            self.pause(0.3).await;
+            if self.terms.is_robbed && self.random.u8(0..3) == 0 {
+                let node = node_of(&self.random.u32(0..self.terms.numbers).to_string());
+                let _ = self.client.delete(&node, None).await;
+            }
+            let limit = self.upto(1.5);
+            let acquired = match self.random.u8(0..4) {
+                0 => workers.try_acquire().await,
+                1 => timeout(limit, workers.acquire()).await.ok().transpose(),
+                _ => workers.acquire_timeout(limit).await.map(Some),
+            };
+            match acquired {
+                Ok(Some(worker)) => self.work(worker).await,
+                Ok(None) => {}
+                Err(error) => self.refused(&error),
+            }
+        }
+    }
+
+    async fn work(&mut self, worker: WorkerId) {
+        let (lock, token) = (worker.node().to_string(), worker.token().to_u128());
+        self.note(What::Granted { lock: lock.clone(), token, share: Share::Alone });
+        for _ in 0..self.random.usize(1..6) {
+            self.mint(&worker).await;
+            self.claim(&worker);
+            if worker.state() != State::Held && self.random.bool() {
+                break;
+            }
+            self.pause(0.2).await;
+        }
+
+        let gives_back = What::GaveBack { lock, token };
+        match self.random.u8(0..12) {
+            0 => {
+                self.note(gives_back);
+                drop(worker);
+            }
+            1 if self.scene.goes_on() => {
+                self.note(gives_back);
+                (self.die)(true);
+                std::future::pending::<()>().await;
+            }
+            2 | 3 if self.scene.goes_on() && !self.terms.is_well => {
+                (self.cut_off)();
+                for _ in 0..4 {
+                    self.pause(1.0).await;
+                    self.claim(&worker);
+                    self.mint(&worker).await;
+                }
+                self.give_back(worker, gives_back).await;
+            }
+            _ => self.give_back(worker, gives_back).await,
+        }
+    }
+
+    async fn give_back(&self, worker: WorkerId, gives_back: What) {
+        self.note(gives_back);
+        // It goes on in the background if no server answers.
+        let _ = worker.release().await;
+    }
+
+    /// Mints a few, or all that is reserved and more.
+    async fn mint(&mut self, worker: &WorkerId) {
+        let many = self.random.usize(1..40);
+        let mut ids: Vec<i64> = Vec::new();
+        // Uniqueness does not rest on the deadline.
+        ids.extend((0..many).map_while(|_| worker.mint_although_lost().ok()));
+        if self.random.u8(0..8) == 0 {
+            ids.extend((0..15_000).map_while(|_| worker.mint().ok()));
+        }
+        if self.random.u8(0..3) == 0 {
+            let longest = self.upto(1.0);
+            match timeout(longest, worker.next()).await {
+                Ok(Ok(id)) => ids.push(id),
+                // The next holder's first reservation comes after the loss, of which the session tells first.
+                Ok(Err(error @ MintError::Ended(_))) if !self.terms.is_robbed => {
+                    self.wrong(format!("mints no more: {error}"));
+                }
+                _ => {}
+            }
+        }
+        // What is between the first and the last of a row follows from these.
+        let number = worker.number();
+        if !ids.is_sorted_by(|one, next| one < next) {
+            self.wrong(format!("ids do not grow: {ids:?}"));
+        }
+        if let Some(id) = ids.iter().find(|id| LAYOUT.parts(**id).number != number) {
+            self.wrong(format!("{id} is not of number {number}"));
+        }
+        if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
+            let token = if self.terms.is_robbed { 0 } else { worker.token().to_u128() };
+            self.tell(Told::Minted { number, token, first: *first, last: *last });
+        }
+    }
+
+    /// Says until when nobody else has the number.
+    fn claim(&self, worker: &WorkerId) {
+        let (lock, token) = (worker.node().to_string(), worker.token().to_u128());
+        // Asked for first: what it says must be true although time has passed since.
+        let deadline = worker.deadline();
+        match (worker.state(), deadline) {
+            (State::Lost(reason), _) => {
+                let reason = format!("{reason:?}");
+                self.note(What::Lost { lock, token, reason });
+            }
+            (_, Some(deadline)) => {
+                if let Some(until) = self.scene.true_time(deadline) {
+                    self.note(What::Claimed { lock, token, until });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn refused(&self, error: &WorkerIdError) {
+        let passes = error.is_retryable() || matches!(error, WorkerIdError::Client { .. });
+        match passes {
+            true => self.scene.note(&self.name, What::Note(format!("has no number: {error}"))),
+            false => self.wrong(format!("has no number: {error}")),
+        }
+    }
+
+    /// Says who has which number, of which each has one holder unless its node is deleted.
+    fn note(&self, what: What) {
+        if !self.terms.is_robbed {
+            self.scene.note(&self.name, what);
+        }
+    }
+
+    fn wrong(&self, what: String) {
+        self.scene.note(&self.name, What::WrongId(what));
+    }
+
+    fn tell(&self, told: Told) {
+        self.scene.note(&self.name, What::Told(told));
+    }
+
+    fn upto(&mut self, share: f64) -> Duration {
+        self.scene.pace().mul_f64(share * self.random.f64())
+    }
+
+    async fn pause(&mut self, share: f64) {
+        sleep(self.upto(share)).await;
+    }
+}
+
+/// After the faults: whoever comes gets each number and mints with it, and then nobody has any.
+pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
+    // Whatever a clock has spoiled can be used by whoever allows it.
+    let workers = NumberTerms { max_ahead: DAYS, ..terms }.workers(client);
+    let mut held = Vec::new();
+    for _ in 0..terms.numbers {
+        let worker = retried(GLANCE, || workers.acquire()).await;
+        if let Ok(id) = retried_mint(&worker).await {
+            let token = if terms.is_robbed { 0 } else { worker.token().to_u128() };
+            let number = worker.number();
+            scene.note("world", What::Told(Told::Minted { number, token, first: id, last: id }));
+        }
+        held.push(worker);
+    }
+    drop(held);
+
+    loop {
+        match client.children(&node_of("0").parent().expect("not the root")).await {
+            Ok((names, _)) if !names.is_empty() => {}
+            _ => return,
+        }
+        sleep(GLANCE).await;
+    }
+}
+
+fn node_of(number: &str) -> ZnodePath {
+    ZnodePath::new(&format!("{WORKERS}/held/{number}")).expect("a path")
+}
+
+async fn retried_mint(worker: &WorkerId) -> Result<i64, MintError> {
+    match worker.mint() {
+        Err(MintError::UsedUp) => worker.next().await,
+        minted => minted,
+    }
+}
+
+/// No id comes twice. Those of one holder of a number grow, and those of the next are larger than all of the ones before,
+/// whatever these have minted after they had lost it; but not where nodes of holders are deleted.
+pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
+    let mut minted: BTreeMap<u32, Vec<Row<'_>>> = BTreeMap::new();
+    for (entry, told) in told(entries) {
+        if let Told::Minted { number, token, first, last } = told {
+            let row = Row { entry, token: *token, first: *first, last: *last };
+            minted.entry(*number).or_default().push(row);
+        }
+    }
+
+    for rows in minted.values_mut() {
+        rows.sort_by_key(|row| row.first);
+        for pair in rows.windows(2) {
+            let (one, next) = (&pair[0], &pair[1]);
+            if one.last >= next.first || one.token > next.token {
+                return Err(format!("{:?}, and {:?}", one.entry, next.entry));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a holder has minted in a row.
+struct Row<'a> {
+    entry: &'a Entry,
+    /// The same for all where nodes of holders are deleted.
+    token: u128,
+    first: i64,
+    last: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(rows: &[(u128, i64, i64)]) -> Vec<Entry> {
+        let entry = |(token, first, last): &(u128, i64, i64)| {
+            let told = Told::Minted { number: 3, token: *token, first: *first, last: *last };
+            Entry { at: Duration::ZERO, who: "x".to_owned(), what: What::Told(told) }
+        };
+        rows.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn ids_that_come_again_or_too_late_are_found() {
+        // One that has lost its number mints on.
+        assert_eq!(
+            ids_are_once(&history(&[(1, 5, 9), (2, 30, 33), (1, 10, 29), (2, 34, 34)])),
+            Ok(())
+        );
+        for wrong in [[(1, 5, 9), (1, 9, 12)], [(1, 5, 9), (2, 9, 9)], [(2, 30, 33), (1, 29, 30)]] {
+            assert!(ids_are_once(&history(&wrong)).is_err(), "{wrong:?}");
+        }
+    }
+}
