@@ -12,9 +12,9 @@ use anyhow::{Context, Result};
 use lockkeeper::revoke::revoke_within;
 use lockkeeper::{
     Client, Election, ExclusiveNode, Group, Instance, Leadership, Locks, LossReason, MultiLock,
-    Mutex, Names, Notify, Owner, Pool, Presence, Publication, Queue, ReentrantMutex, Registration,
-    RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache, WorkerIds,
-    ZnodePath, blocking,
+    Mutex, Names, Notify, Owner, Partitions, Pool, Presence, Publication, Queue, ReentrantMutex,
+    Registration, RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache,
+    WorkerIds, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::runtime::Runtime;
@@ -280,6 +280,10 @@ async fn waiting_for_changes(client: &Client, waits: &mut Waits, kept: &mut Kept
     let cache = TreeCache::open(client, "/ends/shared").await?;
     let mut changes = cache.changes();
     waits.add("TreeCache", async move { changes.next().await.map(drop) });
+    let partitions = Partitions::builder(client, "/ends/partitions").build()?;
+    let member = partitions.join("a").await?;
+    waits.add("Partitions", async move { member.next().await.map(drop) });
+
     let group = Group::new(client, "/ends/group")?;
     kept.push(Box::new(group.join("a", "").await?));
     let members = Arc::new(group.watch().await?);

@@ -35,6 +35,7 @@ mod names;
 mod notify;
 mod once;
 mod one_service;
+mod partitions;
 mod pool;
 mod presence;
 mod publication;

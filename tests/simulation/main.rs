@@ -18,6 +18,7 @@ mod machine;
 mod members;
 mod network;
 mod participants;
+mod partitions;
 mod pools;
 mod presences;
 mod queues;

@@ -24,6 +24,7 @@ use crate::machine::{Drifting, Machine, true_time};
 use crate::members::Members;
 use crate::network::{Lag, Route};
 use crate::participants::{LOCKS, Pace, REGISTER, Resources, Worker, make_register, use_register};
+use crate::partitions::{Sharers, has_partitions};
 use crate::pools::{Pools, has_pool};
 use crate::presences::{Member, disturb};
 use crate::queues::{Queues, has_queue};
@@ -419,6 +420,10 @@ async fn whole(run: Arc<Run>, seed: u64) {
         true => Some(joining.mint_ids().await),
         false => None,
     };
+    let sharers = match has_partitions(seed) {
+        true => Some(joining.share_items().await),
+        false => None,
+    };
     let random = random.fork();
     match run.severity {
         Severity::Unbounded => faults::chaos(Arc::clone(&run), random, end).await,
@@ -455,6 +460,9 @@ async fn whole(run: Arc<Run>, seed: u64) {
     }
     if let Some(ids) = ids {
         ids.all_is_well(&run).await;
+    }
+    if let Some(sharers) = sharers {
+        sharers.all_is_well(&run).await;
     }
     let mut of_jobs = Vec::new();
     if let Some((clients, if_unfinished)) = jobs {
@@ -616,6 +624,14 @@ impl Joining<'_> {
         let ids = Ids::new(connected(run, &run.machines[0]).await, run, &mut random);
         self.tasks.extend(ids.tasks(run, &mut random, self.end));
         ids
+    }
+
+    /// Has programs share items.
+    async fn share_items(&mut self) -> Sharers {
+        let run = self.run;
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0x5a4e);
+        let client = connected(run, &run.machines[0]).await;
+        Sharers::new(client, run, &mut random, self.end)
     }
 
     /// Has programs publish and follow. Returns the clients.

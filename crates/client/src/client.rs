@@ -344,8 +344,8 @@ impl Client {
     /// Has the session prove again and again that the node exists, once in each
     /// [renewal interval](Timing::renewal_interval); that moves [`Client::lease`] under
     /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one committed write each time, for
-    /// all holds of the session together, and one read beside it for each node whose name is used
-    /// again.
+    /// all holds of the session together, and one read beside it for each node whose name is
+    /// [used again](NameUse::Again).
     pub fn hold(&self, path: &ZnodePath, name: NameUse) -> Hold {
         let id = self.inner.shared.hold(path.below(&self.inner.chroot), name);
         Hold::new(Arc::clone(&self.inner.shared), id)

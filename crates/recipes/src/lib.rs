@@ -5,6 +5,7 @@
 //!   updates         sources of changes as streams
 //!   pool/           Pool: one of a set of named things
 //!   worker_ids/     WorkerIds: numbers that one program has at a time, and 64-bit ids with them
+//!   partitions/     Partitions: items that the members of a group share
 //!   barrier/        Barrier, CountDownLatch, DoubleBarrier: programs that wait for each other
 //!   queue/          Queue: items that one consumer at a time works on
 //!   group/          Group: programs that are there, and views of which
@@ -27,6 +28,7 @@ mod discovery;
 mod exact;
 mod group;
 mod last_time;
+mod partitions;
 mod pool;
 mod queue;
 #[cfg(feature = "stream")]
@@ -52,6 +54,10 @@ pub use discovery::{
 pub use group::{
     Group, GroupBuilder, GroupError, GroupLayout, GroupUpdate, GroupView, Member, MemberBuilder,
     MemberChange, MemberChanges, Members, Membership, ViewId,
+};
+pub use partitions::{
+    Assignment, PartitionMember, Partitions, PartitionsBuilder, PartitionsError, TakeError,
+    WaitedItem,
 };
 pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, WaitingForThing};
 pub use queue::{

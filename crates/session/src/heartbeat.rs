@@ -8,6 +8,9 @@
 //! So where that can be, a look at the node goes behind each check, on the same connection: it must be
 //! the same creation, of the same session. Else the held node is gone.
 //!
+//! *Nodes that their holders watch.* While a session lives, nobody else can have made its ephemeral nodes, and an
+//! event tells of a deletion at once. So of all these a heartbeat checks one, and none if it checks another node.
+//!
 //! *Jeopardy.* When the lease has run out, a hold is over, unless it was told to ride out an outage.
 //! Then it is in jeopardy: nothing is believed of it until it is proven again. The proof is a committed
 //! check and such a look behind it, whatever the name is.
@@ -52,6 +55,8 @@ pub enum NameUse {
     Once,
     /// It is used again and again. The transaction that created the held node tells it from others.
     Again(Zxid),
+    /// The same, and its holder learns of a deletion by a watch of its own: a check of any node proves it.
+    Watched(Zxid),
 }
 
 /// How many heartbeats may be without an answer when another one is due. More of them would only
@@ -128,14 +133,19 @@ impl Held {
 
     /// Whether a look at the node goes behind the check of its path.
     fn needs_look(&self, generation: Option<u64>) -> bool {
-        self.name != NameUse::Once || self.is_in_jeopardy(generation)
+        matches!(self.name, NameUse::Again(_)) || self.is_in_jeopardy(generation)
+    }
+
+    /// Whether it is proven by a check of its own only.
+    fn needs_check(&self, generation: Option<u64>) -> bool {
+        !matches!(self.name, NameUse::Watched(_)) || self.is_in_jeopardy(generation)
     }
 
     /// The transaction that a look must show as the node's creation.
     fn creation(&self) -> Option<Zxid> {
         match self.name {
             NameUse::Once => self.czxid,
-            NameUse::Again(czxid) => Some(czxid),
+            NameUse::Again(czxid) | NameUse::Watched(czxid) => Some(czxid),
         }
     }
 }
@@ -243,10 +253,19 @@ impl Heartbeat {
             return Vec::new();
         }
 
+        // Without a check there would be no proof of the session.
+        let needs_check = |held: &Held| is_needed(held) && held.needs_check(generation);
+        let stands_for_all = match self.holds.values().any(needs_check) {
+            true => None,
+            false => self.holds.iter().find(|(_, held)| is_needed(held)).map(|(id, _)| *id),
+        };
+
         let mut beats = Vec::new();
         let (mut checked, mut checks, mut looks, mut bytes) =
             (Vec::new(), Vec::new(), Vec::new(), 0);
-        for (id, held) in self.holds.iter().filter(|(_, held)| is_needed(held)) {
+        let is_checked =
+            |id: &HoldId, held: &Held| needs_check(held) || stands_for_all == Some(*id);
+        for (id, held) in self.holds.iter().filter(|(id, held)| is_checked(id, held)) {
             let more = held.path.as_str().len() + BYTES_PER_CHECK;
             if bytes + more > BYTES_PER_MULTI && bytes > 0 {
                 let request = Request::Multi(std::mem::take(&mut checks));

@@ -71,6 +71,7 @@ pub const INVARIANTS: &[Invariant] = &[
         "a round is entered by its parties, and by nobody else",
         no!(WrongRound, sharing::rounds_fit),
     ),
+    data("items move when they must, and not otherwise", no!(WrongPartition)),
     data("who dies in a round is told from who leaves", sharing::deaths_are_true),
     data("a round that all have left is gone", sharing::rounds_end),
     data("a latch opens when all are counted, each once", sharing::latches_are_exact),

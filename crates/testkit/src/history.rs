@@ -137,6 +137,8 @@ pub enum What {
     WrongThing(String),
     /// Something about ids or their numbers was not as promised.
     WrongId(String),
+    /// An item of partitions has ended, moved or stayed without a reason, or an error came where all is well.
+    WrongPartition(String),
     /// A fault began or ended.
     Fault(String),
     /// Anything else that helps a reader.
@@ -245,6 +247,7 @@ impl fmt::Display for What {
             Self::WrongRound(what) => write!(f, "WRONG ROUND: {what}"),
             Self::WrongThing(what) => write!(f, "WRONG THING: {what}"),
             Self::WrongId(what) => write!(f, "WRONG ID: {what}"),
+            Self::WrongPartition(what) => write!(f, "WRONG PARTITION: {what}"),
             Self::Fault(what) => write!(f, "### {what}"),
             Self::Note(what) => write!(f, "{what}"),
         }

@@ -273,7 +273,9 @@ impl Guard {
     pub fn transaction(&self) -> Transaction {
         match self.0.owned.name {
             NameUse::Once if !self.0.is_shared => self.checks(),
-            NameUse::Once | NameUse::Again(_) => self.checks().while_held(&self.0.hold),
+            NameUse::Once | NameUse::Again(_) | NameUse::Watched(_) => {
+                self.checks().while_held(&self.0.hold)
+            }
         }
     }
 

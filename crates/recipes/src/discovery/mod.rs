@@ -23,6 +23,8 @@ mod record;
 mod registration;
 mod uri_spec;
 
+pub(crate) use pick::rendezvous;
+
 pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory, ServiceDirectoryBuilder};
 pub use instance::{Instance, Payload, ServiceType};
 pub use instances::{InstanceChange, Instances, Listed, Unreadable};

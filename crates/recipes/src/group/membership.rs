@@ -53,6 +53,11 @@ impl Membership {
         self.presence.changes()
     }
 
+    /// The node that it is.
+    pub(crate) fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
     /// Leaves, and waits until that is certain: everybody else is told at once. Costs 2 round trips.
     ///
     /// # Errors

@@ -229,40 +229,12 @@ impl Presence {
     /// # Cancel safety
     /// Safe; the time begins anew.
     pub async fn taken(&self) -> PresenceError {
-        let mut changes = self.changes();
-        let is_alive = self.client.session_timeout().mul_f64(TAKEN);
-        let is_told = |state: &PresenceState| {
-            matches!(state, PresenceState::Taken { .. } | PresenceState::Ended(_))
-        };
-
-        loop {
-            let taken = match changes.wait_for(is_told).await.map(|state| state.clone()) {
-                Err(_) => return PresenceError::Stopped { path: self.path.clone() },
-                Ok(PresenceState::Ended(error)) => return error,
-                Ok(taken) => taken,
-            };
-
-            // Only a connected client would see the node go.
-            let differs = changes.wait_for(|state| *state != taken);
-            let is_over = tokio::select! {
-                biased;
-                _ = differs => false,
-                is_over = self.is_connected_for(is_alive) => is_over,
-            };
-            if is_over && let PresenceState::Taken { by } = taken {
-                return PresenceError::Taken { path: self.path.to_string(), by };
-            }
-        }
+        self.is_taken().await
     }
 
-    /// Waits until the client is connected, and then for so long, or until it is cut off; says whether it
-    /// was not.
-    async fn is_connected_for(&self, time: Duration) -> bool {
-        let mut status = self.client.status();
-        // Neither fails while there is a client.
-        let _ = status.wait_for(|status| status.contact == Contact::Connected).await;
-        let cut_off = status.wait_for(|status| status.contact != Contact::Connected);
-        tokio::time::timeout(time, cut_off).await.is_err()
+    /// [`Presence::taken`], for a task that does not have it.
+    pub(crate) fn is_taken(&self) -> impl Future<Output = PresenceError> + Send + use<> {
+        taken(self.client.clone(), self.path.clone(), self.changes())
     }
 
     /// Changes the node's data, now and for every time that the node is made anew. Nobody sees a gap:
@@ -317,4 +289,44 @@ impl Presence {
         drop(self.in_use);
         self.keeping.end().await
     }
+}
+
+/// Waits until somebody else's node has been in the place of this one for long, or it has ended.
+async fn taken(
+    client: Client,
+    path: ZnodePath,
+    mut changes: watch::Receiver<PresenceState>,
+) -> PresenceError {
+    let is_alive = client.session_timeout().mul_f64(TAKEN);
+    let is_told = |state: &PresenceState| {
+        matches!(state, PresenceState::Taken { .. } | PresenceState::Ended(_))
+    };
+
+    loop {
+        let taken = match changes.wait_for(is_told).await.map(|state| state.clone()) {
+            Err(_) => return PresenceError::Stopped { path },
+            Ok(PresenceState::Ended(error)) => return error,
+            Ok(taken) => taken,
+        };
+
+        // Only a connected client would see the node go.
+        let differs = changes.wait_for(|state| *state != taken);
+        let is_over = tokio::select! {
+            biased;
+            _ = differs => false,
+            is_over = is_connected_for(&client, is_alive) => is_over,
+        };
+        if is_over && let PresenceState::Taken { by } = taken {
+            return PresenceError::Taken { path: path.to_string(), by };
+        }
+    }
+}
+
+/// Waits until the client is connected, and then for so long, or until it is cut off; says whether it was not.
+async fn is_connected_for(client: &Client, time: Duration) -> bool {
+    let mut status = client.status();
+    // Neither fails while there is a client.
+    let _ = status.wait_for(|status| status.contact == Contact::Connected).await;
+    let cut_off = status.wait_for(|status| status.contact != Contact::Connected);
+    tokio::time::timeout(time, cut_off).await.is_err()
 }

@@ -104,6 +104,55 @@ fn a_node_whose_name_is_used_again_is_looked_at_behind_each_check() {
     }
 }
 
+/// A session that has a thousand nodes would send as many checks with each heartbeat.
+#[test]
+fn of_nodes_that_their_holders_watch_one_is_checked() {
+    /// The next heartbeat, which checks this node alone.
+    fn beats_for(world: &mut World, node: &str) -> i32 {
+        world.pass(Duration::ZERO).unwrap();
+        let requests = world.requests();
+        for (xid, request) in requests {
+            match request {
+                Request::Multi(checks) => {
+                    let shown = format!("{checks:?}");
+                    assert!(checks.len() == 1 && shown.contains(&format!("{node:?}")), "{shown}");
+                    return xid;
+                }
+                Request::Ping => world.reply(xid::PING, Ok(Response::Empty)).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("nothing is checked");
+    }
+
+    let mut world = World::connected();
+    let nodes = ["/n-0", "/n-1", "/n-2"];
+    let ids = nodes.map(|node| world.session.hold(world.now, path(node), NameUse::Watched(CZXID)));
+    let are_believed = |world: &World| ids.iter().all(|id| world.is_believed(*id));
+    for _ in 0..3 {
+        world.now = world.now + world.timing().renewal_interval();
+        let xid = beats_for(&mut world, "/n-0");
+        world.reply(xid, checked(1)).unwrap();
+        assert!(are_believed(&world));
+    }
+
+    // The check of another node shows as much.
+    let other = world.hold(NODE);
+    world.now = world.now + world.timing().renewal_interval();
+    let xid = beats_for(&mut world, NODE);
+    world.reply(xid, checked(1)).unwrap();
+    assert!(are_believed(&world));
+    world.session.unhold(other);
+
+    // One that is missing is told, and the next one stands for the rest.
+    world.now = world.now + world.timing().renewal_interval();
+    let xid = beats_for(&mut world, "/n-0");
+    let gone = vec![OpResult::Error(Some(ErrorCode::NoNode))];
+    world.reply(xid, Ok(Response::Multi(gone))).unwrap();
+    assert_eq!(world.events(), [Event::NodeGone { id: ids[0] }]);
+    beats_for(&mut world, "/n-1");
+}
+
 /// One that was not told to ride out an outage is lost at the deadline, whatever a look shows later.
 #[test]
 fn a_look_at_the_same_node_brings_nothing_back_that_was_lost() {

@@ -11,6 +11,7 @@ pub mod ids;
 mod items;
 mod judge;
 mod padded;
+pub mod partitions;
 pub mod pools;
 pub mod publications;
 pub mod queues;
