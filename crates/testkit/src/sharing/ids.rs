@@ -1,6 +1,5 @@
 //! Programs that have a number each, and mint ids with it, also when they have lost it: they say which.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,8 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other};
-use super::judge::told;
 use super::{Scene, retried};
-use crate::history::{Entry, Share, What};
+use crate::history::{Share, What};
 use crate::told::Told;
 
 const WORKERS: &str = "/workers";
@@ -250,7 +248,7 @@ pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
     let mut held = Vec::new();
     for _ in 0..terms.numbers {
         let worker = retried(GLANCE, || workers.acquire()).await;
-        if let Ok(id) = retried_mint(&worker).await {
+        if let Ok(id) = worker.next().await {
             let token = if terms.is_robbed { 0 } else { worker.token().to_u128() };
             let number = worker.number();
             scene.note("world", What::Told(Told::Minted { number, token, first: id, last: id }));
@@ -270,68 +268,4 @@ pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
 
 fn node_of(number: &str) -> ZnodePath {
     ZnodePath::new(&format!("{WORKERS}/held/{number}")).expect("a path")
-}
-
-async fn retried_mint(worker: &WorkerId) -> Result<i64, MintError> {
-    match worker.mint() {
-        Err(MintError::UsedUp) => worker.next().await,
-        minted => minted,
-    }
-}
-
-/// No id comes twice. Those of one holder of a number grow, and those of the next are larger than all of the ones before,
-/// whatever these have minted after they had lost it; but not where nodes of holders are deleted.
-pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
-    let mut minted: BTreeMap<u32, Vec<Row<'_>>> = BTreeMap::new();
-    for (entry, told) in told(entries) {
-        if let Told::Minted { number, token, first, last } = told {
-            let row = Row { entry, token: *token, first: *first, last: *last };
-            minted.entry(*number).or_default().push(row);
-        }
-    }
-
-    for rows in minted.values_mut() {
-        rows.sort_by_key(|row| row.first);
-        for pair in rows.windows(2) {
-            let (one, next) = (&pair[0], &pair[1]);
-            if one.last >= next.first || one.token > next.token {
-                return Err(format!("{:?}, and {:?}", one.entry, next.entry));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What a holder has minted in a row.
-struct Row<'a> {
-    entry: &'a Entry,
-    /// The same for all where nodes of holders are deleted.
-    token: u128,
-    first: i64,
-    last: i64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn history(rows: &[(u128, i64, i64)]) -> Vec<Entry> {
-        let entry = |(token, first, last): &(u128, i64, i64)| {
-            let told = Told::Minted { number: 3, token: *token, first: *first, last: *last };
-            Entry { at: Duration::ZERO, who: "x".to_owned(), what: What::Told(told) }
-        };
-        rows.iter().map(entry).collect()
-    }
-
-    #[test]
-    fn ids_that_come_again_or_too_late_are_found() {
-        // One that has lost its number mints on.
-        assert_eq!(
-            ids_are_once(&history(&[(1, 5, 9), (2, 30, 33), (1, 10, 29), (2, 34, 34)])),
-            Ok(())
-        );
-        for wrong in [[(1, 5, 9), (1, 9, 12)], [(1, 5, 9), (2, 9, 9)], [(2, 30, 33), (1, 29, 30)]] {
-            assert!(ids_are_once(&history(&wrong)).is_err(), "{wrong:?}");
-        }
-    }
 }

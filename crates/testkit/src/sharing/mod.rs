@@ -10,6 +10,7 @@ pub mod groups;
 pub mod ids;
 mod items;
 mod judge;
+mod minted;
 mod padded;
 pub mod partitions;
 pub mod pools;
@@ -30,12 +31,12 @@ use tokio::time::sleep;
 
 pub use self::done::Done;
 pub(crate) use self::editions::editions_fit;
-pub(crate) use self::ids::ids_are_once;
 pub(crate) use self::items::{
     answers_are_true, items_are_once, keys_in_order, lower_priorities_first, no_more_than_bound,
     removed_at_most_once, taken_in_order, taken_when_due, takes_grow, woken_for_items,
 };
 pub(crate) use self::judge::{directories_fit, snapshots_fit, values_fit};
+pub(crate) use self::minted::ids_are_once;
 pub(crate) use self::rounds::{
     deaths_are_true, gates_keep, latches_are_exact, rounds_end, rounds_fit,
 };
