@@ -344,6 +344,39 @@ async fn an_item_that_kills_its_consumers_is_buried((alice, bob): Pair) -> Resul
     Ok(())
 }
 
+/// Seen to fail when its only consumer passed it over from then on.
+async fn an_item_whose_burial_is_unknown_is_buried_later((alice, bob): Pair) -> Result<()> {
+    const LOSSES: usize = 50;
+    let ours = jobs(&alice.client)?;
+    let theirs: Queue<u32> = Queue::<u32>::builder(&bob.client, JOBS).max_tries(1).build()?;
+    ours.put_all(&[1, 2]).await?;
+    let first = theirs.take().await?;
+    drop(ours.take().await?);
+    children_reach(&alice.client, &node("/claims"), 1).await?;
+
+    // It learns that the second one was taken before, and nothing else.
+    bob.proxy.refuse_next(OpCode::MultiRead, ErrorCode::NoAuth, 1);
+    assert!(theirs.try_take().await.is_err());
+
+    (0..LOSSES).for_each(|_| bob.proxy.lose_next(OpCode::Multi, Loss::BeforeRequest));
+    let consumer = theirs.clone();
+    let burying = tokio::spawn(async move { consumer.try_take().await.map(drop) });
+    while bob.proxy.losses_to_come() == LOSSES {
+        tokio::task::yield_now().await;
+    }
+    let markers = ZnodePath::new("/lockkeeper-outcomes")?;
+    for marker in alice.client.children(&markers).await?.0 {
+        alice.client.delete(&markers.child(&marker)?, None).await?;
+    }
+    bob.proxy.lose_no_more();
+    let unknown = tokio::time::timeout(LONG, burying).await??;
+    assert!(matches!(unknown, Err(QueueError::Unknown { .. })), "{unknown:?}");
+
+    assert!(theirs.try_take().await?.is_none());
+    assert_eq!(ours.dead_letters().await?.len(), 1);
+    Ok(first.done().await?)
+}
+
 async fn writes_of_the_holder_are_made_with_the_end((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
     let (effect, taken_path) = (ZnodePath::new("/effect")?, ZnodePath::new("/taken")?);

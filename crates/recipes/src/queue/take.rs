@@ -586,7 +586,9 @@ impl Core {
             Err(error) if error.is_session_expired() => Ok(()),
             Err(error) => {
                 // As on a server without room. Others come before it.
-                lock(&self.picks).skip(&entry.id);
+                if !error.may_pass() {
+                    lock(&self.picks).skip(&entry.id);
+                }
                 Err(error.for_user(self.path(), usize::MAX))
             }
         }
