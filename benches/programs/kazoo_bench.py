@@ -1,7 +1,7 @@
-"""Measures kazoo's Lock. Argument: where to connect.
+"""Measures kazoo's Lock and SetPartitioner. Argument: where to connect.
 
-Reads orders, `cycles TASKS WARM_UP_MS MEASURE_MS` or `handoffs CLIENTS WARM_UP_MS MEASURE_MS`, and
-answers each with a line of JSON. Ends with its input.
+Reads orders, `cycles TASKS WARM_UP_MS MEASURE_MS`, `handoffs CLIENTS WARM_UP_MS MEASURE_MS` or
+`partitions MEMBERS ITEMS 0`, and answers each with a line of JSON. Ends with its input.
 """
 
 import json
@@ -119,6 +119,62 @@ def hand_offs(clients, window):
     }
 
 
+class Member:
+    """Shares items with others, until it is told to leave."""
+
+    def __init__(self, client, path, items, number):
+        self.number = number
+        self.left = threading.Event()
+        self.shares = client.SetPartitioner(path, items, identifier=f"member-{number}")
+
+    def owned(self):
+        return list(self.shares) if self.shares.acquired else []
+
+    def run(self):
+        while not self.left.is_set():
+            if self.shares.failed:
+                raise RuntimeError("the partitioner has failed")
+            if self.shares.release:
+                self.shares.release_set()
+            elif self.shares.acquired:
+                time.sleep(0.001)
+            else:
+                self.shares.wait_for_acquire(timeout=1)
+        self.shares.finish()
+
+
+def owners_of(members, items):
+    """Waits until each item has an owner; which one each has."""
+    while True:
+        owners = {item: member.number for member in members for item in member.owned()}
+        if len(owners) == len(items):
+            return owners
+        time.sleep(0.001)
+
+
+def one_leaves(clients, count):
+    """The share of moved items is in the place of a rate."""
+    path, items = f"/kazoo/partitions-{time.time_ns()}", tuple(f"item-{n}" for n in range(count))
+    members = [Member(client, path, items, n) for n, client in enumerate(clients)]
+    threads = [threading.Thread(target=member.run, daemon=True) for member in members]
+    for thread in threads:
+        thread.start()
+    before = owners_of(members, items)
+    leaver = members.pop()
+    start = time.perf_counter()
+    leaver.left.set()
+    threads.pop().join()
+    after = owners_of(members, items)
+    took = time.perf_counter() - start
+    for member in members:
+        member.left.set()
+    for thread in threads:
+        thread.join()
+    moved = sum(before[item] != after[item] for item in items)
+    had = sum(owner == leaver.number for owner in before.values())
+    return {"per_second": moved / had, "latency": percentiles([took])}
+
+
 def perform(servers, shared, order):
     what, tasks, warm_up, measure = order.split()
     tasks, warm_up, measure = int(tasks), int(warm_up), int(measure)
@@ -126,6 +182,8 @@ def perform(servers, shared, order):
         return cycles(shared, tasks, Window(warm_up, measure))
     clients = [connect(servers) for _ in range(tasks)]
     try:
+        if what == "partitions":
+            return one_leaves(clients, warm_up)
         return hand_offs(clients, Window(warm_up, measure))
     finally:
         for client in clients:

@@ -13,6 +13,7 @@
 //! | `barrier` | rounds of a double barrier that so many parties enter and leave |
 //! | `cache` | how long a cache of so many nodes takes until it is complete |
 //! | `changes` | how soon a cache of so many nodes tells of a change |
+//! | `partitions` | one of so many members that share so many items leaves |
 //! | `told` | how long after the next value was published all subscribers of the program have it |
 
 use std::path::{Path, PathBuf};
@@ -109,6 +110,18 @@ impl Worker {
         self.send(&order, GRACE).await.map(drop)
     }
 
+    /// Has members share items, of which one leaves then: how many items have another owner after that, divided by those
+    /// that it had, and how long it takes until all have one.
+    pub(crate) async fn partitions(
+        &mut self,
+        members: usize,
+        items: usize,
+    ) -> Result<(f64, Duration)> {
+        let order = format!("partitions {members} {items} 0\n");
+        let measured = self.send(&order, 3 * GRACE).await?;
+        Ok((measured.per_second, measured.latency.max))
+    }
+
     async fn send(&mut self, order: &str, limit: Duration) -> Result<Measured> {
         self.orders.write_all(order.as_bytes()).await.context("the program has ended")?;
         self.orders.flush().await?;
@@ -141,7 +154,8 @@ pub(super) fn describe_kazoo() -> Configuration {
     Configuration {
         system: "kazoo".to_owned(),
         version: version("kazoo", SYSTEM_PYTHON, &["-c", code]),
-        settings: "a thread for each task, one KazooClient (for hand-offs one each)".to_owned(),
+        settings: "a thread for each task, one KazooClient (for hand-offs and partitions one each)"
+            .to_owned(),
     }
 }
 

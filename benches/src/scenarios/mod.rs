@@ -8,6 +8,7 @@ mod groups;
 mod herd;
 mod killed;
 mod locks;
+mod partitions;
 mod picks;
 mod publish;
 mod queues;
@@ -72,6 +73,7 @@ pub(crate) const ALL: &[Scenario] = scenarios! {
     "queue-size": "what a put, a take and an end cost in a long queue", by "item" => queues::sizes;
     "barrier": "rounds of a double barrier, which all parties enter and leave together",
         by "party" => barriers::run;
+    "partitions": "items that members share, when one of them leaves", by "member" => partitions::run;
     "picks": "the choice of the instance that a call goes to", by "instance" => picks::run;
     "resources": "start, and memory", by "of them" => resources::run;
 };
