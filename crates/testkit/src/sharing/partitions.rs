@@ -340,7 +340,9 @@ impl Sharer {
     /// An error that has no reason where all is well.
     fn refused(&self, what: &str, error: &PartitionsError) {
         let what = format!("does not {what}: {error}");
-        match self.terms.is_well {
+        // The session of an earlier life may outlast a restart of the server, which gives it all its time again.
+        let is_taken = matches!(error, PartitionsError::Taken(_));
+        match self.terms.is_well && !is_taken {
             true => self.wrong(what),
             false => self.scene.note(&self.name, What::Note(what)),
         }
