@@ -23,6 +23,8 @@ struct Attempt<'a> {
     tries: bool,
     /// When it was first seen in line, and by which transaction it has come.
     stood: Option<(Duration, u128)>,
+    /// When it was last seen there.
+    seen: Duration,
 }
 
 fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
@@ -32,7 +34,8 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
             Told::Wants { attempt, only, holder, tries } => {
                 let (again, took, stood, at) = (false, None, None, *at);
                 let (holder, tries) = (holder.as_ref(), *tries);
-                let wants = Attempt { who, at, only, holder, again, took, tries, stood };
+                let seen = Duration::ZERO;
+                let wants = Attempt { who, at, only, holder, again, took, tries, stood, seen };
                 attempts.insert(*attempt, wants);
             }
             Told::WantsAgain { attempt } => {
@@ -47,6 +50,7 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
                     if let Some(it) = attempts.get_mut(attempt) {
                         let stood = it.stood.get_or_insert((*at, *came));
                         it.again |= stood.1 != *came;
+                        it.seen = *at;
                     }
                 }
             }
@@ -113,7 +117,9 @@ pub(crate) fn nobody_is_overtaken_for_a_thing(entries: &[Entry]) -> Result<(), S
     for (first, (stood, came)) in waits.filter_map(|it| Some((it, it.stood?))) {
         let Some((_, _, token)) = first.took else { continue };
         for later in attempts.values().filter(|it| it.tries || it.at > stood) {
-            if let Some((_, thing, earlier)) = later.took
+            // What it had taken it may have lost before it knew, and then it is in line no more.
+            if let Some((at, thing, earlier)) = later.took
+                && at <= first.seen
                 && (came..token).contains(&earlier)
                 && first.only.contains(thing)
             {
@@ -171,7 +177,7 @@ mod tests {
         let stand = ("k", Told::Stand { attempts: vec![(1, 2)] });
         let first = ("a", wants(1, &["x", "y"]));
         let later = ("b", wants(2, &["x"]));
-        let takes = [("b", took(2, "x", 5)), ("a", took(1, "y", 6))];
+        let takes = [("b", took(2, "x", 5)), stand.clone(), ("a", took(1, "y", 6))];
         let bad = [&[first.clone(), stand.clone(), later.clone()], &takes[..]].concat();
         assert!(nobody_is_overtaken_for_a_thing(history(&bad).entries()).is_err());
         // It was not seen before.
