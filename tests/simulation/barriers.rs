@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::sharing::Scene;
 use lockkeeper_testkit::sharing::barriers::{
     self, BarrierOrders, BarrierProgram, BarrierTerms, PartyJob,
 };
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::machine::Machine;
 use crate::queues::Station;
 use crate::run::{PATIENCE, Run};
 use crate::severity::Severity;
-use crate::sharing::{PAUSE, Until};
+use crate::sharing::{pace, scene};
 
 /// Whether a run has barriers too: some of each severity, on one server and on several. On one, there is little else.
 pub(crate) fn has_barriers(seed: u64) -> bool {
@@ -102,16 +100,4 @@ impl Barriers {
         }
         run.close(self.clients, "a client of barriers").await;
     }
-}
-
-fn pace(run: &Run) -> Duration {
-    match run.severity {
-        Severity::Unbounded => PAUSE,
-        Severity::Bounded => run.timing.lease(),
-    }
-}
-
-/// A run until `end`, on one of its machines.
-fn scene(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
-    Arc::new(Until::new(run, end, pace(run)).on(machine))
 }

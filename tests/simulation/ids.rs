@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::queues::Station;
 use crate::run::{PATIENCE, Run};
 use crate::severity::Severity;
-use crate::sharing::{PAUSE, Until};
+use crate::sharing::{PAUSE, Until, pace};
 
 /// Whether a run has programs that mint ids: some of each severity, on one server and on several.
 pub(crate) fn has_ids(seed: u64) -> bool {
@@ -41,11 +41,7 @@ impl Ids {
     ) -> Vec<JoinHandle<()>> {
         let jobs = (0..run.machines.len() * 2).map(|program| {
             let machine = &run.machines[program % run.machines.len()];
-            let pace = match run.severity {
-                Severity::Unbounded => PAUSE,
-                Severity::Bounded => run.timing.lease(),
-            };
-            let place = Station::new(run, machine, end).at_pace(pace).of("a worker");
+            let place = Station::new(run, machine, end).at_pace(pace(run)).of("a worker");
             let job = MintingJob { place, name: format!("worker {program}"), terms: self.terms };
             tokio::task::spawn_local(job.fill(random.fork()))
         });

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::sharing::Scene;
 use lockkeeper_testkit::sharing::partitions::{self, PartitionOrders, PartitionTerms, SharerJob};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -13,7 +12,7 @@ use tokio::time::timeout;
 use crate::queues::Station;
 use crate::run::{PATIENCE, Run};
 use crate::severity::Severity;
-use crate::sharing::{PAUSE, Until};
+use crate::sharing::{pace, scene};
 
 /// Whether a run has partitions too: some of each severity, with little else.
 pub(crate) fn has_partitions(seed: u64) -> bool {
@@ -54,19 +53,11 @@ impl Sharers {
     /// After the faults: every item has an owner, and moves only if it must.
     pub(crate) async fn all_is_well(self, run: &Arc<Run>) {
         let Self { client, orders, terms, jobs } = self;
-        let until = Until::new(run, Duration::ZERO, pace(run)).on(&run.machines[0]);
-        let scene: Arc<dyn Scene + Send + Sync> = Arc::new(until);
+        let scene = scene(run, &run.machines[0], Duration::ZERO);
         let settled = partitions::settle(&scene, &client, terms, &orders, jobs, PATIENCE);
         if timeout(PATIENCE * 8, settled).await.is_err() {
             return run.note("world", What::Stuck("partitions do not settle".into()));
         }
         run.close([client], "the client that looks at partitions").await;
-    }
-}
-
-fn pace(run: &Run) -> Duration {
-    match run.severity {
-        Severity::Unbounded => PAUSE,
-        Severity::Bounded => run.timing.lease(),
     }
 }

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper_testkit::history::What;
-use lockkeeper_testkit::sharing::Scene;
 use lockkeeper_testkit::sharing::pools::{self, HolderJob, PoolProgram, PoolTerms};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::machine::Machine;
 use crate::queues::Station;
 use crate::run::{PATIENCE, Run};
 use crate::severity::Severity;
-use crate::sharing::{PAUSE, Until};
+use crate::sharing::{pace, scene};
 
 /// Whether a run has a pool too: one of each severity, on one server and on several.
 pub(crate) fn has_pool(seed: u64) -> bool {
@@ -86,16 +84,4 @@ impl Pools {
         }
         run.close(self.clients, "a client of a pool").await;
     }
-}
-
-fn pace(run: &Run) -> Duration {
-    match run.severity {
-        Severity::Unbounded => PAUSE,
-        Severity::Bounded => run.timing.lease(),
-    }
-}
-
-/// A run until `end`, on one of its machines.
-fn scene(run: &Arc<Run>, machine: &Arc<Machine>, end: Duration) -> Arc<dyn Scene + Send + Sync> {
-    Arc::new(Until::new(run, end, pace(run)).on(machine))
 }

@@ -16,6 +16,23 @@ use crate::severity::Severity;
 /// Between two adds, two updates, two editions, or two puts of one client, at most, where anything may go wrong.
 pub(crate) const PAUSE: Duration = Duration::from_millis(2_500);
 
+/// The pace of programs that hold something: so slow that a lease may end, or of leases that are long.
+pub(crate) fn pace(run: &Run) -> Duration {
+    match run.severity {
+        Severity::Unbounded => PAUSE,
+        Severity::Bounded => run.timing.lease(),
+    }
+}
+
+/// A run until `end` at that pace, on one of its machines.
+pub(crate) fn scene(
+    run: &Arc<Run>,
+    machine: &Arc<Machine>,
+    end: Duration,
+) -> Arc<dyn Scene + Send + Sync> {
+    Arc::new(Until::new(run, end, pace(run)).on(machine))
+}
+
 /// A run until a moment.
 pub(crate) struct Until {
     run: Arc<Run>,

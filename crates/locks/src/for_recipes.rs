@@ -14,6 +14,7 @@ use crate::contender::terms::Terms;
 use crate::error::{AcquireError, LossReason};
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
+pub use crate::guard::owned_node::deleted;
 pub use crate::locks::{key_of, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::profile::{Kind, Profile};

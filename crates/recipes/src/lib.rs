@@ -31,6 +31,7 @@ mod last_time;
 mod partitions;
 mod pool;
 mod queue;
+mod reads;
 #[cfg(feature = "stream")]
 mod updates;
 mod values;

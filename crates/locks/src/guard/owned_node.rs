@@ -114,8 +114,11 @@ impl Releasing {
     }
 }
 
-/// What the answer to a deletion means for a release.
-pub(crate) fn deleted(answer: Result<(), Error>) -> Result<(), ReleaseError> {
+/// What the answer to the deletion of its node means for the release of a guard.
+///
+/// # Errors
+/// If the session was over, or no server has confirmed it.
+pub fn deleted(answer: Result<(), Error>) -> Result<(), ReleaseError> {
     answer.map_err(|error| match error.is_session_expired() {
         true => ReleaseError::Lost(LossReason::SessionExpired),
         false => ReleaseError::Unconfirmed(error),

@@ -1,12 +1,11 @@
 //! The node of a party, from before its creation to its deletion.
 
-use lockkeeper_client::{Cleanup, Client, SessionId, Stat, ZnodePath};
+use lockkeeper_client::{Client, SessionId, Stat, ZnodePath};
 
 use crate::barrier::layout::PartyName;
+use crate::exact::AttemptNode;
 
 /// The ephemeral node of a party. It is deleted when this goes away.
-///
-/// It exists before the request is sent that creates the node, so whatever may come of that is deleted.
 #[derive(Debug)]
 pub(super) struct PartyNode {
     client: Client,
@@ -16,13 +15,13 @@ pub(super) struct PartyNode {
     prefix: String,
     /// What was created.
     made: Option<(PartyName, Stat)>,
-    /// Whether there may be a node.
-    may_exist: bool,
+    /// The duty to delete it, if there may be one.
+    node: Option<AttemptNode>,
 }
 
 impl PartyNode {
     pub(super) fn new(client: &Client, directory: ZnodePath, prefix: String) -> Self {
-        Self { client: client.clone(), directory, prefix, made: None, may_exist: false }
+        Self { client: client.clone(), directory, prefix, made: None, node: None }
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -31,17 +30,27 @@ impl PartyNode {
 
     /// The request is about to be sent that creates it.
     pub(super) fn sent(&mut self) {
-        self.may_exist = true;
+        let Self { client, directory, prefix, .. } = self;
+        let new = || AttemptNode::numbered(client, directory.clone(), prefix.clone());
+        self.node.get_or_insert_with(new);
     }
 
     /// It was created like this.
     pub(super) fn made(&mut self, name: PartyName, stat: Stat) {
+        if let Some(node) = &mut self.node {
+            node.made(&stat);
+            if let Ok(path) = self.directory.child(name.as_str()) {
+                node.found(path);
+            }
+        }
         self.made = Some((name, stat));
     }
 
     /// It was not created, or is deleted.
     pub(super) fn gone(&mut self) {
-        self.may_exist = false;
+        if let Some(mut node) = self.node.take() {
+            node.gone();
+        }
     }
 
     /// Its name and its stat, if it is known to be created.
@@ -51,23 +60,5 @@ impl PartyNode {
 
     pub(super) fn session(&self) -> SessionId {
         self.made.as_ref().map_or(SessionId::NONE, |(_, stat)| stat.ephemeral_owner)
-    }
-}
-
-impl Drop for PartyNode {
-    fn drop(&mut self) {
-        // Those of other sessions went with them.
-        let lives_on = [SessionId::NONE, self.client.session_id()].contains(&self.session());
-        if !self.may_exist || !lives_on {
-            return;
-        }
-        let node =
-            self.made.as_ref().and_then(|(name, _)| self.directory.child(name.as_str()).ok());
-        self.client.clean_up(match node {
-            Some(node) => Cleanup::Node(node),
-            None => {
-                Cleanup::ByPrefix { parent: self.directory.clone(), prefix: self.prefix.clone() }
-            }
-        });
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lockkeeper_client::retry::{closed, outlast, pause};
 use lockkeeper_client::{
-    CreateMode, Error, ErrorCode, EventKind, OpResult, PathRequest, ReadOp, ReadResult,
-    TransactionError, WatchEvent, WatchLost, Watcher, ZnodePath, present,
+    CreateMode, Error, ErrorCode, EventKind, OpResult, TransactionError, WatchEvent, WatchLost,
+    Watcher, ZnodePath, present,
 };
 use lockkeeper_locks::for_recipes::found_missing;
 use lockkeeper_locks::{AcquireError, Guard, LossReason};
@@ -21,6 +21,7 @@ use crate::barrier::entry::PartyNode;
 use crate::barrier::error::BarrierError;
 use crate::barrier::layout::{PartyName, RoundData, RoundState};
 use crate::exact::WriteError;
+use crate::reads::{children_of, names_of};
 
 /// How long a party that sees another one go waits before it looks why, at most: all may leave at once, and then the end
 /// of the round is told without that.
@@ -377,8 +378,8 @@ impl Keeper {
         let (client, places) = (&core.client, &core.places);
         let (directory, marks) = (places.round(self.number), places.left(self.number));
 
-        let list = |node: &ZnodePath| ReadOp::GetChildren(PathRequest { path: node.to_string() });
-        let read = match client.multi_read(vec![list(&directory), list(&marks)]).await {
+        let listings = vec![children_of(&directory), children_of(&marks)];
+        let read = match client.multi_read(listings).await {
             Ok(read) => read,
             Err(error) if is_for_good(&error) => {
                 return Err(BarrierError::read(&places.path, error));
@@ -388,10 +389,7 @@ impl Keeper {
                 return Ok(true);
             }
         };
-        let mut names = read.into_iter().map(|answer| match answer {
-            ReadResult::Children(names) => Some(names),
-            _ => None,
-        });
+        let mut names = read.into_iter().map(names_of);
         // Without its directory it is over.
         let (Some(present), Some(left)) = (names.next().flatten(), names.next().flatten()) else {
             pause().await;

@@ -24,9 +24,11 @@
 //!
 //! `attempt` decides what an answer means; `rivalry` when to try again after another program was quicker;
 //! `writer` sends, one transaction at a time; `writers` has one for each write that a handle has under way;
-//! `shared_write` lets one write answer the calls of many tasks; `session_owned` is the node of a marker.
+//! `shared_write` lets one write answer the calls of many tasks; `session_owned` is the node of a marker; `attempt_node` sees to it that whatever
+//! may have been created is deleted.
 
 mod attempt;
+mod attempt_node;
 mod rivalry;
 mod session_owned;
 pub(crate) mod shared_write;
@@ -34,6 +36,7 @@ mod writer;
 mod writers;
 
 pub(crate) use attempt::{Applied, WriteError, created_name};
+pub(crate) use attempt_node::AttemptNode;
 pub(crate) use session_owned::SessionOwned;
 pub(crate) use writer::ExactWriter;
 pub(crate) use writers::Writers;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockkeeper_client::Instant;
+use lockkeeper_locks::for_recipes::deleted;
 use lockkeeper_locks::{Guard, LossReason, ReleaseError, State};
 use tokio::sync::{mpsc, watch};
 
@@ -101,10 +102,7 @@ impl Assignment {
         drop(self);
         match given_back {
             None => Err(ReleaseError::Lost(LossReason::SessionExpired)),
-            Some(reply) => reply.await.map_err(|error| match error.is_session_expired() {
-                true => ReleaseError::Lost(LossReason::SessionExpired),
-                false => ReleaseError::Unconfirmed(error),
-            }),
+            Some(reply) => deleted(reply.await),
         }
     }
 }

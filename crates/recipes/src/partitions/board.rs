@@ -1,10 +1,11 @@
 //! What a member's handle and its task share.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
+use crate::exact::shared_write::lock;
 use crate::group::{Member, Membership};
 use crate::partitions::assignment::Assignment;
 use crate::partitions::book::{Book, ItemLife};
@@ -46,12 +47,12 @@ impl Board {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, BoardState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What makes it a member, for whoever has it leave.
     pub(super) fn take_membership(&self) -> Option<Membership> {
-        self.membership.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.membership).take()
     }
 
     /// Waits for the next assignment, or error.

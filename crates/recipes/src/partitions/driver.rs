@@ -45,7 +45,7 @@ pub(super) struct MemberTerms {
     pub(super) places: PartitionNodes,
     pub(super) me: String,
     /// The node of each item.
-    pub(super) nodes: Vec<ZnodePath>,
+    pub(super) nodes: Arc<[ZnodePath]>,
     /// The digest of the items.
     pub(super) items: u64,
     pub(super) board: Arc<Board>,

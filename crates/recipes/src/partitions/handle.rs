@@ -214,7 +214,7 @@ impl Partitions {
             client: self.client.clone(),
             places: self.places.clone(),
             me: me.clone(),
-            nodes: self.nodes.to_vec(),
+            nodes: Arc::clone(&self.nodes),
             items: digest,
             board: Arc::clone(&board),
             commands: commands.clone(),

@@ -123,6 +123,7 @@ async fn take_one(
             Err(TransactionError::Request(error)) => error,
             Err(refused) => return TakeOutcome::Failed(refused.into()),
         };
+
         if client.session_id() != session || failed.is_session_expired() {
             claim.over();
             return TakeOutcome::SessionOver;

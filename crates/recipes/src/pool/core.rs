@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, PathRequest, ReadOp, ReadResult, TransactionError,
-    ZnodePath, present,
+    Client, CreateMode, Error, ErrorCode, ReadResult, TransactionError, ZnodePath, present,
 };
 use lockkeeper_locks::{AcquireError, OwnerInfo};
 
@@ -13,6 +12,7 @@ use crate::exact::Writers;
 use crate::pool::decide::{HeldNow, Quota, Waiter};
 use crate::pool::error::PoolError;
 use crate::pool::layout::{PoolNodes, WaiterData, read_held, read_things, sort_line};
+use crate::reads::{children_of, data_of};
 use crate::values::Shared;
 
 /// How many of those who wait are read with one request.
@@ -203,12 +203,4 @@ impl PoolCore {
 
 fn foreign(path: &ZnodePath, found: String) -> PoolError {
     PoolError::Foreign { path: path.clone(), found }
-}
-
-pub(super) fn data_of(node: &ZnodePath) -> ReadOp {
-    ReadOp::GetData(PathRequest { path: node.to_string() })
-}
-
-fn children_of(node: &ZnodePath) -> ReadOp {
-    ReadOp::GetChildren(PathRequest { path: node.to_string() })
 }

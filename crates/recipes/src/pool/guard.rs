@@ -4,7 +4,7 @@ use std::fmt;
 
 use lockkeeper_locks::{Guard, ReleaseError};
 
-use crate::pool::owned::AttemptNode;
+use crate::exact::AttemptNode;
 
 /// A thing of a [`Pool`](crate::Pool) that this program has. What its holder may believe and do is described at [`Guard`]:
 /// nobody else has the thing before [`Guard::deadline`], and [`Guard::lost`] tells when that may be.

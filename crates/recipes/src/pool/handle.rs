@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::{Client, DefaultAcl, ZnodePath};
+use lockkeeper_client::{Client, DefaultAcl, Failure, ZnodePath};
 use lockkeeper_locks::OwnerInfo;
 
 use crate::exact::{DEFAULT_MARKERS, Writers};
@@ -15,6 +15,7 @@ use crate::pool::layout::PoolNodes;
 use crate::pool::look::PoolReport;
 use crate::pool::take::Wish;
 use crate::values::Shared;
+use crate::waits::within;
 
 /// Named things, of which a program takes one and learns which: GPUs, test devices, licences, ports. Cheap to clone.
 ///
@@ -230,7 +231,8 @@ impl Pool {
     /// # Cancel safety
     /// As [`Pool::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<PoolGuard>, PoolError> {
-        self.core.take_within(&self.wish, timeout).await
+        let client = &self.core.client;
+        within(client, timeout, self.try_acquire(), || self.acquire(), Failure::is_retryable).await
     }
 
     /// Takes a thing if there is one that nobody who waits is to get; `None` if not. Costs 2 round trips (1 write), and

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use lockkeeper_client::{ReadResult, SessionId};
 use lockkeeper_locks::{FencingToken, OwnerInfo};
 
-use crate::pool::core::{PoolCore, ThingSet, data_of};
+use crate::pool::core::{PoolCore, ThingSet};
 use crate::pool::error::PoolError;
 use crate::pool::layout::{HeldData, WaiterData};
+use crate::reads::data_of;
 
 /// What a [`Pool`](crate::Pool) was like, by a look at it. It may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 //!   look         PoolReport: who has what, and who waits for what
 //!   take         how a thing is claimed; a program that finds none waits in line
 //!   core         what the clones of a handle share: where the pool is, how it is read
-//!   owned        nodes of an attempt, from before their creation to their deletion
 //!   decide       who may take what, and what the others wait for (pure)
 //!   layout       how the nodes of a pool are named and written (pure)
 //!   error        why a thing cannot be had
@@ -19,7 +18,6 @@ mod guard;
 mod handle;
 mod layout;
 mod look;
-mod owned;
 mod take;
 
 pub use error::PoolError;

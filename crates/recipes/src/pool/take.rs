@@ -2,24 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, join_all, select_all};
-use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
-    CreateMode, Created, ErrorCode, Failure, Stat, Transaction, TransactionError, Watcher,
-    ZnodePath, present,
+    CreateMode, Created, ErrorCode, Stat, Transaction, TransactionError, Watcher, ZnodePath,
+    present,
 };
 use lockkeeper_locks::AcquireError;
-use lockkeeper_locks::for_recipes::{LONGEST_TRY, TRIES_ONCE, grant_owned, out_of_reach};
+use lockkeeper_locks::for_recipes::{grant_owned, out_of_reach};
 
-use crate::exact::WriteError;
+use crate::exact::{AttemptNode, WriteError};
 use crate::pool::core::{KnownWaiters, PoolCore, PoolView, ThingSet};
 use crate::pool::decide::{Decision, Known, Waiter, Wants, Watched, decide};
 use crate::pool::error::PoolError;
 use crate::pool::guard::PoolGuard;
 use crate::pool::layout::{HeldData, WaiterData, waiter_prefix};
-use crate::pool::owned::AttemptNode;
 use crate::waits::{AbortOnDrop, connected_again};
 
 /// What a handle wants of its pool.
@@ -85,30 +82,6 @@ impl PoolCore {
                 }
             }
         }
-    }
-
-    /// Bounds the whole time of a take, and uses all of it; with hardly any, tries once.
-    pub(super) async fn take_within(
-        self: &Arc<Self>,
-        wish: &Arc<Wish>,
-        timeout: Duration,
-    ) -> Result<Option<PoolGuard>, PoolError> {
-        if timeout < TRIES_ONCE {
-            let once = tokio::time::timeout(LONGEST_TRY, self.take(wish, false));
-            return once.await.unwrap_or(Ok(None));
-        }
-        let over_outages = async {
-            loop {
-                match self.take(wish, true).await {
-                    Err(error) if error.is_retryable() => {
-                        reachable(&self.client).await;
-                        pause().await;
-                    }
-                    settled => return settled,
-                }
-            }
-        };
-        tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(None))
     }
 
     /// That a wait could have an end.

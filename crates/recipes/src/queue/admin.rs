@@ -13,7 +13,7 @@ use crate::queue::handle::Queue;
 use crate::queue::lanes::{PLAIN, Segment, last_of};
 use crate::queue::layout::{ClaimName, Entry, NewEntry, Obituary, QueueMark, is_id};
 use crate::queue::marks::Marks;
-use crate::queue::reads::{children_of, data_of, names_of, stat_of};
+use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
 /// How many nodes are asked for, or deleted, at once.

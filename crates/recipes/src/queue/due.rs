@@ -15,7 +15,7 @@ use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{Lane, MINUTE_MS, Segment, last_of};
 use crate::queue::layout::{Entry, NewEntry};
 use crate::queue::marks::Marks;
-use crate::queue::reads::{children_of, data_of, names_of};
+use crate::reads::{children_of, data_of, names_of};
 use crate::wall_clock::unix_ms;
 
 /// After how long a clock is looked at again, which may have been set.

@@ -20,6 +20,7 @@ use crate::queue::peer_layouts::QueueLayout;
 use crate::queue::take::{Mode, Reads, TakenItem};
 use crate::values::place::checked;
 use crate::values::{Codec, Json};
+use crate::waits::within;
 
 /// Items that some programs put and others work on, each by one consumer at a time. Cheap to clone; clones share
 /// their listing and their requests.
@@ -336,7 +337,8 @@ impl<T> Queue<T> {
     /// # Cancel safety
     /// As [`Queue::take`].
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<Item<T>>, QueueError> {
-        self.core.within(timeout, || self.take(), self.try_take()).await
+        let client = &self.core.client;
+        within(client, timeout, self.try_take(), || self.take(), QueueError::passes).await
     }
 
     /// Takes the next item if there is one. Costs 2 round trips, or 1 if the last listing has one.
@@ -425,7 +427,8 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost; and when the time is over while one is being taken.
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<T>, QueueError> {
-        self.core.within(timeout, || self.take(), self.try_take()).await
+        let client = &self.core.client;
+        within(client, timeout, self.try_take(), || self.take(), QueueError::passes).await
     }
 
     /// Takes the next value out of the queue if there is one. Costs up to 3 round trips.

@@ -1,7 +1,7 @@
 //! Reads that go on over lost connections and ended sessions.
 
 use bytes::Bytes;
-use lockkeeper_client::{PathRequest, ReadOp, ReadResult, Reply, Stat, ZnodePath, present};
+use lockkeeper_client::{ReadOp, ReadResult, Reply, ZnodePath, present};
 
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
@@ -52,28 +52,5 @@ impl Core {
     pub(super) async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
         let answers = self.read(|| self.client.multi_read(ops.clone())).await?;
         Ok(answers.unwrap_or_default())
-    }
-}
-
-pub(super) fn data_of(node: &ZnodePath) -> ReadOp {
-    ReadOp::GetData(PathRequest { path: node.to_string() })
-}
-
-pub(super) fn children_of(node: &ZnodePath) -> ReadOp {
-    ReadOp::GetChildren(PathRequest { path: node.to_string() })
-}
-
-pub(super) fn stat_of(answer: &ReadResult) -> Option<Stat> {
-    match answer {
-        ReadResult::Data { stat, .. } => Some(*stat),
-        _ => None,
-    }
-}
-
-/// The names in a listing; `None` if its node is missing.
-pub(super) fn names_of(answer: ReadResult) -> Option<Vec<String>> {
-    match answer {
-        ReadResult::Children(names) => Some(names),
-        _ => None,
     }
 }

@@ -12,7 +12,7 @@ use crate::queue::admin::children;
 use crate::queue::bound::Bound;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::reads::{data_of, stat_of};
+use crate::reads::{data_of, stat_of};
 
 /// For how long it is believed how many items there are.
 const BELIEVED: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use crate::queue::answer::AnswerData;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::layout::{Places, is_id};
-use crate::queue::reads::data_of;
+use crate::reads::data_of;
 
 /// How often one handle looks, for each of them.
 const EVERY: Duration = Duration::from_secs(60);

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, TryFutureExt, join_all};
@@ -10,7 +9,7 @@ use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
     CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Transaction, Watcher,
 };
-use lockkeeper_locks::for_recipes::{LONGEST_TRY, LinePlace, TRIES_ONCE, grant, out_of_reach};
+use lockkeeper_locks::for_recipes::{LinePlace, grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, Guard};
 
 use crate::exact::shared_write::lock;
@@ -22,7 +21,7 @@ use crate::queue::error::QueueError;
 use crate::queue::lanes::{Segment, last_of, read_segments};
 use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
 use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
-use crate::queue::reads::{children_of, data_of, names_of, stat_of};
+use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::waits::{AbortOnDrop, connected_again};
 
 /// How many segments are listed at first, and at most, with one request.
@@ -151,30 +150,6 @@ impl Core {
                 Err(QueueError::take(self.path(), AcquireError::ClientClosed { path }))
             }
         }
-    }
-
-    /// Bounds the whole time of a take, and uses all of it; with hardly any, tries once.
-    pub(super) async fn within<T, F>(
-        &self,
-        timeout: Duration,
-        take: impl Fn() -> F,
-        try_take: impl Future<Output = Result<Option<T>, QueueError>>,
-    ) -> Result<Option<T>, QueueError>
-    where
-        F: Future<Output = Result<T, QueueError>>,
-    {
-        if timeout < TRIES_ONCE {
-            return tokio::time::timeout(LONGEST_TRY, try_take).await.unwrap_or(Ok(None));
-        }
-        let over_outages = async {
-            loop {
-                match take().await {
-                    Err(error) if error.passes() => self.outlast(error).await?,
-                    settled => return settled.map(Some),
-                }
-            }
-        };
-        tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(None))
     }
 
     /// Takes up to `most` items, at least one if there is one, `also_others`: even if all fall to other consumers.

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_client::retry::{pause, reachable, retry_pause};
+use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{Client, Contact, DefaultAcl, Instant, ZnodePath, present};
-use lockkeeper_locks::for_recipes::{LONGEST_TRY, TRIES_ONCE, out_of_reach};
+use lockkeeper_locks::for_recipes::out_of_reach;
 use lockkeeper_locks::{AcquireError, BuildError, NameClaim, Names};
 
+use crate::waits::within;
 use crate::worker_ids::error::WorkerIdError;
 use crate::worker_ids::id_layout::IdLayout;
 use crate::worker_ids::keeper::ReservationKeeper;
@@ -239,23 +240,10 @@ impl WorkerIds {
             let path = self.path.clone();
             WorkerIdError::from(AcquireError::Timeout { path, waited: timeout, is_connected })
         };
-        if timeout < TRIES_ONCE {
-            let tried = tokio::time::timeout(LONGEST_TRY, self.try_acquire()).await;
-            return tried.unwrap_or(Ok(None))?.ok_or_else(late);
-        }
-
-        let over_outages = async {
-            loop {
-                match self.acquire().await {
-                    Err(error) if error.is_out_of_reach() && !self.client.is_closed() => {
-                        reachable(&self.client).await;
-                        pause().await;
-                    }
-                    acquired => return acquired,
-                }
-            }
-        };
-        tokio::time::timeout(timeout, over_outages).await.unwrap_or_else(|_| Err(late()))
+        let passes = |error: &WorkerIdError| error.is_out_of_reach() && !self.client.is_closed();
+        let call = || self.acquire();
+        let acquired = within(&self.client, timeout, self.try_acquire(), call, passes);
+        acquired.await?.ok_or_else(late)
     }
 
     /// Takes a number only if there is one that nobody has; `None` if all are taken. Costs what [`WorkerIds::acquire`]

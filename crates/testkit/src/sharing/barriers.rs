@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lockkeeper::{
     Barrier, BarrierError, Client, CountDownLatch, Deaths, DoubleBarrier, ExclusiveGuard, Missing,
-    Outcome, Round, State, TransactionError, ZnodePath,
+    Outcome, Round, TransactionError, ZnodePath,
 };
 use lockkeeper::{Failure as _, Guard};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::crew::{Die, Workplace, one_after_the_other};
+use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
 use crate::history::{Share, What};
 use crate::told::Told;
@@ -396,20 +396,8 @@ impl BarrierProgram {
 
     /// Says until when nobody else is told that it has died.
     fn claim(&self, lock: &str, guard: &Guard) {
-        let (lock, token) = (lock.to_owned(), guard.token().to_u128());
-        // Asked for first: what it says must be true although time has passed since.
-        let deadline = guard.deadline();
-        match (guard.state(), deadline) {
-            (State::Lost(reason), _) => {
-                let reason = format!("{reason:?}");
-                self.scene.note(&self.name, What::Lost { lock, token, reason });
-            }
-            (_, Some(deadline)) => {
-                if let Some(until) = self.scene.true_time(deadline) {
-                    self.scene.note(&self.name, What::Claimed { lock, token, until });
-                }
-            }
-            _ => {}
+        if let Some(what) = standing(&*self.scene, lock.to_owned(), guard) {
+            self.scene.note(&self.name, what);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::Client;
+use lockkeeper::{Client, Guard, State};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -124,6 +124,21 @@ impl<S: Workplace> ConsumerJob<S> {
             Consumer { program, die, cut_off: self.place.cutting_off() }.consume()
         };
         one_after_the_other(&self.place, random, life).await;
+    }
+}
+
+/// What a holder may say of what it holds now: that it is lost, or until when nobody else has it.
+pub(super) fn standing(scene: &dyn Scene, lock: String, guard: &Guard) -> Option<What> {
+    let token = guard.token().to_u128();
+    // Asked for first: what it says must be true although time has passed since.
+    let deadline = guard.deadline();
+    match (guard.state(), deadline) {
+        (State::Lost(reason), _) => Some(What::Lost { lock, token, reason: format!("{reason:?}") }),
+        (_, Some(deadline)) => {
+            let until = scene.true_time(deadline)?;
+            Some(What::Claimed { lock, token, until })
+        }
+        _ => None,
     }
 }
 

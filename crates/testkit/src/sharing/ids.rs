@@ -8,7 +8,7 @@ use lockkeeper::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::crew::{Die, Workplace, one_after_the_other};
+use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
 use crate::history::{Share, What};
 use crate::told::Told;
@@ -165,6 +165,7 @@ impl Minting {
         if self.random.u8(0..8) == 0 {
             ids.extend((0..15_000).map_while(|_| worker.mint().ok()));
         }
+
         if self.random.u8(0..3) == 0 {
             let longest = self.upto(1.0);
             match timeout(longest, worker.next()).await {
@@ -176,6 +177,7 @@ impl Minting {
                 _ => {}
             }
         }
+
         // What is between the first and the last of a row follows from these.
         let number = worker.number();
         if !ids.is_sorted_by(|one, next| one < next) {
@@ -192,20 +194,8 @@ impl Minting {
 
     /// Says until when nobody else has the number.
     fn claim(&self, worker: &WorkerId) {
-        let (lock, token) = (worker.node().to_string(), worker.token().to_u128());
-        // Asked for first: what it says must be true although time has passed since.
-        let deadline = worker.deadline();
-        match (worker.state(), deadline) {
-            (State::Lost(reason), _) => {
-                let reason = format!("{reason:?}");
-                self.note(What::Lost { lock, token, reason });
-            }
-            (_, Some(deadline)) => {
-                if let Some(until) = self.scene.true_time(deadline) {
-                    self.note(What::Claimed { lock, token, until });
-                }
-            }
-            _ => {}
+        if let Some(what) = standing(&*self.scene, worker.node().to_string(), worker) {
+            self.note(what);
         }
     }
 

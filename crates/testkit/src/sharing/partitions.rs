@@ -313,6 +313,7 @@ impl Sharer {
             }
             return;
         }
+
         let mut leaving = tokio::task::spawn_local(member.leave());
         loop {
             let longest = self.upto(0.2);
@@ -327,6 +328,7 @@ impl Sharer {
                 () = sleep(longest) => self.look_after(&mut owned).await,
             }
         }
+
         let still_held = owned.iter().find(|it| it.assignment.is_held());
         if let Some(possession) = still_held {
             let item = possession.assignment.item();

@@ -8,14 +8,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{
-    Client, FencingToken, Guard, OwnerInfo, Pool, PoolError, PoolGuard, State, ZnodePath,
-};
+use lockkeeper::{Client, FencingToken, OwnerInfo, Pool, PoolError, PoolGuard, ZnodePath};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::crew::{Die, Workplace, one_after_the_other};
+use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
 use crate::history::{Share, What};
 use crate::told::Told;
@@ -233,21 +231,8 @@ impl PoolProgram {
 
     /// Says until when nobody else has the thing.
     fn claim(&self, guard: &PoolGuard) {
-        let (lock, token) = (lock_of(guard.name()), guard.token().to_u128());
-        let guard: &Guard = guard;
-        // Asked for first: what it says must be true although time has passed since.
-        let deadline = guard.deadline();
-        match (guard.state(), deadline) {
-            (State::Lost(reason), _) => {
-                let reason = format!("{reason:?}");
-                self.scene.note(&self.name, What::Lost { lock, token, reason });
-            }
-            (_, Some(deadline)) => {
-                if let Some(until) = self.scene.true_time(deadline) {
-                    self.scene.note(&self.name, What::Claimed { lock, token, until });
-                }
-            }
-            _ => {}
+        if let Some(what) = standing(&*self.scene, lock_of(guard.name()), guard) {
+            self.scene.note(&self.name, what);
         }
     }
 

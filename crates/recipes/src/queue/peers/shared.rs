@@ -12,7 +12,7 @@ use crate::queue::layout::{QueueMark, new_id};
 use crate::queue::options::PutOptions;
 use crate::queue::peer_layouts::QueueLayout;
 use crate::queue::peer_names::Defaults;
-use crate::queue::reads::{children_of, data_of, names_of, stat_of};
+use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
 /// How many items of a listing are tried before the next one: others may have put something that comes first.

@@ -1,4 +1,4 @@
-//! Nodes of an attempt, from before their creation to their deletion.
+//! The duty to delete an ephemeral node, from before its creation.
 
 use bytes::Bytes;
 use lockkeeper_client::{Cleanup, Client, ExpectedNode, SessionId, Stat, ZnodePath};
@@ -7,7 +7,7 @@ use lockkeeper_client::{Cleanup, Client, ExpectedNode, SessionId, Stat, ZnodePat
 ///
 /// It exists before the request is sent that creates the node, so whatever may come of that is deleted.
 #[derive(Debug)]
-pub(super) struct AttemptNode {
+pub(crate) struct AttemptNode {
     client: Client,
     cleanup: Option<Cleanup>,
     /// [`SessionId::NONE`] until it is known to be created.
@@ -16,14 +16,19 @@ pub(super) struct AttemptNode {
 
 impl AttemptNode {
     /// One that is about to be created with this data, which no other node has, under a name that others have.
-    pub(super) fn named(client: &Client, node: ZnodePath, data: Bytes) -> Self {
+    pub(crate) fn named(client: &Client, node: ZnodePath, data: Bytes) -> Self {
         let expected = ExpectedNode::WithData(data);
         Self::new(client, Cleanup::IfExpected { node, expected })
     }
 
     /// One that is about to be created in this directory under a name that begins like this, as that of no other does.
-    pub(super) fn numbered(client: &Client, parent: ZnodePath, prefix: String) -> Self {
+    pub(crate) fn numbered(client: &Client, parent: ZnodePath, prefix: String) -> Self {
         Self::new(client, Cleanup::ByPrefix { parent, prefix })
+    }
+
+    /// One that is about to be created, under a name that no other node has.
+    pub(crate) fn once(client: &Client, node: ZnodePath) -> Self {
+        Self::new(client, Cleanup::Node(node))
     }
 
     fn new(client: &Client, cleanup: Cleanup) -> Self {
@@ -31,7 +36,7 @@ impl AttemptNode {
     }
 
     /// It was created.
-    pub(super) fn made(&mut self, stat: &Stat) {
+    pub(crate) fn made(&mut self, stat: &Stat) {
         self.session = stat.ephemeral_owner;
         if let Some(Cleanup::IfExpected { expected, .. }) = &mut self.cleanup {
             *expected = ExpectedNode::CreatedBy(stat.czxid);
@@ -39,18 +44,18 @@ impl AttemptNode {
     }
 
     /// It has this name, of which the beginning was known.
-    pub(super) fn found(&mut self, node: ZnodePath) {
+    pub(crate) fn found(&mut self, node: ZnodePath) {
         if self.cleanup.is_some() {
             self.cleanup = Some(Cleanup::Node(node));
         }
     }
 
     /// It was not created, is deleted, or another one sees to that.
-    pub(super) fn gone(&mut self) {
+    pub(crate) fn gone(&mut self) {
         self.cleanup = None;
     }
 
-    pub(super) fn session(&self) -> SessionId {
+    pub(crate) fn session(&self) -> SessionId {
         self.session
     }
 }
