@@ -1,5 +1,8 @@
 //! The command line.
 
+use std::fmt::Write;
+
+use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -7,7 +10,8 @@ use clap_complete::Shell;
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks, wait,
+    counter, demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks, value,
+    wait,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -23,40 +27,20 @@ const NOTES: &str = "\
 Examples:
   lockkeeper run backups/nightly -- ./backup.sh
   lockkeeper run -n cleanup -- ./cleanup.sh      only if nobody does it already
-  lockkeeper run --permits 3 gpus -- ./train.sh  three at a time
   lockkeeper run --every 5m -q sync -- ./sync.sh from cron on each machine: once in five minutes
+  lockkeeper run --one-of gpu/{0..7} -- ./train  on one of eight
+  lockkeeper elect scheduler -- ./scheduler      one runs, the others stand by
+  lockkeeper queue work jobs -- ./resize         for each item of a queue
   lockkeeper show backups/nightly                who holds it, and who waits
-  lockkeeper hold --for 1h backups --why 'restoring, ask ann'
 
-Configuration files (TOML) have the global options as keys, such as connect and
-require-servers. What they say is taken where neither an option nor the environment says
-anything, the first one first: --config FILE (LOCKKEEPER_CONFIG), ~/.config/lockkeeper/config.toml,
-/etc/lockkeeper/config.toml. lockkeeper settings prints what is in force, and from where.
-
-Environment, besides that of the options:
-  LOCKKEEPER_HOME              where this user's own engine lives
-                               [default: ~/.local/state/lockkeeper]
-  LOCKKEEPER_SYSTEM_HOME       where the engine for all users of this machine lives
-                               (lockkeeper local enable --system), or none, to have
-                               an engine of one's own all the same
-                               [default: /var/lib/lockkeeper-system]
-  LOCKKEEPER_SYSTEM_CONFIG     the configuration file for all users, or none
-                               [default: /etc/lockkeeper/config.toml]
-  LOCKKEEPER_LOCAL_DURABILITY  what it survives: sync (a power cut), os (kill -9)
-                               or memory (nothing) [default: sync]
-  LOCKKEEPER_LOCAL_IDLE        how long it stays without sessions [default: 10m]
-  LOCKKEEPER_LOG               what is logged on standard error, such as debug
-  NO_COLOR                     no colours
-
+Configuration files, environment, options of all commands: lockkeeper settings --help
 Exit codes: lockkeeper run --help";
 
-/// Distributed locks for commands.
+/// Distributed locks and queues for commands.
 ///
-/// `lockkeeper run backups/nightly -- ./backup.sh` runs a command while holding a lock. Without
-/// servers the lock is kept by an engine on this machine, which is started when it is needed.
-/// That engine is this user's own, and its locks do not exclude other users, unless root has enabled
-/// one for all users (lockkeeper local enable --system). With servers (--connect, or a configuration
-/// file) the lock is kept by ZooKeeper servers, for all machines that use them.
+/// Without servers, an engine on this machine keeps them, which is started when it is needed. It is this user's
+/// own, unless root has enabled one for all users (lockkeeper local enable --system). With servers (--connect,
+/// or a configuration file), ZooKeeper servers keep them, for all machines that use these.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100,
           after_help = "Try it: lockkeeper run demo/hello -- echo hello", after_long_help = NOTES)]
@@ -79,6 +63,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Permits(permits::PermitsTask),
     Ticks(ticks::TicksOptions),
+    /// Read or set a value that programs share; its history
+    #[command(subcommand)]
+    Value(value::ValueTask),
+    /// Read or add to a number that programs share
+    #[command(subcommand)]
+    Counter(counter::CounterTask),
     Serve(Box<serve::ServeOptions>),
     /// Look after the engine of this machine
     #[command(subcommand)]
@@ -103,6 +93,17 @@ pub(crate) enum Command {
     },
 }
 
+/// The commands as the help lists them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
+    ("Other recipes", &["value", "counter"]),
+    ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
+    ("This command", &["settings", "demo", "completions", "man"]),
+];
+
+/// The options of all commands that the help of each lists. `settings --help` lists all.
+const SHOWN_EVERYWHERE: &[&str] = &["connect", "json", "verbose"];
+
 /// The commands that look for no server, as all below them.
 const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "completions", "man"];
 
@@ -123,6 +124,27 @@ const WITHOUT_JSON: &[&str] = &[
 
 fn is_json(arg: &Arg) -> bool {
     arg.get_id() == "json"
+}
+
+/// Whether an option of all commands is listed by the help of `settings` alone.
+fn is_rare(arg: &Arg) -> bool {
+    let is_global = arg.get_help_heading() == Some(global::HEADING);
+    is_global && !SHOWN_EVERYWHERE.contains(&arg.get_id().as_str())
+}
+
+/// The help of the whole: the commands by what they are about.
+fn overview(command: &clap::Command) -> StyledStr {
+    let (header, literal) = (STYLES.get_header(), STYLES.get_literal());
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (heading, names) in GROUPS {
+        let _ = write!(text, "\n{header}{heading}:{header:#}\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {literal}{name:<12}{literal:#} {about}");
+        }
+    }
+    (text + "{after-help}").into()
 }
 
 /// Whether an option says how to find and use servers.
@@ -162,6 +184,14 @@ impl Cli {
         let mut command = command.display_name("lockkeeper");
         // Hands the global options down.
         command.build();
+        let overview = overview(&command);
+        command = command.help_template(overview);
+        command = command.mut_subcommands(|below| match below.get_name() {
+            "settings" => below,
+            _ => each(below, &|below| {
+                below.mut_args(|arg| if is_rare(&arg) { arg.hide(true) } else { arg })
+            }),
+        });
         for words in WITHOUT_SERVERS {
             command = hide(command, words, is_about_servers);
         }
@@ -314,6 +344,26 @@ fn one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_command_is_in_the_overview() {
+        let command = Cli::definition();
+        let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+        let mut names: Vec<_> =
+            shown.map(clap::Command::get_name).filter(|it| *it != "help").collect();
+        let mut listed: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        (names.sort_unstable(), listed.sort_unstable());
+        assert_eq!(listed, names);
+    }
+
+    /// Two screens of 40 lines, 80 wide.
+    #[test]
+    fn the_help_of_the_whole_is_short() {
+        let help = Cli::definition().render_long_help().to_string();
+        assert!(help.lines().count() <= 64, "{help}");
+        let long: Vec<_> = help.lines().filter(|line| line.chars().count() > 100).collect();
+        assert!(long.is_empty(), "{long:?}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -13,13 +13,14 @@
 //!       rest         the time after it (--at-least)      events  what happens, for programs
 //!       pause        a command that stands still in an outage
 //!       loss         when the child has to be told to end, and when it has to be dead
-//!       signals      what is passed on; terminal: who may read it; exec: between fork and command
+//!       terminal     who may read it           exec    between fork and command
 //!       watchdog/    ends the command when lockkeeper itself is stopped or killed
 //!       above        a name below a lock in use
 //!       group        the end of a process group      processes  what has left it
 //!       hold         holds a lock without a command
 //!     wait         until a lock is free      revoke  asks its holders to give it back
 //!     ls, show     who holds and who waits   permits how many permits a lock has
+//!     value        a value that programs share     counter  a number
 //!     ticks        which runs there were of what runs once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!       limits       what clients may take            certificates  the files of TLS, read again on HUP
@@ -34,6 +35,8 @@
 //!     connect      opens it                  nested   a wait for a lock that is held by a run around this command
 //!     waiting      what all waits for a lock have in common
 //!     follow       what is shown, again when it changes
+//!     lasting      work that ends with its time or a signal
+//!     beside       a command that runs while this program is listed
 //!
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users     enable      how it comes and goes
@@ -47,6 +50,8 @@
 //!     roots        the root certificates that this system trusts
 //!     exit         exit codes, and the errors that lead to them
 //!     output       standard output, and the log on standard error
+//!     content      what is put or set: an argument or standard input
+//!     signals      what ends a wait, and is passed on to a command
 //!     log          the log of a server, which keeps nothing waiting
 //!     view         how locks are written     names    lock names and durations
 //!     person       the user, for others to read
@@ -73,7 +78,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks, transfer, wait,
+    counter, demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks,
+    transfer, value, wait,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -112,6 +118,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Show(options) => block_on(show::show(global, options)),
         Command::Ticks(options) => block_on(ticks::ticks(global, options)),
         Command::Permits(task) => block_on(permits::permits(global, task)),
+        Command::Value(task) => block_on(value::value(global, task)),
+        Command::Counter(task) => block_on(counter::counter(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),
         Command::Engine(options) => engine::command(global, options),

@@ -1,5 +1,6 @@
 //! What each subcommand does. Each takes its options as parsed, and gives the exit code.
 
+pub(crate) mod counter;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod engine;
@@ -12,4 +13,5 @@ pub(crate) mod settings;
 pub(crate) mod show;
 pub(crate) mod ticks;
 pub(crate) mod transfer;
+pub(crate) mod value;
 pub(crate) mod wait;

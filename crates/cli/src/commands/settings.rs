@@ -17,7 +17,23 @@ const NOTES: &str = "\
 Each setting is taken by itself, from the first of these that has it: the option, the environment \
 variable, the file of --config or LOCKKEEPER_CONFIG, ~/.config/lockkeeper/config.toml (in \
 XDG_CONFIG_HOME, if that is set), /etc/lockkeeper/config.toml (or LOCKKEEPER_SYSTEM_CONFIG), the \
-default. The keys of a file are the long names of the options. Credentials are not shown.";
+default. The keys of a file (TOML) are the long names of the options, such as connect and \
+require-servers. Credentials are not shown.
+
+Environment, besides that of the options:
+  LOCKKEEPER_HOME              where this user's own engine lives
+                               [default: ~/.local/state/lockkeeper]
+  LOCKKEEPER_SYSTEM_HOME       where the engine for all users of this machine lives
+                               (lockkeeper local enable --system), or none, to have
+                               an engine of one's own all the same
+                               [default: /var/lib/lockkeeper-system]
+  LOCKKEEPER_SYSTEM_CONFIG     the configuration file for all users, or none
+                               [default: /etc/lockkeeper/config.toml]
+  LOCKKEEPER_LOCAL_DURABILITY  what it survives: sync (a power cut), os (kill -9)
+                               or memory (nothing) [default: sync]
+  LOCKKEEPER_LOCAL_IDLE        how long it stays without sessions [default: 10m]
+  LOCKKEEPER_LOG               what is logged on standard error, such as debug
+  NO_COLOR                     no colours";
 
 /// Print the settings in force, and where each is from
 #[derive(Debug, Args)]

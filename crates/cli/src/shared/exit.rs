@@ -84,6 +84,21 @@ impl Failure {
         self.code
     }
 
+    /// That of a recipe: by what it comes from, or else by whether it may pass.
+    pub(crate) fn of_recipe<E: lockkeeper::Failure + 'static>(error: &E) -> Self {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let mut exit = if error.is_retryable() { Exit::NoServer } else { Exit::Data };
+        while let Some(known) = cause {
+            if let Some(client) = known.downcast_ref::<Error>() {
+                exit = exit_of(client);
+            } else if let Some(acquire) = known.downcast_ref::<AcquireError>() {
+                exit = exit_of_acquire(acquire);
+            }
+            cause = known.source();
+        }
+        Self::new(exit, error.to_string())
+    }
+
     /// Adds what the failure is about in front.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
@@ -141,21 +156,24 @@ impl From<BuildError> for Failure {
 
 impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
-        let exit = match &error {
-            AcquireError::Timeout { is_connected: true, .. } => Exit::No,
-            AcquireError::Foreign { .. }
-            | AcquireError::IsNode { .. }
-            | AcquireError::NotEphemeral { .. }
-            | AcquireError::Exhausted { .. }
-            | AcquireError::OtherPermits { .. }
-            | AcquireError::BadPermits { .. } => Exit::Data,
-            AcquireError::TooMany { .. } => Exit::Usage,
-            AcquireError::LeaseTooShort { .. } => Exit::NoServer,
-            AcquireError::Servers { source: ServiceError::NotOne { .. }, .. } => Exit::Config,
-            AcquireError::Client { source, .. } => exit_of(source),
-            _ => Exit::NoServer,
-        };
-        Self::new(exit, error.to_string())
+        Self::new(exit_of_acquire(&error), error.to_string())
+    }
+}
+
+fn exit_of_acquire(error: &AcquireError) -> Exit {
+    match error {
+        AcquireError::Timeout { is_connected: true, .. } => Exit::No,
+        AcquireError::Foreign { .. }
+        | AcquireError::IsNode { .. }
+        | AcquireError::NotEphemeral { .. }
+        | AcquireError::Exhausted { .. }
+        | AcquireError::OtherPermits { .. }
+        | AcquireError::BadPermits { .. } => Exit::Data,
+        AcquireError::TooMany { .. } => Exit::Usage,
+        AcquireError::LeaseTooShort { .. } => Exit::NoServer,
+        AcquireError::Servers { source: ServiceError::NotOne { .. }, .. } => Exit::Config,
+        AcquireError::Client { source, .. } => exit_of(source),
+        _ => Exit::NoServer,
     }
 }
 

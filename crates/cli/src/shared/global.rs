@@ -14,7 +14,7 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::names;
 
 /// What these options are headed by in the help.
-pub(crate) const HEADING: &str = "Global options";
+pub(crate) const HEADING: &str = "Global options (all: lockkeeper settings --help)";
 
 /// Options that every subcommand takes.
 #[derive(Debug, Args)]

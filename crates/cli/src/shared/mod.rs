@@ -2,6 +2,7 @@
 
 pub(crate) mod allocator;
 pub(crate) mod config;
+pub(crate) mod content;
 pub(crate) mod exit;
 pub(crate) mod global;
 pub(crate) mod log;
@@ -12,5 +13,6 @@ pub(crate) mod program;
 pub(crate) mod roots;
 pub(crate) mod runtime;
 pub(crate) mod server_signals;
+pub(crate) mod signals;
 pub(crate) mod trust;
 pub(crate) mod view;

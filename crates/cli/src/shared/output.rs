@@ -90,6 +90,17 @@ pub(crate) fn show(
     if global.json { print_json(value) } else { print(&text()) }
 }
 
+/// Writes a value as it is. A terminal gets a line end after it.
+pub(crate) fn print_value(value: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let needs_end = io::stdout().is_terminal() && !value.ends_with(b"\n");
+    let end: &[u8] = if needs_end { b"\n" } else { b"" };
+    let written = out.write_all(value).and_then(|()| out.write_all(end));
+    written.and_then(|()| out.flush()).map_err(|error| {
+        Failure::new(Exit::Disk, format!("cannot write to standard output: {error}"))
+    })
+}
+
 /// Whether colours would be seen: a terminal, and nobody has asked for none.
 pub(crate) fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())

@@ -328,6 +328,36 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
+    /// Reads the edition of this number; `None` if it is not among those that are kept. Costs 2 round trips.
+    ///
+    /// # Errors
+    /// As [`Publication::current`].
+    ///
+    /// # Session loss
+    /// As [`Publication::current`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn edition(&self, number: u64) -> Result<Option<T>, ValueError> {
+        loop {
+            let now = self.pointed().await?;
+            let entry = now.manifest.editions.iter().find(|entry| entry.number == number);
+            let Some(entry) = entry else { return Ok(None) };
+            match fetch(&self.place, entry).await? {
+                Some(body) => {
+                    let value = self.codec.decode(&body).map_err(|error| {
+                        let revision = now.revision.unwrap_or(Revision::NONE);
+                        self.place.undecodable(revision, error.to_string())
+                    })?;
+                    return Ok(Some(value));
+                }
+                // Dropped meanwhile, and then it is not in the manifest any more.
+                None if self.pointed().await?.revision != now.revision => {}
+                None => return Err(self.damaged(&now, number)),
+            }
+        }
+    }
+
     /// The numbers of the editions that are kept, the last one at the end. Costs one round trip.
     ///
     /// # Errors

@@ -11,9 +11,9 @@ use super::child::{Change, Child, Ended, Step};
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::loss::{Loss, sleep_until};
-use super::signals::Signals;
 use crate::shared::exit::Failure;
 use crate::shared::output::tell;
+use crate::shared::signals::Signals;
 
 /// What happens to the command on a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

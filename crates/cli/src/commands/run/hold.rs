@@ -17,7 +17,6 @@ use tokio::time::sleep;
 
 use super::events::Events;
 use super::lock::{Held, LockOptions};
-use super::signals::Signals;
 use super::wait::{self, WaitOutcome};
 use super::watchdog::Watchdog;
 use super::{RELEASE_LIMIT, release};
@@ -26,6 +25,7 @@ use crate::session::waiting::WaitOptions;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::output::{print, print_to_reader, tell};
+use crate::shared::signals::Signals;
 use crate::shared::{names, output, view};
 
 /// A timer does not count the time in which the machine is suspended, so the clock is looked at again and

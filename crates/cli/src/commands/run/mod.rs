@@ -13,7 +13,6 @@ mod once;
 mod pause;
 mod processes;
 mod rest;
-mod signals;
 mod terminal;
 mod wait;
 pub(crate) mod watchdog;
@@ -34,6 +33,7 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::names;
 use crate::shared::output::{report, tell};
+use crate::shared::signals::Signals;
 
 use attend::{Attendance, Attended, OnRevoke, Rules};
 use child::Child;
@@ -42,7 +42,6 @@ use lock::{Held, Lock, LockOptions};
 use loss::{Loss, OnLost, OnOutage, Terms};
 use once::{Once, Turn};
 use rest::Rest;
-use signals::Signals;
 use wait::WaitOutcome;
 use watchdog::Watchdog;
 

@@ -9,11 +9,11 @@ use lockkeeper::{Begun, IfUnfinished, OnceError, OnceKey, OnceRecord, OnceRun, T
 
 use super::events::{Event, Events};
 use super::lock::Held;
-use super::signals::Signals;
 use crate::commands::ticks;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::output::tell;
+use crate::shared::signals::Signals;
 use crate::shared::{names, view};
 
 /// Whether a command runs once, and for what.

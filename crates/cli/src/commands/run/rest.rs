@@ -9,9 +9,9 @@ use super::attend::{OnRevoke, asks_for_the_end};
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::loss::{Loss, sleep_until};
-use super::signals::Signals;
 use crate::session::waiting;
 use crate::shared::output::tell;
+use crate::shared::signals::Signals;
 use crate::shared::view;
 
 /// Who may end the rest, and who hears of it.

@@ -11,13 +11,13 @@ use tokio::time::sleep;
 use super::above;
 use super::events::{Event, Events};
 use super::lock::{Held, Lock};
-use super::signals::Signals;
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
 use crate::session::{nested, waiting};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
+use crate::shared::signals::Signals;
 use crate::shared::view;
 
 /// How a wait ended.

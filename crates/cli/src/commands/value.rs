@@ -1,0 +1,239 @@
+//! `lockkeeper value`: a value that programs share, with its history.
+
+use std::ffi::OsString;
+
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use lockkeeper::{Client, Publication, Raw, ValueChange, ZnodePath};
+use serde::Serialize;
+
+use crate::session::connect::Connection;
+use crate::session::lasting::lasting;
+use crate::shared::content::{self, content};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::output::{print, print_to_reader, print_value, tell};
+use crate::shared::{names, output};
+
+const NOTES: &str = "\
+A value is any bytes, of any length. Programs on the library read it as a Publication; by default they expect JSON. The last \
+5 editions are kept, or as many as the program that set it last has asked for.
+
+Examples:
+  lockkeeper value set app/limits '{\"rate\": 100}'
+  lockkeeper value set app/limits < limits.json
+  lockkeeper value get app/limits > limits.json
+  lockkeeper value watch app/limits --json | while read -r line; do ...; done
+  lockkeeper value rollback app/limits 3
+
+Exit codes: 1, there is no value, or no edition of that number; others: lockkeeper run --help";
+
+const WATCH_NOTES: &str = "\
+Without --json, each edition is written as it is, with a line end after it if it has none. Several editions in a row \
+may be one. With --json there is one object on each line. Ends with Ctrl-C, or when its reader has gone.";
+
+/// What is done with the value.
+#[derive(Debug, Subcommand)]
+#[command(after_long_help = NOTES)]
+pub(crate) enum ValueTask {
+    /// Print the value, byte for byte
+    Get {
+        #[command(flatten)]
+        value: ValueName,
+
+        /// An older edition, as history lists them
+        #[arg(long, value_name = "N")]
+        edition: Option<u64>,
+    },
+    /// Set it, to the text or to standard input
+    Set {
+        #[command(flatten)]
+        value: ValueName,
+
+        /// The value; without it, standard input
+        #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+        text: Option<OsString>,
+
+        /// How many editions are kept
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+        keep: Option<u16>,
+    },
+    /// Print the value now and after each change, until Ctrl-C
+    #[command(after_long_help = WATCH_NOTES)]
+    Watch(ValueName),
+    /// List the editions that are kept
+    History(ValueName),
+    /// Set an older edition again, under a new number
+    Rollback {
+        #[command(flatten)]
+        value: ValueName,
+
+        /// Which one, as history lists them
+        #[arg(value_name = "EDITION")]
+        edition: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValueName {
+    /// The value
+    #[arg(value_name = "NAME", value_parser = names::lock)]
+    name: ZnodePath,
+}
+
+/// A value as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownValue<'a> {
+    value: &'a str,
+    /// `null` if there is none, or it is not text.
+    text: Option<&'a str>,
+    /// How long it is; `null` if there is none.
+    bytes: Option<usize>,
+    /// In base64, if it is not text.
+    base64: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownEdition<'a> {
+    value: &'a str,
+    edition: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownHistory<'a> {
+    value: &'a str,
+    editions: Vec<u64>,
+}
+
+/// Reads, sets or follows a value.
+pub(crate) async fn value(global: &Global, task: ValueTask) -> Result<u8, Failure> {
+    match task {
+        ValueTask::Get { value, edition } => get(global, &value.name, edition).await,
+        ValueTask::Set { value, text, keep } => {
+            let text = content(text)?.into();
+            let number = during(global, &value.name, keep, async |it| it.publish(&text).await);
+            show_edition(global, &value.name, number.await?)
+        }
+        ValueTask::Watch(value) => watch(global, &value.name).await,
+        ValueTask::History(value) => {
+            let found = during(global, &value.name, None, async |it| it.editions().await).await?;
+            let shown = ShownHistory { value: value.name.as_str(), editions: found.clone() };
+            let line = |number: &u64| format!("{number}\n");
+            output::show(global, &shown, || found.iter().map(line).collect())?;
+            Ok(if found.is_empty() { Exit::No } else { Exit::Ok }.code())
+        }
+        ValueTask::Rollback { value: ValueName { name }, edition } => {
+            // Not fewer than there are.
+            let keep = during(global, &name, None, async |it| it.editions().await).await?.len();
+            let keep = u16::try_from(keep).ok().filter(|keep| *keep > 0);
+            let number = during(global, &name, keep, async |it| it.rollback(edition).await).await?;
+            match number {
+                Some(number) => show_edition(global, &name, number),
+                None => {
+                    tell(&format!("{name} has no edition {edition}: see lockkeeper value history"));
+                    Ok(Exit::No.code())
+                }
+            }
+        }
+    }
+}
+
+fn publication(
+    client: &Client,
+    name: &ZnodePath,
+    keep: Option<u16>,
+) -> Result<Publication<Bytes, Raw>, Failure> {
+    let mut builder = Publication::<Bytes>::builder(client, name.as_str()).codec(Raw);
+    if let Some(keep) = keep {
+        builder = builder.keep(keep);
+    }
+    builder.build().map_err(|error| Failure::new(Exit::Usage, error.to_string()))
+}
+
+async fn during<T>(
+    global: &Global,
+    name: &ZnodePath,
+    keep: Option<u16>,
+    work: impl AsyncFnOnce(&Publication<Bytes, Raw>) -> Result<T, lockkeeper::ValueError>,
+) -> Result<T, Failure> {
+    Connection::during(global, async |connection| {
+        let publication = publication(&connection.client, name, keep)?;
+        work(&publication).await.map_err(|error| Failure::of_recipe(&error))
+    })
+    .await
+}
+
+async fn get(global: &Global, name: &ZnodePath, edition: Option<u64>) -> Result<u8, Failure> {
+    let found = during(global, name, None, async |it| match edition {
+        Some(number) => it.edition(number).await,
+        None => Ok(it.current().await?.map(|found| found.value)),
+    });
+    let found = found.await?;
+    if global.json {
+        output::print_json(&ShownValue::new(name, found.as_ref()))?;
+    } else if let Some(value) = &found {
+        print_value(value)?;
+    } else {
+        tell(&match edition {
+            Some(number) => format!("{name} has no edition {number}: see lockkeeper value history"),
+            None => format!("{name} has no value"),
+        });
+    }
+    Ok(if found.is_some() { Exit::Ok } else { Exit::No }.code())
+}
+
+async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
+    let ended = lasting(global, None, async |connection| {
+        let mut editions = publication(&connection.client, name, None)?.follow();
+        loop {
+            let change = editions.next().await.map_err(|error| Failure::of_recipe(&error))?;
+            let value = match change {
+                ValueChange::Set(now) => Some(now.value),
+                ValueChange::Absent => None,
+                ValueChange::Invalid { reason, .. } => {
+                    tell(&format!("{name} cannot be read: {reason}"));
+                    continue;
+                }
+                _ => continue,
+            };
+            let is_read = match (global.json, value) {
+                (true, value) => {
+                    let shown = output::json(&ShownValue::new(name, value.as_ref()))?;
+                    print_to_reader(&format!("{shown}\n"))?
+                }
+                (false, Some(value)) => {
+                    print_value(&value)?;
+                    value.ends_with(b"\n") || print_to_reader("\n")?
+                }
+                (false, None) => {
+                    tell(&format!("{name} has no value"));
+                    true
+                }
+            };
+            if !is_read {
+                return Ok(());
+            }
+        }
+    });
+    ended.await?.code(|()| Ok(Exit::Ok.code()))
+}
+
+fn show_edition(global: &Global, name: &ZnodePath, edition: u64) -> Result<u8, Failure> {
+    match global.json {
+        true => output::print_json(&ShownEdition { value: name.as_str(), edition })?,
+        false => print(&format!("{edition}\n"))?,
+    }
+    Ok(Exit::Ok.code())
+}
+
+impl<'a> ShownValue<'a> {
+    fn new(name: &'a ZnodePath, value: Option<&'a Bytes>) -> Self {
+        let text = value.and_then(|value| content::text(value));
+        Self {
+            value: name.as_str(),
+            text,
+            bytes: value.map(Bytes::len),
+            base64: value.filter(|_| text.is_none()).map(content::base64),
+        }
+    }
+}
