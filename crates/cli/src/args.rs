@@ -10,8 +10,8 @@ use clap_complete::Shell;
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    counter, demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks, value,
-    wait,
+    counter, demo, doctor, engine, leader, ls, permits, queue, revoke, run, serve, settings, show,
+    ticks, value, wait,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -63,6 +63,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Permits(permits::PermitsTask),
     Ticks(ticks::TicksOptions),
+    Elect(Box<run::elect::ElectOptions>),
+    Leader(leader::LeaderOptions),
+    /// Put items for others to work on, work on them, look after them
+    #[command(subcommand)]
+    Queue(queue::QueueTask),
     /// Read or set a value that programs share; its history
     #[command(subcommand)]
     Value(value::ValueTask),
@@ -96,7 +101,7 @@ pub(crate) enum Command {
 /// The commands as the help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
-    ("Other recipes", &["value", "counter"]),
+    ("Other recipes", &["elect", "leader", "queue", "value", "counter"]),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
     ("This command", &["settings", "demo", "completions", "man"]),
 ];
@@ -110,6 +115,8 @@ const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "completions", "m
 /// The commands whose output is none, or of a kind of its own.
 const WITHOUT_JSON: &[&str] = &[
     "run",
+    "elect",
+    "queue work",
     "wait",
     "serve",
     "export",

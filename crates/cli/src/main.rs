@@ -18,8 +18,11 @@
 //!       above        a name below a lock in use
 //!       group        the end of a process group      processes  what has left it
 //!       hold         holds a lock without a command
+//!       job          a command that runs while something is held: what these have in common
+//!       elect        while this program leads     items   for each item of a queue
 //!     wait         until a lock is free      revoke  asks its holders to give it back
 //!     ls, show     who holds and who waits   permits how many permits a lock has
+//!     queue        items: put, take, list, change   leader  who leads an election
 //!     value        a value that programs share     counter  a number
 //!     ticks        which runs there were of what runs once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
@@ -78,8 +81,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    counter, demo, doctor, engine, ls, permits, revoke, run, serve, settings, show, ticks,
-    transfer, value, wait,
+    counter, demo, doctor, engine, leader, ls, permits, queue, revoke, run, serve, settings, show,
+    ticks, transfer, value, wait,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -118,6 +121,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Show(options) => block_on(show::show(global, options)),
         Command::Ticks(options) => block_on(ticks::ticks(global, options)),
         Command::Permits(task) => block_on(permits::permits(global, task)),
+        Command::Elect(options) => block_on(run::elect::elect(global, *options)),
+        Command::Leader(options) => block_on(leader::leader(global, options)),
+        Command::Queue(task) => block_on(queue::queue(global, task)),
         Command::Value(task) => block_on(value::value(global, task)),
         Command::Counter(task) => block_on(counter::counter(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),

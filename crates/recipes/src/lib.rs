@@ -62,8 +62,8 @@ pub use partitions::{
 };
 pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, WaitingForThing};
 pub use queue::{
-    AtLeastOnce, AtMostOnce, Bound, DeadLetter, Delivery, Item, PutOptions, Queue, QueueBuilder,
-    QueueError, QueueLayout, QueueReport, Request, Verdict,
+    AtLeastOnce, AtMostOnce, Bound, DeadLetter, Delivery, Item, ItemState, PutOptions, Queue,
+    QueueBuilder, QueueError, QueueLayout, QueueReport, QueuedItem, Request, Verdict,
 };
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,

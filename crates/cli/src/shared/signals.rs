@@ -5,7 +5,7 @@ use std::io;
 use std::task::Poll;
 
 use lockkeeper_engine::files::read_kernel_file;
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::shared::exit::{Failure, no_signals};
@@ -22,19 +22,24 @@ const WITH_CHILD: [Signal; 3] = [Signal::CHILD, Signal::TSTP, Signal::CONT];
 #[derive(Debug)]
 pub(crate) struct Signals {
     ignored: u64,
+    /// Whether it listens to what happens to a command.
+    with_child: bool,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
     /// Listens to what ends a wait.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let mut signals = Self { ignored: ignored(), streams: Vec::new() };
+        let mut signals = Self { ignored: ignored(), with_child: false, streams: Vec::new() };
         signals.add(&PASSED_ON)?;
         Ok(signals)
     }
 
     /// Listens to what happens to a command, too. To be called before there is one.
     pub(crate) fn listen_for_child(&mut self) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.with_child, true) {
+            return Ok(());
+        }
         // The end of the child comes before anything that would be passed on to it.
         let before = std::mem::take(&mut self.streams);
         self.add(&WITH_CHILD)?;
@@ -53,6 +58,17 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// Waits for the next one that ends a wait. After a command, what would happen to one is as without a handler of ours.
+    pub(crate) async fn next_of_wait(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::CHILD | Signal::CONT => {}
+                Signal::TSTP => drop(kill_process(getpid(), Signal::STOP)),
+                signal => return signal,
+            }
+        }
     }
 
     fn add(&mut self, signals: &[Signal]) -> Result<(), Failure> {

@@ -331,7 +331,7 @@ impl Core {
     }
 
     /// Fails if there is no queue. Makes none.
-    async fn open_to_look(&self) -> Result<(), QueueError> {
+    pub(super) async fn open_to_look(&self) -> Result<(), QueueError> {
         match self.mark().await? {
             Some(_) => Ok(()),
             None => Err(self.deleted()),

@@ -5,6 +5,7 @@
 //!   work           Queue::work: a handler for each item; Verdict
 //!   peers/         queues that are shared with programs on Curator and kazoo
 //!   admin          looking at a queue, its dead letters, its deletion
+//!   list           its items one by one; setting one aside
 //!   item           Item: a claim, and how it ends
 //!   take           which entry is claimed; waiting in line
 //!   put            entries at the end of the queue
@@ -45,6 +46,7 @@ mod handle;
 mod item;
 mod lanes;
 mod layout;
+mod list;
 mod long;
 mod marks;
 mod options;
@@ -66,6 +68,7 @@ pub use delivery::{AtLeastOnce, AtMostOnce, Delivery};
 pub use error::QueueError;
 pub use handle::{Queue, QueueBuilder};
 pub use item::Item;
+pub use list::{ItemState, QueuedItem};
 pub use options::PutOptions;
 pub use peer_layouts::QueueLayout;
 pub use request::Request;

@@ -10,7 +10,7 @@ use lockkeeper_client::{
     CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Transaction, Watcher,
 };
 use lockkeeper_locks::for_recipes::{LinePlace, grant, out_of_reach};
-use lockkeeper_locks::{AcquireError, Guard};
+use lockkeeper_locks::{AcquireError, Guard, OwnerInfo};
 
 use crate::exact::shared_write::lock;
 use crate::queue::answer::ItemAnswer;
@@ -534,16 +534,23 @@ impl Core {
         let told = self.data_in(pause.as_ref().unwrap_or(&node)).await?;
         let header = told.map(|data| Header::read(&data)).unwrap_or_default();
         let tries = entry.taken(*version);
-        let obituary = Obituary {
-            reason: Obituary::worn_out(
-                tries,
-                header.reason.as_deref().unwrap_or("given back or lost each time"),
-            ),
-            attempts: tries,
-            holder: header.holder,
-            marks: String::new(),
-        };
+        let reason = header.reason.as_deref().unwrap_or("given back or lost each time");
+        self.bury_free(pick, Obituary::worn_out(tries, reason), tries, header.holder).await?;
+        Ok(())
+    }
 
+    /// Makes a dead letter of an item that nobody works on. Says whether it is none any more that can be taken at this
+    /// version.
+    pub(super) async fn bury_free(
+        &self,
+        free: &FreeEntry,
+        reason: String,
+        attempts: u32,
+        holder: Option<OwnerInfo>,
+    ) -> Result<bool, QueueError> {
+        let FreeEntry { entry, version, .. } = free;
+        let (node, pause) = (entry.node(&self.places), free.pause(&self.places));
+        let obituary = Obituary { reason, attempts, holder, marks: String::new() };
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
@@ -555,10 +562,10 @@ impl Core {
             buried = self.drop_cancelled(gone, entry).await;
         }
         match buried {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
             // Somebody has it after all, or has buried it.
-            Err(error) if matches!(error.refused(), Some((index, _)) if index < own) => Ok(()),
-            Err(error) if error.is_session_expired() => Ok(()),
+            Err(error) if matches!(error.refused(), Some((index, _)) if index < own) => Ok(false),
+            Err(error) if error.is_session_expired() => Ok(false),
             Err(error) => {
                 // As on a server without room. Others come before it.
                 if !error.may_pass() {

@@ -40,8 +40,17 @@ pub(super) struct Attended {
     pub(super) ended: Ended,
     /// Whether it ran for too long.
     pub(super) overran: bool,
-    /// Whether a signal or another program has asked for the end.
-    pub(super) is_called_off: bool,
+    pub(super) called_off: CalledOff,
+}
+
+/// What has asked for the end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CalledOff {
+    No,
+    /// A signal to this process.
+    BySignal(Signal),
+    /// Another program, by a request for the lock.
+    ByRequest,
 }
 
 /// A command that runs under its lock, and what has to be known of it meanwhile.
@@ -51,7 +60,7 @@ pub(super) struct Attendance<'a, 'l> {
     loss: &'a mut Loss<'l>,
     held: &'a Held,
     events: &'a Events,
-    is_called_off: bool,
+    called_off: CalledOff,
 }
 
 impl<'a, 'l> Attendance<'a, 'l> {
@@ -61,7 +70,7 @@ impl<'a, 'l> Attendance<'a, 'l> {
         held: &'a Held,
         events: &'a Events,
     ) -> Self {
-        Self { child, loss, held, events, is_called_off: false }
+        Self { child, loss, held, events, called_off: CalledOff::No }
     }
 
     /// Passes signals on and watches the lease, until the child has ended.
@@ -81,8 +90,8 @@ impl<'a, 'l> Attendance<'a, 'l> {
                 biased;
                 signal = signals.next() => {
                     if let Some(ended) = self.handle_signal(signal)? {
-                        let (overran, is_called_off) = (limit.is_over(), self.is_called_off);
-                        return Ok(Attended { ended, overran, is_called_off });
+                        let (overran, called_off) = (limit.is_over(), self.called_off);
+                        return Ok(Attended { ended, overran, called_off });
                     }
                 }
                 step = self.loss.next(held, self.child) => self.child.take(step),
@@ -95,7 +104,7 @@ impl<'a, 'l> Attendance<'a, 'l> {
                     // A loss is seen to above.
                     if let Ok(path) = requested {
                         let by = self.events.revoked(held, path);
-                        tell(&format!("{path}: another program asks for it{by}; ending the command"));
+                        tell(&format!("{}{by}; ending the command", held.request_of(path)));
                         self.give_way();
                     }
                 }
@@ -121,7 +130,9 @@ impl<'a, 'l> Attendance<'a, 'l> {
             Signal::CONT if self.loss.lets_run(self.held) => self.child.resume(),
             Signal::CONT => self.child.continued(),
             other => {
-                self.is_called_off |= asks_for_the_end(other);
+                if asks_for_the_end(other) {
+                    self.called_off = CalledOff::BySignal(other);
+                }
                 self.child.signal(other);
                 if self.loss.is_paused() {
                     let lock = self.held.name();
@@ -134,7 +145,9 @@ impl<'a, 'l> Attendance<'a, 'l> {
 
     /// Ends the child, as another program asks for the lock.
     fn give_way(&mut self) {
-        self.is_called_off = true;
+        if self.called_off == CalledOff::No {
+            self.called_off = CalledOff::ByRequest;
+        }
         match self.loss.is_paused() {
             // It gets to it when it goes on.
             true => self.child.signal(Signal::TERM),

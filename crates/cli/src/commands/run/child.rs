@@ -1,6 +1,7 @@
 //! The command that runs under the lock.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,8 +39,10 @@ pub(super) struct Child {
 pub(super) struct Environment<'a> {
     pub(super) connection: &'a Connection,
     pub(super) held: &'a Held,
-    /// What a command that runs once is told of that.
-    pub(super) once: Vec<(&'static str, String)>,
+    /// What it is told besides: of a run that runs once, or of an item.
+    pub(super) more: Vec<(&'static str, String)>,
+    /// Its standard input, if that is not the one of this process.
+    pub(super) input: Option<File>,
 }
 
 /// Something that happened to the command.
@@ -91,13 +94,16 @@ impl Child {
     /// the end of the thread that starts a child for the death of its parent.
     pub(super) fn spawn(
         command: &[OsString],
-        environment: &Environment<'_>,
+        environment: Environment<'_>,
         watchdog: &Watchdog,
     ) -> Result<Self, Failure> {
         let mut wrapped = Command::new(this_program().map_err(no_process)?);
         wrapped.arg0("lockkeeper").arg(exec::WORD).arg(getpid().as_raw_nonzero().to_string());
         wrapped.envs(environment.variables()).process_group(0);
         wrapped.env(RUN, watchdog.run().value());
+        if let Some(input) = environment.input {
+            wrapped.stdin(input);
+        }
         // Whoever sees the command's environment is not to act in our name.
         wrapped.env_remove(Digest::VARIABLE);
 
@@ -251,7 +257,7 @@ impl Environment<'_> {
         ];
         variables.extend(self.held.thing().map(|name| ("LOCKKEEPER_NAME", own(name))));
         variables.extend(self.connection.access.variables());
-        variables.extend(self.once.iter().map(|(name, value)| (*name, own(value))));
+        variables.extend(self.more.iter().map(|(name, value)| (*name, own(value))));
         variables
     }
 

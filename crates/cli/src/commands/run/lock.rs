@@ -3,13 +3,14 @@
 use std::slice;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use lockkeeper::inspect::LockQueue;
 use lockkeeper::{
-    AcquireError, BuildError, Client, Guard, Instant, Kind, LossReason, MultiGuard, MultiLock,
-    Mutex, MutexGuard, Pool, PoolError, PoolGuard, Profile, ReleaseError, RevokeRequest, RwLock,
-    RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, State, Usage,
-    ZnodePath,
+    AcquireError, BuildError, Client, Election, Guard, Instant, Item, Kind, Leadership, LossReason,
+    MultiGuard, MultiLock, Mutex, MutexGuard, Pool, PoolError, PoolGuard, Profile, ReleaseError,
+    RevokeRequest, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard,
+    SemaphoreProfile, State, Usage, ZnodePath,
 };
 
 use crate::shared::exit::{Exit, Failure};
@@ -99,6 +100,8 @@ pub(super) enum Lock {
     Several(MultiLock),
     /// One of them, as a thing of the pool above them.
     OneOf(Pool),
+    /// The right to lead.
+    Lead(Election),
 }
 
 /// A held lock, or several.
@@ -110,6 +113,8 @@ pub(super) enum Held {
     Permits(SemaphoreGuard),
     Several(MultiGuard),
     OneOf(PoolGuard),
+    Lead(Leadership),
+    Item(Box<Item<Bytes>>),
 }
 
 /// What of a held lock is the same for all kinds.
@@ -257,6 +262,7 @@ impl Lock {
             Self::Permits { semaphore, .. } => vec![semaphore.path()],
             Self::Several(several) => several.paths().collect(),
             Self::OneOf(pool) => vec![pool.path()],
+            Self::Lead(election) => vec![election.path()],
         }
     }
 
@@ -268,7 +274,9 @@ impl Lock {
     /// Whether it can be held together with a holder of that kind.
     pub(super) fn goes_together_with(&self, outer: Kind) -> bool {
         match self {
-            Self::Mutex(_) | Self::Write(_) | Self::Several(_) | Self::OneOf(_) => false,
+            Self::Mutex(_) | Self::Write(_) | Self::Several(_) | Self::OneOf(_) | Self::Lead(_) => {
+                false
+            }
             Self::Read(_) => outer == Kind::Read,
             Self::Permits { of, take, .. } => {
                 outer.permits().is_some_and(|held| held.saturating_add(*take) <= *of)
@@ -281,7 +289,7 @@ impl Lock {
         match self {
             Self::Mutex(mutex) => mutex.lock_delay_left(),
             Self::Several(several) => several.lock_delay_left(),
-            Self::Read(_) | Self::Write(_) | Self::Permits { .. } | Self::OneOf(_) => None,
+            _ => None,
         }
     }
 
@@ -296,6 +304,7 @@ impl Lock {
             }
             Self::Several(several) => several.acquire().await.map(Held::Several),
             Self::OneOf(pool) => pool.acquire().await.map(Held::OneOf).map_err(of_pool),
+            Self::Lead(election) => election.campaign().await.map(Held::Lead),
         }
     }
 
@@ -310,6 +319,7 @@ impl Lock {
             }
             Self::Several(several) => several.try_acquire().await?.map(Held::Several),
             Self::OneOf(pool) => pool.try_acquire().await.map_err(of_pool)?.map(Held::OneOf),
+            Self::Lead(election) => election.try_campaign().await?.map(Held::Lead),
         })
     }
 
@@ -338,7 +348,7 @@ impl Lock {
     /// do not wait for it.
     pub(super) async fn check_delay(&self, client: &Client) -> Result<(), Failure> {
         let path = match self {
-            Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) => return Ok(()),
+            Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) | Self::Lead(_) => return Ok(()),
             Self::Read(lock) | Self::Write(lock) => lock.path(),
             Self::Permits { semaphore, .. } => semaphore.path(),
         };
@@ -393,7 +403,7 @@ impl Lock {
 
     fn usage(&self) -> Usage {
         match self {
-            Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) => Usage::Mutex,
+            Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) | Self::Lead(_) => Usage::Mutex,
             Self::Read(_) | Self::Write(_) => Usage::RwLock,
             Self::Permits { .. } => Usage::Semaphore,
         }
@@ -446,6 +456,8 @@ impl Held {
             Self::Permits(guard) => Grip::One(guard),
             Self::Several(guard) => Grip::All(guard),
             Self::OneOf(guard) => Grip::One(guard),
+            Self::Lead(leadership) => Grip::One(leadership),
+            Self::Item(item) => Grip::One(item),
         }
     }
 
@@ -468,6 +480,14 @@ impl Held {
     /// What people call it; see [`Lock::name`].
     pub(super) fn name(&self) -> String {
         view::all_of(self.guards().iter().map(Guard::path))
+    }
+
+    /// What another program asks for, as a sentence begins.
+    pub(super) fn request_of(&self, path: &ZnodePath) -> String {
+        match self {
+            Self::Item(item) => format!("{path}: item {} was cancelled", item.id()),
+            _ => format!("{path}: another program asks for it"),
+        }
     }
 
     /// The request for one of the locks, if there was one.
@@ -537,6 +557,10 @@ impl Held {
 
     /// Waits until another program asks for one of the locks: which.
     pub(super) async fn revoke_requested(&self) -> Result<&ZnodePath, LossReason> {
+        if let Self::Item(item) = self {
+            item.cancelled().await;
+            return Ok(item.path());
+        }
         match self.grip() {
             Grip::One(guard) => guard.revoke_requested().await.map(|()| guard.path()),
             Grip::All(guard) => guard.revoke_requested().await,
@@ -551,6 +575,12 @@ impl Held {
             Self::Permits(guard) => guard.release().await,
             Self::Several(guard) => guard.release().await,
             Self::OneOf(guard) => guard.release().await,
+            Self::Lead(leadership) => leadership.resign().await,
+            // It goes to the next consumer.
+            Self::Item(item) => {
+                drop(item);
+                Ok(())
+            }
         }
     }
 }

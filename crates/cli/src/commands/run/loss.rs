@@ -212,7 +212,7 @@ impl<'a> Loss<'a> {
     pub(super) fn spawn(
         &mut self,
         command: &[OsString],
-        environment: &Environment<'_>,
+        environment: Environment<'_>,
     ) -> Result<Child, Failure> {
         // One that was killed while we waited for the lock was not missed.
         self.watchdog.keep()?;

@@ -3,10 +3,13 @@
 mod above;
 mod attend;
 mod child;
+pub(crate) mod elect;
 mod events;
 pub(crate) mod exec;
 mod group;
 pub(crate) mod hold;
+pub(crate) mod items;
+mod job;
 mod lock;
 mod loss;
 mod once;
@@ -17,15 +20,10 @@ mod terminal;
 mod wait;
 pub(crate) mod watchdog;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
-use rustix::process::Signal;
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
@@ -35,11 +33,11 @@ use crate::shared::names;
 use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
 
-use attend::{Attendance, Attended, OnRevoke, Rules};
-use child::Child;
+use attend::{CalledOff, OnRevoke};
 use events::{Event, Events};
+use job::{CommandOptions, Job};
 use lock::{Held, Lock, LockOptions};
-use loss::{Loss, OnLost, OnOutage, Terms};
+use loss::Terms;
 use once::{Once, Turn};
 use rest::Rest;
 use wait::WaitOutcome;
@@ -53,9 +51,6 @@ const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
 
 /// What is a shell after `flock FILE`, and would be one more lock.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
-
-/// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
-const SHELL: &str = "/bin/sh";
 
 /// After a wait of this length, since when a lock is held differs much from since when its holder is in line.
 /// Shorter ones, as in a busy queue, are not worth a write.
@@ -174,10 +169,6 @@ pub(crate) struct RunOptions {
     #[arg(long, conflicts_with_all = ["shared", "write", "permits", "lock_delay", "profile"])]
     one_of: bool,
 
-    /// A command line for /bin/sh, instead of -- and a command
-    #[arg(short = 'c', long = "command", value_name = "CMDLINE", conflicts_with = "command")]
-    line: Option<OsString>,
-
     /// Do not wait if the lock is not free
     #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
     nonblock: bool,
@@ -185,35 +176,9 @@ pub(crate) struct RunOptions {
     #[command(flatten)]
     wait: WaitOptions,
 
-    /// What happens to the command when the lock is lost
-    #[arg(long, value_enum, default_value_t = OnLost::Term)]
-    on_lost: OnLost,
-
     /// What happens to the command on a request for the lock (lockkeeper revoke)
     #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
     on_revoke: OnRevoke,
-
-    /// What happens to the command when no server renews the lease. `pause` stops its process group
-    /// before the deadline; it goes on if the servers prove that the lock was held all the time, and is
-    /// killed if not. For a command that may stand still at any point
-    #[arg(long, value_enum, default_value_t = OnOutage::End)]
-    on_outage: OnOutage,
-
-    /// How long an outage may stop the command (--on-outage pause) before it is killed [default: 5m]
-    #[arg(long, value_name = "DURATION", value_parser = names::duration,
-          allow_hyphen_values = true)]
-    grace: Option<Duration>,
-
-    /// How long the command may take to end after TERM; the longer this is, the shorter the server
-    /// outage that the command survives [default: 2s, or two fifteenths of a shorter session timeout]
-    #[arg(long, value_name = "DURATION", value_parser = names::duration,
-          allow_hyphen_values = true)]
-    kill_after: Option<Duration>,
-
-    /// How long the command may run: then TERM and, after --kill-after, KILL; the exit code is 124
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time,
-          allow_hyphen_values = true)]
-    max_run: Option<Duration>,
 
     /// Hold the lock for so long from the grant, also if the command ends before. For a job that is to run once
     /// each time it is due, use --every
@@ -221,13 +186,8 @@ pub(crate) struct RunOptions {
           allow_hyphen_values = true)]
     at_least: Option<Duration>,
 
-    /// Append what happens to a file, or - for standard error: one JSON text a line (docs/run-log.md)
-    #[arg(long, value_name = "FILE")]
-    json_log: Option<PathBuf>,
-
-    /// The command and its arguments
-    #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    job: CommandOptions,
 
     #[command(flatten)]
     once: Once,
@@ -236,25 +196,11 @@ pub(crate) struct RunOptions {
     which: LockOptions,
 }
 
-impl RunOptions {
-    /// The command and its arguments.
-    fn command(&self) -> Vec<OsString> {
-        match &self.line {
-            Some(line) => vec![SHELL.into(), "-c".into(), line.clone()],
-            None => self.command.clone(),
-        }
-    }
-
-    fn grace(&self) -> Result<Option<Duration>, Failure> {
-        loss::grace(self.on_outage, self.on_lost, self.grace)
-    }
-}
-
 /// Runs the command, and gives its exit code.
 pub(crate) async fn run(global: &Global, mut options: RunOptions) -> Result<u8, Failure> {
     // Until the signals are listened to they end this process, which has nothing to leave behind.
     check(&mut options)?;
-    let events = Events::open(options.json_log.as_deref(), &options.locks)?;
+    let events = Events::open(options.job.json_log.as_deref(), &options.locks)?;
     let result = in_session(global, &mut options, &events).await;
     result.inspect_err(|failure| events.failed(failure))
 }
@@ -285,19 +231,14 @@ async fn in_session(
 
 /// Refuses what could never work before anything is started for it.
 fn check(options: &mut RunOptions) -> Result<(), Failure> {
-    let program = options.line.as_ref().or(options.command.first());
-    if program.is_none_or(|program| program.is_empty()) {
-        let message = "the command is an empty text; a variable that is not set, perhaps?";
-        return Err(Failure::new(Exit::Usage, message));
-    }
-    let others = options.locks.iter().skip(1).filter(|_| options.line.is_some());
+    options.job.check()?;
+    let others = options.locks.iter().skip(1).filter(|_| options.job.line.is_some());
     if let Some(shell) = others.into_iter().find(|lock| SHELLS.contains(&lock.name())) {
         let message = format!("{shell} would be a lock here, and no shell");
         let advice =
             "a command follows a --, as in: lockkeeper run demo/hello -- sh -c 'echo hello'";
         return Err(Failure::new(Exit::Usage, message).advise(advice));
     }
-    options.grace()?;
     if !options.one_of {
         options.which.check(&options.locks)?;
     }
@@ -312,14 +253,10 @@ async fn with_session(
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     let client = &connection.client;
-    let timing = client.timing();
-    let terms = Terms::fit(timing, options.on_lost, options.kill_after, options.grace()?)?;
-    if !options.wait.quiet {
-        terms.warn_of_short_outages(timing);
-    }
+    let terms = options.job.terms(connection, options.wait.quiet)?;
 
     let mut signals = Signals::listen()?;
-    let label = program(options);
+    let label = options.job.label();
     let lock = match options.one_of {
         true => Lock::one_of(client, &options.locks, &label)?,
         false => options.which.lock(client, &options.locks, &label)?,
@@ -351,13 +288,6 @@ async fn with_session(
             Ok(code)
         }
     }
-}
-
-/// What the holder is called where the queue is shown. Not the arguments: they may be secret.
-fn program(options: &RunOptions) -> String {
-    let command = options.command();
-    let program = command.first().map(Path::new).and_then(Path::file_name);
-    program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// A run that has its lock.
@@ -392,7 +322,7 @@ impl Granted<'_> {
 
         watchdog.follow(connection);
         let words = once::OnceTerms {
-            label: &program(options),
+            label: &options.job.label(),
             conflict: options.wait.conflict_exit_code,
             quiet: options.wait.quiet,
         };
@@ -409,70 +339,38 @@ impl Granted<'_> {
                 return code;
             }
         };
-        let mut loss = Loss::new(terms, watchdog, &held, events);
+        let job =
+            Job { connection, options: &options.job, on_revoke: options.on_revoke, terms, events };
+        let mut loss = job.loss(&held, watchdog);
         let variables = options.once.variables(once.as_ref());
-        let environment = child::Environment { connection, held: &held, once: variables };
-        let started =
-            signals.listen_for_child().and_then(|()| loss.spawn(&options.command(), &environment));
-        let mut child = match started {
-            Ok(child) => child,
+        let ran = match signals.listen_for_child() {
+            Ok(()) => job.run(&held, &mut loss, &mut signals, variables, None).await,
+            Err(failure) => Err(failure),
+        };
+        let ran = match ran {
+            Ok(ran) => ran,
             Err(failure) => {
                 drop(once);
                 release(held, RELEASE_LIMIT).await;
                 return Err(failure);
             }
         };
-        let began = Clock.now();
-        events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 
-        let (on_revoke, max_run) = (options.on_revoke, options.max_run);
-        let rules = Rules { on_revoke, max_run, kill_after: terms.kill_after() };
-        let attendance = Attendance::new(&mut child, &mut loss, &held, events);
-        let attended = tokio::select! {
-            attended = attendance.attend(rules, &mut signals) => attended,
-            never = keep_engine(connection) => match never {},
-        };
-        // Without us, nobody else ends it.
-        let Attended { ended, overran, is_called_off } =
-            attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
-        child.finish(&ended);
-
-        let lost = loss.conclude(&ended);
-        let cut_off = lost.or(overran.then_some(Exit::Overran));
-        let code = cut_off.map_or_else(|| ended.code(), Exit::code);
-        events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
-        if cut_off.is_some() {
-            end_leftovers(&child).await;
-        }
-
+        let is_called_off = ran.called_off != CalledOff::No;
         if let Some(once) = once {
-            let is_cut_off = ended.is_by_signal() || cut_off.is_some();
-            let outcome = once::RunOutcome { code, is_cut_off, is_called_off };
+            let is_cut_off = ran.is_by_signal || ran.is_cut_off();
+            let outcome = once::RunOutcome { code: ran.code, is_cut_off, is_called_off };
             once::record_end(connection, once, outcome, RELEASE_LIMIT, events).await;
         }
 
-        if let Some(time) = options.at_least.filter(|_| lost.is_none() && !is_called_off) {
+        if let Some(time) = options.at_least.filter(|_| ran.lost.is_none() && !is_called_off) {
+            let on_revoke = options.on_revoke;
             let rest = Rest { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
             rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
         }
-        let limit = match cut_off {
-            // The lock ends with the session, and there is nobody who could end it earlier.
-            Some(_) if connection.client.contact() != Contact::Connected => Duration::ZERO,
-            _ if lost.is_some() => HOPELESS_LIMIT,
-            _ => RELEASE_LIMIT,
-        };
-        release(held, limit).await;
-        Ok(code)
+        release(held, ran.release_limit(connection)).await;
+        Ok(ran.code)
     }
-}
-
-/// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
-/// moment once another program may have the lock.
-async fn end_leftovers(child: &Child) {
-    let processes = child.processes().clone();
-    let ending = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT));
-    // A process that waits for a dead file system may not even show its environment.
-    let _ = timeout(2 * HOPELESS_LIMIT, ending).await;
 }
 
 /// Starts this machine's engine again whenever it dies. If that fails, the user is told; the

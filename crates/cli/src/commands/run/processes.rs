@@ -46,6 +46,11 @@ impl RunName {
         Self(format!("{session:x}-{}", std::process::id()))
     }
 
+    /// That of a later command of this process.
+    pub(super) fn next(session: i64, number: u64) -> Self {
+        Self(format!("{}.{number}", Self::new(session).0))
+    }
+
     /// The value of the variable, for the command.
     pub(super) fn value(&self) -> String {
         match env::var(RUN) {

@@ -74,7 +74,7 @@ pub(super) async fn acquire(
     let outcome = tokio::select! {
         outcome = attempt => outcome.map_err(|failure| with_way_out(failure, connection))?,
         failure = connection.keep_engine() => return Err(failure),
-        signal = signals.next() => WaitOutcome::Signal(signal),
+        signal = signals.next_of_wait() => WaitOutcome::Signal(signal),
         never = notice => match never {},
     };
 

@@ -68,6 +68,8 @@ pub(super) struct Watchdog {
     started: Instant,
     /// How many were killed in a row.
     killed: u32,
+    /// How many commands it had to watch before this one.
+    commands: u64,
 }
 
 impl Watchdog {
@@ -84,12 +86,43 @@ impl Watchdog {
     fn of(process: Child, pipe: PipeWriter, session: Session, run: RunName) -> Self {
         let started = Clock.now();
         let (group, until, told, grace, killed) = (None, None, None, None, 0);
-        Self { process, pipe, session, run, group, until, told, grace, started, killed }
+        Self {
+            process,
+            pipe,
+            session,
+            run,
+            group,
+            until,
+            told,
+            grace,
+            started,
+            killed,
+            commands: 0,
+        }
     }
 
     /// The name of the run, for the command.
     pub(super) fn run(&self) -> &RunName {
         &self.run
+    }
+
+    /// Makes ready for the next command, which is a run of its own: what the one before has left behind is none of its
+    /// processes. A watchdog that has killed that one is followed by another.
+    ///
+    /// # Errors
+    /// If there is no other one.
+    pub(super) fn begin_next(&mut self) -> Result<(), Failure> {
+        self.commands += 1;
+        self.run = RunName::next(self.session.id, self.commands);
+        (self.group, self.until, self.told) = (None, None, None);
+        let next = Message::Run(self.run.clone());
+        if self.process.try_wait().ok().flatten().is_some() {
+            (self.process, self.pipe) = spawn(&[Message::session(&self.session), next])?;
+            self.started = Clock.now();
+        } else {
+            self.tell(&next);
+        }
+        Ok(())
     }
 
     /// Tells it the present session if that is another one than before.

@@ -124,7 +124,10 @@ impl Watched {
         match message {
             Message::Session(session) => self.session = *session,
             Message::Run(run) => self.run = run,
-            Message::Group(group) => self.group = Pid::from_raw(group),
+            Message::Group(group) => {
+                // Of one command after another, as items of a queue have them.
+                (self.group, self.has_ended) = (Pid::from_raw(group), false);
+            }
             Message::Until(since_start) => self.limit = Some(Instant::from_start(since_start)),
             Message::Grace(ms) => self.grace = Duration::from_millis(ms),
             Message::GoOn => self.is_to_go_on = true,

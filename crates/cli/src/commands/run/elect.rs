@@ -1,0 +1,185 @@
+//! `lockkeeper elect`: a command that runs while this program leads.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use lockkeeper::{Clock, Contact, Election, ZnodePath};
+
+use super::attend::{CalledOff, OnRevoke};
+use super::events::{Event, Events};
+use super::job::{CommandOptions, Job};
+use super::lock::{Held, Lock};
+use super::wait::{self, WaitOutcome};
+use super::watchdog::Watchdog;
+use super::{HOPELESS_LIMIT, RELEASE_LIMIT, release};
+use crate::session::connect::Connection;
+use crate::session::waiting::WaitOptions;
+use crate::shared::exit::{Exit, Failure, signal_code};
+use crate::shared::global::Global;
+use crate::shared::names;
+use crate::shared::output::tell;
+use crate::shared::signals::Signals;
+
+const NOTES: &str = "\
+The candidates stand in a line, and the first one leads. Its command runs. If the command ends by itself, this ends with its \
+exit code. If the lead is lost, or another program asks for it (lockkeeper revoke NAME), the command is ended as \
+by lockkeeper run, and the candidate stands at the end of the line again. So lockkeeper revoke moves the lead to the next \
+candidate.
+
+The command gets the environment of lockkeeper run; LOCKKEEPER_TOKEN is larger for every later leader. An election is a lock: \
+lockkeeper show NAME lists the candidates, lockkeeper leader NAME prints who leads, and what --value says.
+
+Examples:
+  lockkeeper elect scheduler -- ./scheduler
+  lockkeeper elect api --value 10.0.0.7:8080 -- ./serve
+  while addr=$(lockkeeper leader api); do ...; done
+
+Exit codes: the command's own; 1, it was not elected (-n, -w; or the code of -E); others: lockkeeper run --help";
+
+/// Run a command while leading an election; stand by until then
+#[derive(Debug, Args)]
+#[command(override_usage = "lockkeeper elect [OPTIONS] <NAME> -- <CMD>...", after_long_help = NOTES)]
+pub(crate) struct ElectOptions {
+    /// The election, such as scheduler
+    #[arg(value_parser = names::lock, value_name = "NAME")]
+    name: ZnodePath,
+
+    /// What others read of the leader, such as its address: lockkeeper leader
+    #[arg(long, value_name = "TEXT", value_parser = names::remark)]
+    value: Option<String>,
+
+    /// What the candidate is called [default: its host and process]
+    #[arg(long, value_name = "NAME", value_parser = names::remark)]
+    id: Option<String>,
+
+    /// Do not stand by: end if another candidate leads
+    #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
+    nonblock: bool,
+
+    #[command(flatten)]
+    wait: WaitOptions,
+
+    #[command(flatten)]
+    job: CommandOptions,
+}
+
+/// How a time of leading ended.
+enum TermEnd {
+    /// The candidate stands again.
+    Again,
+    Over(u8),
+}
+
+/// Stands, and runs the command whenever this candidate leads, until the command ends by itself.
+pub(crate) async fn elect(global: &Global, mut options: ElectOptions) -> Result<u8, Failure> {
+    options.job.check()?;
+    let events =
+        Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.name))?;
+    let connection = options.wait.connect(global).await?;
+    if options.nonblock {
+        options.wait.limit = Some(Duration::ZERO);
+    }
+    let mut watchdog = Watchdog::start(&connection)?;
+    let result = stand(&connection, &options, &events, &mut watchdog).await;
+    let is_lost = result.as_ref().is_err_and(|failure| failure.code() == Exit::Lost.code());
+    if !is_lost || connection.client.contact() == Contact::Connected {
+        connection.close().await;
+    }
+    // Not before: if we are killed while we resign, it closes the session.
+    watchdog.dismiss();
+    result.inspect_err(|failure| events.failed(failure))
+}
+
+async fn stand(
+    connection: &Connection,
+    options: &ElectOptions,
+    events: &Events,
+    watchdog: &mut Watchdog,
+) -> Result<u8, Failure> {
+    let terms = options.job.terms(connection, options.wait.quiet)?;
+    let mut signals = Signals::listen()?;
+    let mut election = Election::builder(&connection.client, options.name.as_str());
+    if let Some(id) = &options.id {
+        election = election.id(id);
+    }
+    let lock = Lock::Lead(election.build()?);
+    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
+
+    loop {
+        let began = Clock.now();
+        let waited_ms = || Clock.now().since(began).as_millis();
+        let waited =
+            wait::acquire(connection, &lock, options.wait, &mut signals, watchdog, events).await?;
+        match waited {
+            WaitOutcome::Held(held) => {
+                events.write(Event::acquired(&held, waited_ms()));
+                match term(&job, options, *held, &mut signals, watchdog).await? {
+                    TermEnd::Again => tell(&format!("{}: standing again", options.name)),
+                    TermEnd::Over(code) => return Ok(code),
+                }
+            }
+            WaitOutcome::Conflict => {
+                let code = options.wait.conflict_exit_code;
+                events.write(Event::Conflict { code, waited_ms: waited_ms() });
+                return Ok(code);
+            }
+            WaitOutcome::Signal(signal) => {
+                let code = signal_code(signal.as_raw());
+                events.write(Event::Interrupted { code, waited_ms: waited_ms() });
+                return Ok(code);
+            }
+        }
+    }
+}
+
+/// Runs the command while this candidate leads, and resigns.
+async fn term(
+    job: &Job<'_>,
+    options: &ElectOptions,
+    held: Held,
+    signals: &mut Signals,
+    watchdog: &mut Watchdog,
+) -> Result<TermEnd, Failure> {
+    let Job { connection, events, .. } = *job;
+    let granted = Clock.now();
+    let resign = async |held, limit| release(connection, held, limit, granted, events).await;
+    held.guards().iter().for_each(|guard| guard.note_held_since(SystemTime::now()));
+
+    if let (Held::Lead(leadership), Some(value)) = (&held, &options.value)
+        && let Err(error) = leadership.proclaim(value).await
+        && leadership.is_held()
+    {
+        let failure = Failure::of_recipe(&error);
+        resign(held, RELEASE_LIMIT).await;
+        return Err(failure);
+    }
+    // We stood still, or the servers did, since the election.
+    if !job.terms.leaves_time(&held) {
+        resign(held, HOPELESS_LIMIT).await;
+        return Ok(TermEnd::Again);
+    }
+
+    watchdog.follow(connection);
+    let ready = watchdog.begin_next().and_then(|()| signals.listen_for_child());
+    let ran = match ready {
+        Ok(()) => {
+            let mut loss = job.loss(&held, watchdog);
+            job.run(&held, &mut loss, signals, Vec::new(), None).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let ran = match ran {
+        Ok(ran) => ran,
+        Err(failure) => {
+            resign(held, RELEASE_LIMIT).await;
+            return Err(failure);
+        }
+    };
+
+    resign(held, ran.release_limit(connection)).await;
+    Ok(match (ran.lost, ran.called_off) {
+        (_, CalledOff::BySignal(_)) => TermEnd::Over(ran.code),
+        (Some(Exit::Lost), _) | (None, CalledOff::ByRequest) => TermEnd::Again,
+        _ => TermEnd::Over(ran.code),
+    })
+}

@@ -1,0 +1,277 @@
+//! `lockkeeper queue work`: a command for each item of a queue.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use lockkeeper::{Clock, Failure as _, Item, Queue, QueueError, Raw, ZnodePath};
+use tokio::time::sleep;
+
+use super::attend::{CalledOff, OnRevoke};
+use super::events::{Event, Events};
+use super::job::{CommandOptions, Job, Ran};
+use super::keep_engine;
+use super::lock::Held;
+use super::watchdog::Watchdog;
+use crate::session::connect::Connection;
+use crate::session::waiting;
+use crate::shared::exit::{Exit, Failure, signal_code};
+use crate::shared::global::Global;
+use crate::shared::names;
+use crate::shared::output::tell;
+use crate::shared::signals::Signals;
+
+/// The longest pause before a retry.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+const NOTES: &str = "\
+The command gets the item on its standard input. In its environment are LOCKKEEPER_ITEM, the id of the item; \
+LOCKKEEPER_ATTEMPT, 1 or more; LOCKKEEPER_TOKEN, which is larger each time an item is taken; and what lockkeeper run sets.
+
+Its exit code ends the item: 0, it is done; 65, its data is bad, and it becomes a dead letter; 126 or 127, the command \
+cannot be run, so the item is given back and this ends with that code; any other, it is tried again, after --retry-after, then \
+twice as long and so on up to a minute. After --max-tries it is a dead letter. A command that runs for longer than --max-run \
+has failed.
+
+An item belongs to one command at a time. If the item is lost (the servers could not be reached for too long), or cancelled, \
+the command is ended as by lockkeeper run. If this process is killed, so is the command, and the item goes to the next \
+worker. INT, TERM, HUP and QUIT are passed on to the command; this ends when the command has, and an item whose command failed then is \
+given back.
+
+An item that was done is never taken again. What its command did outside may be done twice if the worker is lost after that: let it refuse \
+an id that it has seen.
+
+Examples:
+  lockkeeper queue put jobs cat.jpg dog.jpg
+  lockkeeper queue work jobs -- sh -c 'read -r name; ./resize \"$name\"'
+  lockkeeper queue work jobs --until-empty -c 'xargs ./resize'
+
+Exit codes: 0, --until-empty or --items came to its end; 126 and 127; 128 + n, signal n came; others: lockkeeper run --help";
+
+/// Run a command for each item, one at a time; start several for more
+#[derive(Debug, Args)]
+#[command(override_usage = "lockkeeper queue work [OPTIONS] <NAME> -- <CMD>...", after_long_help = NOTES)]
+pub(crate) struct WorkOptions {
+    /// The queue
+    #[arg(value_parser = names::lock, value_name = "NAME")]
+    name: ZnodePath,
+
+    /// End when no item can be taken
+    #[arg(long)]
+    until_empty: bool,
+
+    /// End after N items
+    #[arg(long, value_name = "N", value_parser = names::nonzero)]
+    items: Option<usize>,
+
+    /// Make a dead letter of an item that was taken N times
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_tries: u32,
+
+    /// The pause before the first retry of an item
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    retry_after: Duration,
+
+    /// Do not say what becomes of items that fail
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    job: CommandOptions,
+}
+
+/// What follows an item.
+enum After {
+    Next,
+    End(u8),
+}
+
+/// Works on items until there is a reason to end.
+pub(crate) async fn work(global: &Global, options: WorkOptions) -> Result<u8, Failure> {
+    options.job.check()?;
+    let events =
+        Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.name))?;
+    let connection = Connection::open_within(global, &mut None).await?;
+    if !options.quiet {
+        connection.introduce_engine();
+    }
+    let mut watchdog = Watchdog::start(&connection)?;
+    let result = work_on(&connection, &options, &events, &mut watchdog).await;
+    connection.close().await;
+    // Not before: if we are killed while an item is given back, it closes the session.
+    watchdog.dismiss();
+    result.inspect_err(|failure| events.failed(failure))
+}
+
+async fn work_on(
+    connection: &Connection,
+    options: &WorkOptions,
+    events: &Events,
+    watchdog: &mut Watchdog,
+) -> Result<u8, Failure> {
+    let terms = options.job.terms(connection, options.quiet)?;
+    let mut signals = Signals::listen()?;
+    let queue = Queue::<Bytes>::builder(&connection.client, options.name.as_str())
+        .max_tries(options.max_tries)
+        .backoff(options.retry_after, LONGEST_PAUSE.max(options.retry_after))
+        .label(options.job.label())
+        .build_with(Raw)
+        .map_err(|error| Failure::of_recipe(&error))?;
+    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
+    let worker = Worker { job, options, queue };
+
+    let mut left = options.items;
+    while left != Some(0) {
+        let item = tokio::select! {
+            biased;
+            signal = signals.next_of_wait() => return Ok(signal_code(signal.as_raw())),
+            item = worker.next() => match item? {
+                Some(item) => item,
+                None => return Ok(Exit::Ok.code()),
+            },
+            failure = connection.keep_engine() => return Err(failure),
+        };
+        match worker.handle(item, &mut signals, watchdog).await? {
+            After::Next => {}
+            After::End(code) => return Ok(code),
+        }
+        left = left.map(|left| left - 1);
+    }
+    Ok(Exit::Ok.code())
+}
+
+/// What takes items, and runs the command for each.
+struct Worker<'a> {
+    job: Job<'a>,
+    options: &'a WorkOptions,
+    queue: Queue<Bytes>,
+}
+
+impl Worker<'_> {
+    /// The next item; `None` if there is none, and this is not to wait for one.
+    async fn next(&self) -> Result<Option<Item<Bytes>>, Failure> {
+        loop {
+            let taken = match self.options.until_empty {
+                true => self.queue.try_take().await,
+                false => self.queue.take().await.map(Some),
+            };
+            match taken {
+                Ok(item) => return Ok(item),
+                Err(error @ QueueError::Deleted { .. }) => return Err(Failure::of_recipe(&error)),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, "taking again");
+                    self.job.connection.client.reachable().await;
+                    sleep(waiting::LOOK_AGAIN).await;
+                }
+                Err(error) => return Err(Failure::of_recipe(&error)),
+            }
+        }
+    }
+
+    /// Runs the command for an item, and ends the item.
+    async fn handle(
+        &self,
+        item: Item<Bytes>,
+        signals: &mut Signals,
+        watchdog: &mut Watchdog,
+    ) -> Result<After, Failure> {
+        let Job { connection, events, .. } = self.job;
+        let granted = Clock.now();
+        let variables = vec![
+            ("LOCKKEEPER_ITEM", item.id().to_owned()),
+            ("LOCKKEEPER_ATTEMPT", item.attempt().to_string()),
+        ];
+        let input = file_of(item.value())?;
+        let held = Held::Item(Box::new(item));
+        events.write(Event::acquired(&held, 0));
+        // We stood still since it was taken.
+        if !self.job.terms.leaves_time(&held) {
+            return Ok(After::Next);
+        }
+
+        watchdog.follow(connection);
+        watchdog.begin_next()?;
+        signals.listen_for_child()?;
+        let mut loss = self.job.loss(&held, watchdog);
+        let ran = self.job.run(&held, &mut loss, signals, variables, Some(input)).await?;
+        let Held::Item(item) = held else { unreachable!("it was one") };
+        let after = tokio::select! {
+            after = self.end(&item, &ran) => after,
+            never = keep_engine(connection) => match never {},
+        };
+        let held_ms = Clock.now().since(granted).as_millis();
+        events.write(Event::Released { held_ms, confirmed: item.is_ended() });
+        Ok(after)
+    }
+
+    /// Ends an item by what came of its command.
+    async fn end(&self, item: &Item<Bytes>, ran: &Ran) -> After {
+        let id = item.id();
+        let next = match ran.called_off {
+            CalledOff::BySignal(signal) => After::End(signal_code(signal.as_raw())),
+            _ => After::Next,
+        };
+        if ran.lost == Some(Exit::Lost) {
+            self.say(&format!("item {id} was lost, and goes to the next worker"));
+            return next;
+        }
+        if ran.lost.is_some() {
+            return After::End(ran.code);
+        }
+
+        let not_run = [Exit::CannotExecute.code(), Exit::NotFound.code()].contains(&ran.code);
+        let ended = match ran.code {
+            0 => item.done().await,
+            // It was called off, or would fail for each item.
+            code if not_run && !ran.is_by_signal => return After::End(code),
+            _ if ran.called_off != CalledOff::No => return next,
+            code if code == Exit::Data.code() => {
+                self.say(&format!("item {id}: exit code {code}: it is a dead letter now"));
+                item.bury(format!("exit code {code}")).await
+            }
+            code => {
+                let reason = match (ran.overran, ran.is_by_signal) {
+                    (true, _) => "it ran for longer than --max-run".to_owned(),
+                    (_, true) => format!("signal {}", code.saturating_sub(128)),
+                    _ => format!("exit code {code}"),
+                };
+                let is_last = item.attempt() >= self.options.max_tries;
+                let then = if is_last { "it is a dead letter now" } else { "to be tried again" };
+                self.say(&format!("item {id}: {reason}, try {}: {then}", item.attempt()));
+                item.retry(reason).await
+            }
+        };
+        match ended {
+            Ok(()) | Err(QueueError::Cancelled { .. }) => {}
+            Err(error) => {
+                tell(&format!("item {id} may run again: {error}"));
+                // Not at once, if a server refuses for now.
+                sleep(waiting::PATIENCE).await;
+            }
+        }
+        next
+    }
+
+    fn say(&self, what: &str) {
+        if !self.options.quiet {
+            tell(&format!("{}: {what}", self.options.name));
+        }
+    }
+}
+
+/// What an item contains, as the standard input of its command: never full, and never without a reader.
+fn file_of(value: &[u8]) -> Result<File, Failure> {
+    let made = || {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(value)?;
+        file.rewind()?;
+        Ok(file)
+    };
+    made().map_err(|error: std::io::Error| {
+        Failure::new(Exit::CannotCreate, format!("a temporary file for an item: {error}"))
+    })
+}

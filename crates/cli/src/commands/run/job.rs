@@ -1,0 +1,206 @@
+//! A command that runs while something is held, from its start to its end: what `run`, `elect` and `queue work` share.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::{Clock, Contact};
+use rustix::process::Signal;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::attend::{Attendance, Attended, CalledOff, OnRevoke, Rules};
+use super::child::{Child, Environment};
+use super::events::{Event, Events};
+use super::lock::Held;
+use super::loss::{self, Loss, OnLost, OnOutage, Terms};
+use super::watchdog::Watchdog;
+use super::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine};
+use crate::session::connect::Connection;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::names;
+use crate::shared::signals::Signals;
+
+/// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
+const SHELL: &str = "/bin/sh";
+
+/// A command, and what becomes of it when what it runs under is lost.
+#[derive(Debug, Args)]
+pub(super) struct CommandOptions {
+    /// A command line for /bin/sh, instead of -- and a command
+    #[arg(short = 'c', long = "command", value_name = "CMDLINE", conflicts_with = "command")]
+    pub(super) line: Option<OsString>,
+
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_enum, default_value_t = OnLost::Term)]
+    on_lost: OnLost,
+
+    /// What happens to the command when no server renews the lease. `pause` stops its process group
+    /// before the deadline; it goes on if the servers prove that the lock was held all the time, and is
+    /// killed if not. For a command that may stand still at any point
+    #[arg(long, value_enum, default_value_t = OnOutage::End)]
+    on_outage: OnOutage,
+
+    /// How long an outage may stop the command (--on-outage pause) before it is killed [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    grace: Option<Duration>,
+
+    /// How long the command may take to end after TERM; the longer this is, the shorter the server
+    /// outage that the command survives [default: 2s, or two fifteenths of a shorter session timeout]
+    #[arg(long, value_name = "DURATION", value_parser = names::duration,
+          allow_hyphen_values = true)]
+    kill_after: Option<Duration>,
+
+    /// How long the command may run: then TERM and, after --kill-after, KILL; the exit code is 124
+    #[arg(long, value_name = "DURATION", value_parser = names::some_time,
+          allow_hyphen_values = true)]
+    pub(super) max_run: Option<Duration>,
+
+    /// Append what happens to a file, or - for standard error: one JSON text a line (docs/run-log.md)
+    #[arg(long, value_name = "FILE")]
+    pub(super) json_log: Option<PathBuf>,
+
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl CommandOptions {
+    /// The command and its arguments.
+    pub(super) fn command(&self) -> Vec<OsString> {
+        match &self.line {
+            Some(line) => vec![SHELL.into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    /// What the holder is called where the queue is shown. Not the arguments: they may be secret.
+    pub(super) fn label(&self) -> String {
+        let command = self.command();
+        let program = command.first().map(Path::new).and_then(Path::file_name);
+        program.unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Refuses what could never work.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let program = self.line.as_ref().or(self.command.first());
+        if program.is_none_or(|program| program.is_empty()) {
+            let message = "the command is an empty text; a variable that is not set, perhaps?";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        self.grace().map(|_| ())
+    }
+
+    fn grace(&self) -> Result<Option<Duration>, Failure> {
+        loss::grace(self.on_outage, self.on_lost, self.grace)
+    }
+
+    /// The times that fit into the lease. Warns of short ones, unless that is not wanted.
+    pub(super) fn terms(&self, connection: &Connection, quiet: bool) -> Result<Terms, Failure> {
+        let timing = connection.client.timing();
+        let terms = Terms::fit(timing, self.on_lost, self.kill_after, self.grace()?)?;
+        if !quiet {
+            terms.warn_of_short_outages(timing);
+        }
+        Ok(terms)
+    }
+}
+
+/// A command that is to run while something is held.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) options: &'a CommandOptions,
+    pub(super) on_revoke: OnRevoke,
+    pub(super) terms: Terms,
+    pub(super) events: &'a Events,
+}
+
+/// A command that has run.
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// The exit code of it all.
+    pub(super) code: u8,
+    /// Why what it ran under was lost, if it was.
+    pub(super) lost: Option<Exit>,
+    /// Whether it ran for too long.
+    pub(super) overran: bool,
+    pub(super) is_by_signal: bool,
+    pub(super) called_off: CalledOff,
+}
+
+impl Ran {
+    /// Whether it did not come to its own end.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.lost.is_some() || self.overran
+    }
+
+    /// How long the release of what it ran under may take.
+    pub(super) fn release_limit(&self, connection: &Connection) -> Duration {
+        match self.is_cut_off() {
+            // It ends with the session, and there is nobody who could end it earlier.
+            true if connection.client.contact() != Contact::Connected => Duration::ZERO,
+            _ if self.lost.is_some() => HOPELESS_LIMIT,
+            _ => RELEASE_LIMIT,
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// Watches over the lease from now on.
+    pub(super) fn loss<'l>(&self, held: &Held, watchdog: &'l mut Watchdog) -> Loss<'l>
+    where
+        'a: 'l,
+    {
+        Loss::new(self.terms, watchdog, held, self.events)
+    }
+
+    /// Runs the command to its end. `more`: what it gets in its environment besides. `input`: its standard input, if
+    /// that is not the one of this process.
+    pub(super) async fn run(
+        &self,
+        held: &Held,
+        loss: &mut Loss<'_>,
+        signals: &mut Signals,
+        more: Vec<(&'static str, String)>,
+        input: Option<File>,
+    ) -> Result<Ran, Failure> {
+        let environment = Environment { connection: self.connection, held, more, input };
+        let mut child = loss.spawn(&self.options.command(), environment)?;
+        let began = Clock.now();
+        self.events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
+
+        let (on_revoke, max_run) = (self.on_revoke, self.options.max_run);
+        let rules = Rules { on_revoke, max_run, kill_after: self.terms.kill_after() };
+        let attendance = Attendance::new(&mut child, loss, held, self.events);
+        let attended = tokio::select! {
+            attended = attendance.attend(rules, signals) => attended,
+            never = keep_engine(self.connection) => match never {},
+        };
+        // Without us, nobody else ends it.
+        let Attended { ended, overran, called_off } =
+            attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
+        child.finish(&ended);
+
+        let lost = loss.conclude(&ended);
+        let cut_off = lost.or(overran.then_some(Exit::Overran));
+        let code = cut_off.map_or_else(|| ended.code(), Exit::code);
+        self.events.write(Event::Ended { code, ran_ms: Clock.now().since(began).as_millis() });
+        if cut_off.is_some() {
+            end_leftovers(&child).await;
+        }
+        Ok(Ran { code, lost, overran, is_by_signal: ended.is_by_signal(), called_off })
+    }
+}
+
+/// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
+/// moment once another program may have the lock.
+async fn end_leftovers(child: &Child) {
+    let processes = child.processes().clone();
+    let ending = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT));
+    // A process that waits for a dead file system may not even show its environment.
+    let _ = timeout(2 * HOPELESS_LIMIT, ending).await;
+}
