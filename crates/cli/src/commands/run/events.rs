@@ -58,7 +58,14 @@ pub(super) enum Event<'a> {
     /// The lock has not been free for a second.
     Waiting { holder: Option<&'a str> },
     /// The lock is held. One node and one token for each lock, in the order of `locks`.
-    Acquired { waited_ms: u128, nodes: Vec<String>, tokens: Vec<String> },
+    /// `item`: that of a queue.
+    Acquired {
+        waited_ms: u128,
+        nodes: Vec<String>,
+        tokens: Vec<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        item: Option<String>,
+    },
     /// It is recorded that the command begins (`--once-per`, `--every`). `attempt`: 1, or more if earlier ones
     /// have no end.
     Begun { key: &'a str, attempt: u32 },
@@ -95,7 +102,8 @@ impl Event<'_> {
         let guards = held.guards();
         let nodes = guards.iter().map(|guard| guard.node().to_string()).collect();
         let tokens = guards.iter().map(|guard| guard.token().to_string()).collect();
-        Self::Acquired { waited_ms, nodes, tokens }
+        let item = held.item().map(str::to_owned);
+        Self::Acquired { waited_ms, nodes, tokens, item }
     }
 }
 

@@ -477,6 +477,14 @@ impl Held {
         }
     }
 
+    /// The item of a queue that it is.
+    pub(super) fn item(&self) -> Option<&str> {
+        match self {
+            Self::Item(item) => Some(item.id()),
+            _ => None,
+        }
+    }
+
     /// What people call it; see [`Lock::name`].
     pub(super) fn name(&self) -> String {
         view::all_of(self.guards().iter().map(Guard::path))
