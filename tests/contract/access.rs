@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use lockkeeper::revoke::{revoke, revoke_within};
 use lockkeeper::{
-    Acl, Client, CreateMode, DefaultAcl, Error, ErrorCode, ExclusiveNode, MultiLock, Mutex,
-    Permissions, RwLock, Semaphore, ZnodePath, exposures,
+    Acl, Client, Counter, CreateMode, DefaultAcl, Error, ErrorCode, ExclusiveNode, MultiLock,
+    Mutex, Permissions, RwLock, Semaphore, ZnodePath, exposures,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 
@@ -67,6 +67,28 @@ async fn with_credentials_a_stranger_can_neither_hold_nor_end_a_hold<L: Exclusiv
 
     held.verify().await?;
     Ok(held.release().await?)
+}
+
+/// The first client with credentials made the directory of the outcome markers with its own list, and all others could
+/// write no counter, pool or queue on these servers, whatever its path.
+///
+/// Seen to fail with the list of the first client.
+async fn outcome_markers_keep_no_other_user_out(backend: Backend) -> Result<()> {
+    let ann = user(&backend, "ann").await?;
+    Counter::new(&ann.client, "/of-ann")?.add(1).await?;
+
+    for (number, other) in
+        [user(&backend, "bob").await?, backend.participant().await?].iter().enumerate()
+    {
+        let counter = Counter::new(&other.client, &format!("/of-others-{number}"))?;
+        ensure!(counter.add(2).await?.after == 2);
+        let forbidden = Counter::new(&other.client, "/of-ann")?.add(1).await;
+        ensure!(forbidden.is_err_and(|error| error.to_string().contains("not permitted")));
+        let markers = ZnodePath::new("/lockkeeper-outcomes")?;
+        let opened = other.client.set_acl(&markers, Acl::open(), None).await;
+        ensure!(is_refused(opened), "nobody changes who may use them");
+    }
+    Ok(())
 }
 
 async fn those_on_a_list_wait_for_each_other<L: Exclusive>(backend: Backend) -> Result<()> {

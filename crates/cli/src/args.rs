@@ -6,7 +6,6 @@ use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
@@ -17,6 +16,7 @@ use crate::local;
 use crate::shared::config::{self, Files};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::{self, Global};
+use crate::shell;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -86,11 +86,7 @@ pub(crate) enum Command {
     Export(export::ExportOptions),
     Import(import::ImportOptions),
     Demo(demo::DemoOptions),
-    /// Print a script that completes lockkeeper's commands and options in a shell; lock names are not completed
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
+    Completions(shell::CompletionsOptions),
     /// Print the manual page of lockkeeper, or of a subcommand
     Man {
         /// The subcommand, such as run or local status
@@ -110,7 +106,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 const SHOWN_EVERYWHERE: &[&str] = &["connect", "json", "verbose"];
 
 /// The commands that look for no server, as all below them.
-const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "completions", "man"];
+const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "man"];
 
 /// The commands whose output is none, or of a kind of its own.
 const WITHOUT_JSON: &[&str] = &[
@@ -228,7 +224,10 @@ impl Cli {
     /// a mistake in one does not keep a server from starting.
     fn read_files(&mut self, matches: &ArgMatches) -> Result<(), Failure> {
         let is_idle = |name| WITHOUT_SERVERS.contains(&name);
-        if matches.subcommand_name().is_none_or(is_idle) {
+        // A mistake in a file is to keep no shell from starting.
+        let is_script =
+            matches!(&self.command, Command::Completions(options) if options.names.is_none());
+        if is_script || matches.subcommand_name().is_none_or(is_idle) {
             return Ok(());
         }
         let global = &mut self.global;

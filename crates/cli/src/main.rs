@@ -134,7 +134,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Doctor(options) => block_on(doctor::doctor(global, options)),
         Command::Settings(_) => settings::print(global),
         Command::Demo(options) => block_on(demo::demo(global, options)),
-        Command::Completions { shell } => shell::completions(shell),
+        Command::Completions(options) => block_on(shell::completions(global, options)),
         Command::Man { command } => shell::man(&command),
     }
 }

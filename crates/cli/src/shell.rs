@@ -1,18 +1,139 @@
 //! Completions and the manual page.
 
+use std::time::Duration;
+
+use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use lockkeeper::ZnodePath;
 
 use crate::args::Cli;
+use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
 use crate::shared::output::print;
+use crate::shared::view::printable;
 
-/// Prints a completion script.
-pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
+/// Print a script for a shell that completes commands, options and names on the servers
+#[derive(Debug, Args)]
+#[command(after_long_help = COMPLETIONS_NOTES)]
+pub(crate) struct CompletionsOptions {
+    /// The shell
+    #[arg(required_unless_present = "names")]
+    shell: Option<Shell>,
+
+    /// Print the names on the servers that begin like this, for the script. No engine is started for it
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
+    pub(crate) names: Option<String>,
+}
+
+const COMPLETIONS_NOTES: &str = "\
+Names are looked up each time, on the servers of the configuration file or of LOCKKEEPER_CONNECT, or on this machine's \
+engine if it runs.
+
+Example: source <(lockkeeper completions bash)";
+
+/// How long a user who presses Tab waits for names.
+const NAMES_LIMIT: Duration = Duration::from_secs(1);
+
+/// What follows a script, and completes names: of the words that are neither options nor, after a --, a command.
+const BASH_NAMES: &str = r#"
+_lockkeeper_with_names() {
+    _lockkeeper "$@"
+    local word cur=${COMP_WORDS[COMP_CWORD]} names
+    [[ $COMP_CWORD -lt 2 || $cur == -* ]] && return
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        [[ $word == -- ]] && return
+    done
+    case ${COMP_WORDS[1]} in serve|local|engine|doctor|import|settings|demo|completions|man) return ;; esac
+    mapfile -t names < <(lockkeeper completions --names "$cur" 2>/dev/null)
+    if ((${#names[@]})); then
+        COMPREPLY=("${names[@]}")
+        [[ ${#names[@]} -eq 1 && ${names[0]} == */ ]] && compopt -o nospace
+    fi
+}
+complete -F _lockkeeper_with_names -o bashdefault -o default lockkeeper
+"#;
+
+const ZSH_NAMES: &str = r#"
+_lockkeeper_names() {
+    local -a names
+    names=("${(@f)$(lockkeeper completions --names "$PREFIX" 2>/dev/null)}")
+    compadd -S '' -- ${names:#}
+}
+"#;
+
+const FISH_NAMES: &str = r#"
+complete -c lockkeeper -n '__fish_seen_subcommand_from run hold wait revoke ls show permits ticks elect leader queue members service value counter id barrier pool watch export; and not contains -- -- (commandline -opc)' -a '(lockkeeper completions --names (commandline -ct) 2>/dev/null)'
+"#;
+
+/// The arguments that are names on the servers, as a script for zsh has them.
+const ZSH_ARGUMENTS: [&str; 5] = ["lock", "locks", "name", "path", "group"];
+
+/// Prints a completion script, or names.
+pub(crate) async fn completions(
+    global: &Global,
+    options: CompletionsOptions,
+) -> Result<u8, Failure> {
+    match (options.names, options.shell) {
+        (Some(prefix), _) => print(&names(global, &prefix).await.unwrap_or_default())?,
+        (None, Some(shell)) => print(&script(shell))?,
+        (None, None) => {}
+    }
+    Ok(Exit::Ok.code())
+}
+
+fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::definition(), "lockkeeper", &mut script);
-    print(&String::from_utf8_lossy(&script))?;
-    Ok(Exit::Ok.code())
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        Shell::Bash => script + BASH_NAMES,
+        Shell::Fish => script + FISH_NAMES,
+        Shell::Zsh => {
+            let named = |line: &str| {
+                let argument = line.trim_start_matches(['\'', '*', ':']);
+                let argument = argument.split(" -- ").next().unwrap_or_default();
+                match ZSH_ARGUMENTS.contains(&argument) {
+                    true => line.replace(":_default'", ":_lockkeeper_names'"),
+                    false => line.to_owned(),
+                }
+            };
+            let lines: Vec<_> = script.lines().map(named).collect();
+            // The definitions come before what is run.
+            lines.join("\n").replacen(
+                "\n_lockkeeper() {",
+                &format!("{ZSH_NAMES}\n_lockkeeper() {{"),
+                1,
+            ) + "\n"
+        }
+        _ => script,
+    }
+}
+
+/// The names that begin like this, one on each line; those with others below them end with a slash.
+async fn names(global: &Global, prefix: &str) -> Option<String> {
+    let (folder, begin) = prefix.rsplit_once('/').unwrap_or(("", prefix));
+    let path = match folder.trim_start_matches('/') {
+        "" => ZnodePath::root(),
+        folder => ZnodePath::new(&format!("/{folder}")).ok()?,
+    };
+    let connection = Connection::with_what_runs(global, NAMES_LIMIT).await.ok()?;
+    let found = tokio::time::timeout(NAMES_LIMIT, connection.client.children(&path)).await;
+    connection.close().await;
+    let (mut found, _) = found.ok()?.ok()?;
+    found.retain(|name| name.starts_with(begin) && is_of_user(&path, name));
+    found.sort_unstable();
+    let given = &prefix[..prefix.len() - begin.len()];
+    Some(found.iter().map(|name| format!("{}\n", printable(&format!("{given}{name}")))).collect())
+}
+
+/// Whether a node has a name that a user would type: it is no contender, and nothing of the servers' own.
+fn is_of_user(folder: &ZnodePath, name: &str) -> bool {
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let is_numbered = digits == 10 && name.len() > 10;
+    let is_servers = folder.is_root() && (name == "zookeeper" || name.starts_with("lockkeeper-"));
+    !is_numbered && !is_servers && !name.contains("__")
 }
 
 /// Prints the manual page of the command, or of the subcommand that these words name.
@@ -57,6 +178,33 @@ mod tests {
         assert!(page.contains("\n.SH NOTES\n") && !page.contains("EXTRA"), "{page}");
     }
 
+    #[test]
+    fn scripts_complete_names() {
+        let zsh = script(Shell::Zsh);
+        for argument in ["':lock -- ", "'*::locks -- ", "':name -- "] {
+            let lines: Vec<_> = zsh.lines().filter(|line| line.starts_with(argument)).collect();
+            let all = lines.iter().all(|line| line.contains(":_lockkeeper_names'"));
+            assert!(!lines.is_empty() && all, "{argument}: {lines:?}");
+        }
+        let place = |text| zsh.find(text).expect("it is there");
+        assert!(place("_lockkeeper_names() {") < place("_lockkeeper() {"));
+        assert!(
+            script(Shell::Bash).trim_end().ends_with(
+                "complete -F _lockkeeper_with_names -o bashdefault -o default lockkeeper"
+            )
+        );
+    }
+
+    #[test]
+    fn contenders_are_no_names() {
+        let root = ZnodePath::root();
+        let folder = ZnodePath::new("/backups").expect("a path");
+        assert!(is_of_user(&folder, "nightly") && is_of_user(&folder, "zookeeper"));
+        assert!(!is_of_user(&root, "zookeeper") && !is_of_user(&root, "lockkeeper-outcomes"));
+        assert!(!is_of_user(&folder, "_c_5e1d-lock-0000000041"));
+        assert!(!is_of_user(&folder, "e2e1__lock__0000000041"));
+    }
+
     /// Symptom: pages named `lockkeeper-help(1)` and `lockkeeper-local-status(1)`, which could not be printed.
     #[test]
     fn every_page_that_a_page_names_can_be_printed() {
@@ -82,9 +230,7 @@ mod tests {
     /// Symptom: completions offered the word by which the command starts this machine's engine.
     #[test]
     fn only_commands_for_users_are_completed() {
-        let mut script = Vec::new();
-        clap_complete::generate(Shell::Bash, &mut Cli::definition(), "lockkeeper", &mut script);
-        let script = String::from_utf8(script).expect("text");
+        let script = script(Shell::Bash);
         assert!(script.contains("permits") && !script.contains("local-engine"), "{script}");
     }
 }

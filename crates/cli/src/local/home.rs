@@ -154,7 +154,7 @@ impl Home {
     }
 
     /// What a client connects to.
-    pub(super) fn connect_string(&self) -> String {
+    pub(crate) fn connect_string(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 

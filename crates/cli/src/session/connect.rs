@@ -64,6 +64,19 @@ impl Connection {
         Ok(connection)
     }
 
+    /// A session with servers that are there, within this time: starts no engine, and says nothing.
+    pub(crate) async fn with_what_runs(global: &Global, limit: Duration) -> Result<Self, Failure> {
+        let access = Access::of(global)?;
+        let builder = with_terms(global, access.builder()?).connect_timeout(limit);
+        let servers = match ChosenServer::of(global)? {
+            ChosenServer::Remote(servers) => servers,
+            ChosenServer::Local(home) => {
+                home.connect_string().parse().map_err(ConnectError::from)?
+            }
+        };
+        Self::remote(builder, &servers, access, limit).await
+    }
+
     /// Does something in a session of its own, which is closed whatever comes of it.
     pub(crate) async fn during<T>(
         global: &Global,

@@ -26,6 +26,7 @@ use std::{fmt, io};
 
 use lockkeeper::{
     AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError, SetPermitsError,
+    TransactionError,
 };
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
@@ -91,6 +92,8 @@ impl Failure {
         while let Some(known) = cause {
             if let Some(client) = known.downcast_ref::<Error>() {
                 exit = exit_of(client);
+            } else if let Some(refused) = known.downcast_ref::<TransactionError>() {
+                exit = exit_of_transaction(refused);
             } else if let Some(acquire) = known.downcast_ref::<AcquireError>() {
                 exit = exit_of_acquire(acquire);
             }
@@ -173,7 +176,16 @@ fn exit_of_acquire(error: &AcquireError) -> Exit {
         AcquireError::LeaseTooShort { .. } => Exit::NoServer,
         AcquireError::Servers { source: ServiceError::NotOne { .. }, .. } => Exit::Config,
         AcquireError::Client { source, .. } => exit_of(source),
+        AcquireError::Refused { source, .. } => exit_of_transaction(source),
         _ => Exit::NoServer,
+    }
+}
+
+fn exit_of_transaction(error: &TransactionError) -> Exit {
+    match error {
+        TransactionError::Failed { code, .. } => exit_of_code(Some(*code)),
+        TransactionError::Request(error) => exit_of(error),
+        _ => Exit::Data,
     }
 }
 
@@ -195,7 +207,11 @@ impl From<Error> for Failure {
 }
 
 fn exit_of(error: &Error) -> Exit {
-    match error.code() {
+    exit_of_code(error.code())
+}
+
+fn exit_of_code(code: Option<ErrorCode>) -> Exit {
+    match code {
         Some(ErrorCode::NoAuth | ErrorCode::AuthFailed) => Exit::NoPermission,
         Some(ErrorCode::InvalidAcl) => Exit::Usage,
         Some(ErrorCode::QuotaExceeded) => Exit::CannotCreate,

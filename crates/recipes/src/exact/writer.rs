@@ -5,9 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::retry::{Unanswered, retry_pause};
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, SessionId, Transaction, TransactionError, ZnodePath,
+    Acl, Client, CreateMode, DefaultAcl, Error, ErrorCode, Permissions, SessionId, Transaction,
+    TransactionError, ZnodePath,
 };
 
+use crate::exact::DEFAULT_MARKERS;
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
 use crate::exact::rivalry::Rivalry;
 use crate::exact::session_owned::SessionOwned;
@@ -195,7 +197,8 @@ impl ExactWriter {
             match node.create(Bytes::new()).await {
                 Ok(()) => return Ok(Marker { node, version: 0 }),
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                    match self.client.ensure(&self.directory, CreateMode::Container).await {
+                    let maker = of_all(&self.client, &self.directory);
+                    match maker.ensure(&self.directory, CreateMode::Container).await {
                         Err(error) if error.is_session_expired() => {}
                         Err(error) => retry_pause(error).await?,
                         Ok(()) => {}
@@ -207,6 +210,17 @@ impl ExactWriter {
             }
         }
     }
+}
+
+/// A client that makes the directory so that all can use it who use the servers: the first one to come makes the shared one,
+/// and its own list would keep the others out. Those who can delete another's marker leave it without an outcome, and
+/// change nothing.
+fn of_all(client: &Client, directory: &ZnodePath) -> Client {
+    if client.creates_open() || directory.as_str() != DEFAULT_MARKERS {
+        return client.clone();
+    }
+    let all = Permissions::READ | Permissions::CREATE | Permissions::DELETE;
+    client.with_default_acl(&DefaultAcl::List(Acl::world(all)))
 }
 
 async fn waited(wait: Duration) -> bool {

@@ -249,6 +249,11 @@ impl Lock {
             let message = format!("{other} is not below {pool}, which --one-of takes one of");
             return Err(Failure::new(Exit::Usage, message));
         }
+        let unread = paths.iter().find(|path| path.name().contains(['{', '}']));
+        if let Some(path) = unread {
+            let message = format!("{path} has braces, which this shell leaves as they are");
+            return Err(Failure::new(Exit::Usage, message).advise("name each: gpu/0 gpu/1"));
+        }
         let things = paths.iter().map(ZnodePath::name);
         let pool = Pool::builder(client, pool.as_str()).things(things).label(label).build();
         pool.map(Self::OneOf).map_err(|error| Failure::new(Exit::Usage, error.to_string()))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::{AcquireError, Client, LossReason, ZnodePath};
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::above;
 use super::events::{Event, Events};
@@ -19,6 +19,9 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 use crate::shared::view;
+
+/// How many things of a pool are named with their holders.
+const MOST_SHOWN: usize = 3;
 
 /// How a wait ended.
 #[derive(Debug)]
@@ -189,8 +192,16 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
 /// ", held by ..."; `None` if that cannot be seen now. Of several locks the first one that another program
 /// holds: "; /a is not free, held by ...".
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
-    if matches!(lock, Lock::OneOf(_)) {
-        return None;
+    if let Lock::OneOf(pool) = lock {
+        let report = timeout(waiting::PATIENCE, pool.look()).await.ok()?.ok()?;
+        let held = report.held.iter().map(|thing| match &thing.info {
+            Some(info) => format!("{} by {}", thing.name, view::program(info)),
+            None => thing.name.clone(),
+        });
+        let shown: Vec<_> = held.take(MOST_SHOWN).collect();
+        let more = report.held.len() - shown.len();
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        return (!shown.is_empty()).then(|| format!("; held: {}{more}", shown.join(", ")));
     }
     let paths = lock.paths();
     if let [path] = paths[..] {
