@@ -14,7 +14,7 @@ async fn each_run_has_another_one() -> Result<()> {
     let ended = home.runs("--one-of gpu/0 gpu/1", script)?;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), "1 /gpu /gpu/held/1\n"), "{ended:?}");
 
-    home.ends("run -n --one-of gpu/0 -- true")?.complains(1, &["/gpu is not free"]);
+    home.ends("run -n --one-of gpu/0 -- true")?.complains(1, &["/gpu is not free; held: 0 by "]);
     let mut waits = home.starts("waits", "--one-of gpu/0", "echo $LOCKKEEPER_NAME")?;
     eventually("a notice", || Ok(waits.stderr().contains("waiting for /gpu")))?;
     first.kill();
@@ -33,7 +33,32 @@ fn names_of_several_pools_are_refused() -> Result<()> {
     let once = home.ends("run --one-of --once-per k gpu/0 -- true")?;
     once.complains(64, &["one run holds at a time"]);
 
+    let braces = home.ends("run --one-of gpu/{0..3} -- true")?;
+    braces.complains(64, &["has braces", "gpu/0 gpu/1"]);
+
     home.runs("job", "true")?.is_fine();
     home.ends("run --one-of job/0 job/1 -- true")?.complains(65, &["no part of a pool"]);
+    Ok(())
+}
+
+/// Symptom: a pool with a holder was shown as a free lock, and `wait` returned at once.
+#[tokio::test]
+async fn a_pool_or_a_queue_is_no_free_lock() -> Result<()> {
+    let home = Home::new()?;
+    let mut first = home.starts("first", "--one-of gpu/0", "echo held; sleep 60")?;
+    first.prints("held", LIMIT).await?;
+    home.ends("queue put jobs a")?.is_fine();
+    for (path, what) in [("gpu", "a pool"), ("jobs", "a queue")] {
+        let shown = home.ends(&format!("show {path}"))?.stdout;
+        assert!(shown.contains(&format!("/{path} is {what}, and no lock")), "{shown}");
+        for verb in ["wait", "revoke"] {
+            home.ends(&format!("{verb} {path}"))?.complains(65, &[what, "see lockkeeper"]);
+        }
+    }
+    first.kill();
+
+    let mut lock = home.holds("lock", "door").await?;
+    home.ends("run --one-of door/0 -- true")?.complains(65, &["/door is in use as a lock"]);
+    lock.kill();
     Ok(())
 }

@@ -114,6 +114,9 @@ impl Picture for SeenQueue<'_> {
 fn describe(path: &str, queue: Option<&LockQueue>, observed: &Observed) -> String {
     let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
+    if let Some((what, see)) = view::other_recipe(foreign).filter(|_| entries.is_empty()) {
+        return format!("{path} is {what}, and no lock: see lockkeeper {see} {path}\n");
+    }
     let summary = queue.map_or("free".to_owned(), view::summary);
     let mut text = format!("{path}: {summary}\n");
 

@@ -331,10 +331,21 @@ impl Lock {
     /// Refuses permits as Curator has them at a lock that is in use as another kind. Its queue would not
     /// be looked at.
     pub(super) async fn check_layout(&self, client: &Client) -> Result<(), Failure> {
-        if let Self::OneOf(pool) = self
-            && let Err(error @ PoolError::Foreign { .. }) = pool.look().await
-        {
-            return Err(Failure::new(Exit::Data, error.to_string()));
+        if let Self::OneOf(pool) = self {
+            // What cannot be seen now fails in so many words when a thing is asked for.
+            if let Ok((names, _)) = client.children(pool.path()).await
+                && let Some((_, usage)) = Usage::of(&names)
+            {
+                let message =
+                    format!("{} is in use as {}, and is no pool", pool.path(), what(usage));
+                return Err(Failure::new(Exit::Data, message).advise("use another name"));
+            }
+            return match pool.look().await {
+                Err(error @ PoolError::Foreign { .. }) => {
+                    Err(Failure::new(Exit::Data, error.to_string()))
+                }
+                _ => Ok(()),
+            };
         }
         let Self::Permits { semaphore, layout: Layout::Children, .. } = self else { return Ok(()) };
         // What cannot be seen now fails in so many words when the lock is asked for.
