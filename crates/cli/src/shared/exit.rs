@@ -1,24 +1,4 @@
-//! Exit codes, and the errors that lead to them.
-//!
-//! | code | meaning |
-//! |---|---|
-//! | 0 | done |
-//! | 1 | the answer is no: `run -n` or `run -w` did not get the lock, `wait -w` did not see it free (another code with `-E`); `show` or `ls` with `--exit-code` found it held; `revoke --wait` was not obeyed in time, or a holder could not be asked; `hold` gave way to a request; `local status` found no engine |
-//! | 64 | wrong usage: an option, a lock name, a duration |
-//! | 65 | the data is not what it should be: a damaged data directory, one of a newer version, a lock with foreign children, of another kind, or with another number of permits |
-//! | 69 | something is taken: a port, a socket, a data directory |
-//! | 70 | a bug in lockkeeper |
-//! | 71 | the operating system refuses something: a process, a thread |
-//! | 73 | a file or directory cannot be made or written, belongs to another user, or others may write to it; or the server has no room for a znode: its disk or its memory is short, or a quota is full |
-//! | 74 | the disk failed, of an engine or of what is written elsewhere |
-//! | 75 | no server: none reachable, or none for too long |
-//! | 77 | no permission: credentials refused, an access control list, or an engine of the machine that is not for this user; `ls --exit-code` cannot look everywhere |
-//! | 78 | a configuration file, a certificate or a key is wrong; this machine's clock is far ahead of that of the servers (`run --every`); the servers that are named are not one service; or servers are required (`require-servers`), and none are named |
-//! | 79 | the lock was lost while the command ran, or while `hold` held it |
-//! | 124 | the command ran for longer than `run --max-run`, as in `timeout(1)` |
-//! | 126 | the command cannot be executed |
-//! | 127 | the command does not exist |
-//! | 128 + n | ended by signal n: lockkeeper while it waited, or the command |
+//! Exit codes, and the errors that lead to them. `docs/commands.md` has the table.
 //!
 //! `run` ends with the command's own code otherwise. 64 to 78 mean what `sysexits.h` says.
 
@@ -269,5 +249,22 @@ fn exit_of_storage(error: &StorageError) -> Exit {
         | StorageError::Untrusted { .. }
         | StorageError::ZooKeeper { .. } => Exit::CannotCreate,
         _ => Exit::Disk,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_exit_code_has_a_row_in_the_table() {
+        let page = include_str!("../../../../docs/commands.md");
+        let rows: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| ")).collect();
+        for exit in Exit::value_variants() {
+            let code = format!("{} |", exit.code());
+            assert_eq!(rows.iter().filter(|row| row.starts_with(&code)).count(), 1, "{exit:?}");
+        }
     }
 }

@@ -132,7 +132,8 @@ signal that the command is to get waits until it goes on.
 
 Exit codes:
   the command's own, or 128 + n if signal n ended it
-  1        the lock was not free (-n, -w), or the code of -E
+  1        the lock was not free (-n, -w), or the code of -E; of other
+           commands: the answer is no
   64       wrong usage
   65       the lock is of another kind, or above or below one, or has
            another number of permits; bad data
