@@ -5,12 +5,16 @@
 //! run; `cargo xtask simulate` runs as many as you like, and one again:
 //! `cargo xtask simulate --seed 42`. That command builds with `--cfg tokio_unstable`, where tokio
 //! lets the seed decide also in which order a channel wakes several tasks at one instant.
+//!
+//! Beside the seeds, members of `Partitions` come and go ([`churn`]): a few hundred times, or 10,000 times with
+//! `cargo xtask simulate --seeds 0 --changes 10000`.
 
 // The build that is exactly repeatable has a name that cargo does not know.
 #![allow(unexpected_cfgs)]
 
 mod barriers;
 mod candidates;
+mod churn;
 mod faults;
 mod followers;
 mod ids;
@@ -49,6 +53,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How many seeds a plain test run takes, unoptimized; `cargo xtask test` runs more.
 const SEEDS_OF_A_TEST: u64 = 100;
 
+/// How many joins and leaves a plain test run takes.
+const CHANGES_OF_A_TEST: u64 = 300;
+
 /// One seed of so many runs twice, and goes the same way: else no failure could be looked at.
 const REPEAT_EACH: u64 = 25;
 
@@ -59,25 +66,31 @@ struct Plan {
     jobs: usize,
     /// One seed of so many runs twice.
     repeat_each: u64,
+    /// How many joins and leaves of members come after the seeds.
+    changes: u64,
     /// Whether to print the timelines of good runs too.
     show: bool,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    const NAME: &str = "simulation::seeds";
+    const SEEDS: &str = "simulation::seeds";
+    const CHURN: &str = "simulation::churn";
     let plan = if arguments.first().is_some_and(|first| first == "run") {
         Plan::parse(&arguments[1..])
-    } else if is_wanted(NAME, &arguments) {
-        Some(Plan { jobs: 1, ..Plan::default() })
     } else {
-        return ExitCode::SUCCESS;
+        let wanted = |name, count| if is_wanted(name, &arguments) { count } else { 0 };
+        let seeds = wanted(SEEDS, SEEDS_OF_A_TEST);
+        let changes = wanted(CHURN, CHANGES_OF_A_TEST);
+        Some(Plan { jobs: 1, seeds, changes, ..Plan::default() })
     };
     match plan {
-        Some(plan) => many(&plan),
+        Some(plan) if many(&plan) && come_and_go(&plan) => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
         None => {
             eprintln!(
-                "arguments: run [--seeds N] [--seed N] [--first N] [--jobs N] [--repeat-each N]"
+                "arguments: run [--seeds N] [--seed N] [--first N] [--jobs N] [--repeat-each N] \
+                 [--changes N]"
             );
             ExitCode::FAILURE
         }
@@ -88,7 +101,7 @@ impl Default for Plan {
     fn default() -> Self {
         let jobs = thread::available_parallelism().map_or(1, usize::from);
         let (seeds, repeat_each) = (SEEDS_OF_A_TEST, REPEAT_EACH);
-        Self { first: 1, seeds, jobs, repeat_each, show: false }
+        Self { first: 1, seeds, jobs, repeat_each, changes: 0, show: false }
     }
 }
 
@@ -100,6 +113,7 @@ impl Plan {
             let value: u64 = value.parse().ok()?;
             match option.as_str() {
                 "--seeds" => plan.seeds = value,
+                "--changes" => plan.changes = value,
                 "--first" => plan.first = value,
                 "--jobs" => plan.jobs = usize::try_from(value).ok()?.max(1),
                 "--repeat-each" => plan.repeat_each = value.max(1),
@@ -122,7 +136,11 @@ struct Tally {
     timelines: AtomicU64,
 }
 
-fn many(plan: &Plan) -> ExitCode {
+/// Runs the seeds. Returns whether all is as it should be.
+fn many(plan: &Plan) -> bool {
+    if plan.seeds == 0 {
+        return true;
+    }
     let (start, tally) = (Instant::now(), Tally::default());
     thread::scope(|scope| {
         for _ in 0..plan.jobs.min(usize::try_from(plan.seeds).unwrap_or(usize::MAX)) {
@@ -152,7 +170,25 @@ fn many(plan: &Plan) -> ExitCode {
         ran as f64 / took,
         tally.timelines.into_inner(),
     );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    failed == 0
+}
+
+/// Has members of partitions join and leave. Returns whether all is as it should be.
+fn come_and_go(plan: &Plan) -> bool {
+    let Plan { first, changes, .. } = *plan;
+    if changes == 0 {
+        return true;
+    }
+    let start = Instant::now();
+    let figures = churn::churn(first, changes);
+    match &figures {
+        Ok(figures) => println!("{figures}, {:.1} s", start.elapsed().as_secs_f64()),
+        Err(why) => println!(
+            "members that come and go: {why}\nagain: cargo xtask simulate --seeds 0 --first {first} \
+             --changes {changes}"
+        ),
+    }
+    figures.is_ok()
 }
 
 /// Runs one seed, judges it, and adds it to the tally.

@@ -45,8 +45,8 @@ const TOLD_TICK: Duration = Duration::from_millis(500);
 pub(crate) const REPEATABLE: bool = cfg!(tokio_unstable);
 
 /// Clocks run as fast and as slow as the default of the drift allows.
-const FASTEST_CLOCK: f64 = 1.009;
-const SLOWEST_CLOCK: f64 = 0.991;
+pub(crate) const FASTEST_CLOCK: f64 = 1.009;
+pub(crate) const SLOWEST_CLOCK: f64 = 0.991;
 
 /// Longer than anything takes when all is well, many sessions' timeouts included.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

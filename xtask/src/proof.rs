@@ -128,6 +128,9 @@ pub(crate) struct Simulate {
     /// Every seed runs twice, not one in 25: both times must be the same to the last byte.
     #[arg(long)]
     twice: bool,
+    /// How many times members of partitions join and leave after the seeds; some hundred a second.
+    #[arg(long, default_value_t = 300)]
+    changes: u64,
 }
 
 /// Runs seeds, optimized and exactly repeatable.
@@ -136,11 +139,13 @@ pub(crate) struct Simulate {
 ///
 /// A seed failed, or went two ways; how to run it again has been printed.
 pub(crate) fn simulate(options: &Simulate) -> Result<()> {
-    let Simulate { seeds, seed, first, jobs, twice } = options;
+    let Simulate { seeds, seed, first, jobs, twice, changes } = options;
     let mut suite = repeatable("simulation")?;
     match seed {
         Some(seed) => suite.args(["--seed", &seed.to_string()]),
-        None => suite.args(["--seeds", &seeds.to_string(), "--first", &first.to_string()]),
+        None => suite
+            .args(["--seeds", &seeds.to_string(), "--first", &first.to_string()])
+            .args(["--changes", &changes.to_string()]),
     };
     suite.args(given("--jobs", jobs)).args(given("--repeat-each", &twice.then_some(1)));
     run(&mut suite, "simulation")
