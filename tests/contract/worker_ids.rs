@@ -351,7 +351,7 @@ async fn a_wait_goes_on_over_the_end_of_its_session(backend: Backend) -> Result<
 
 /// Eight programs, and four numbers that go from hand to hand. Prints how long ten million ids take.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes without optimizations"]
+#[ignore = "takes about a minute"]
 async fn ten_million_ids_come_once() -> Result<()> {
     const IDS: usize = 10_000_000;
     const AT_ONCE: usize = 100_000;
