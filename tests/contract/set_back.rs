@@ -10,39 +10,53 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::{
-    Client, CreateMode, Editions, Election, Leaders, Leadership, Notify, Publication, Shared,
-    ValueChange, ValueChanges, ZnodePath, Zxid,
+    Client, CreateMode, Editions, Election, Leaders, Leadership, Notify, PartitionMember,
+    Partitions, Pool, PoolError, PoolGuard, Publication, Shared, ValueChange, ValueChanges,
+    ZnodePath, Zxid,
 };
 use lockkeeper_engine::{Engine, Existing, restore};
 use lockkeeper_testkit::peers::{self, Peer};
 use lockkeeper_testkit::proxy::Proxy;
 use lockkeeper_testkit::scratch;
 use lockkeeper_testkit::zookeeper::Config;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 /// What nothing comes near unless it waits for a number that does not come.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks at what a follower has.
+const GLANCE: Duration = Duration::from_millis(10);
 
 const VALUE: &str = "/value";
 const SHORT: &str = "/short";
 const LONG: &str = "/long";
 const NEWS: &str = "/news";
 const ELECTION: &str = "/election";
+const POOL: &str = "/pool";
+const SHARED: &str = "/shared";
+const ITEMS: usize = 30;
 
 /// So long that it is written in parts, with a number in front.
 fn long(number: u32) -> String {
     format!("{number:010}{}", "x".repeat(500_000))
 }
 
+async fn share(client: &Client, name: &str) -> Result<PartitionMember> {
+    let items = (0..ITEMS).map(|item| item.to_string());
+    Ok(Partitions::builder(client, SHARED).items(items).build()?.join(name).await?)
+}
+
 /// Changes everything.
 struct Writer {
     client: Client,
     leadership: Option<Leadership>,
+    member: Option<PartitionMember>,
 }
 
 impl Writer {
     async fn connect(servers: &str) -> Result<Self> {
-        Ok(Self { client: Client::connect(servers).await?, leadership: None })
+        Ok(Self { client: Client::connect(servers).await?, leadership: None, member: None })
     }
 
     /// Gives everything this number. Returns that of the notification.
@@ -51,6 +65,10 @@ impl Writer {
         Publication::<u32>::new(&self.client, SHORT)?.publish(&number).await?;
         Publication::<String>::new(&self.client, LONG)?.publish(&long(number)).await?;
         self.lead(number).await?;
+        Pool::new(&self.client, POOL)?.change(|things| *things = vec![number.to_string()]).await?;
+        if self.member.is_none() {
+            self.member = Some(share(&self.client, "writer").await?);
+        }
         Ok(Notify::new(&self.client, NEWS)?.notify().await?)
     }
 
@@ -77,7 +95,7 @@ impl Writer {
     }
 
     async fn close(mut self) {
-        self.leadership = None;
+        (self.leadership, self.member) = (None, None);
         self.client.close().await;
     }
 }
@@ -92,6 +110,9 @@ struct Follower {
     leaders: Leaders,
     news: Notify,
     known: Zxid,
+    /// Waits for the thing 1.
+    acquiring: Option<JoinHandle<Result<PoolGuard, PoolError>>>,
+    member: PartitionMember,
 }
 
 impl Follower {
@@ -105,6 +126,11 @@ impl Follower {
             long: Publication::new(&client, LONG)?.follow(),
             leaders: Election::new(&client, ELECTION)?.observe().await?,
             known: news.last().await?,
+            acquiring: Some(tokio::spawn({
+                let pool = Pool::new(&client, POOL)?.only(["1"]);
+                async move { pool.acquire().await }
+            })),
+            member: share(&client, "follower").await?,
             news,
             client,
             proxy,
@@ -155,6 +181,44 @@ impl Follower {
         timeout(PATIENCE, told).await.with_context(|| format!("the leader {number:?}"))?
     }
 
+    /// Waits until some other program waits for a thing, as the follower does.
+    async fn waits_for_thing(&self) -> Result<()> {
+        let pool = Pool::new(&self.client, POOL)?;
+        timeout(PATIENCE, async {
+            while pool.look().await?.waiting.is_empty() {
+                sleep(GLANCE).await;
+            }
+            anyhow::Ok(())
+        })
+        .await
+        .context("a place in line")?
+    }
+
+    /// Waits until it is given the thing that has come back.
+    async fn gets_thing(&mut self) -> Result<()> {
+        let acquiring = self.acquiring.take().context("it waits once")?;
+        let thing = timeout(PATIENCE, acquiring).await.context("the thing")???;
+        ensure!(thing.name() == "1");
+        thing.release().await?;
+        Ok(())
+    }
+
+    /// Waits until it shares the items with the writer, or has all of them.
+    async fn shares_items(&self, writer: Option<&Writer>) -> Result<()> {
+        let of_writer = || writer.and_then(|it| it.member.as_ref()).map(|it| it.owned().len());
+        let is_shared = || match (self.member.owned().len(), of_writer()) {
+            (own, None) => own == ITEMS,
+            (own, Some(others)) => own > 0 && others > 0 && own + others == ITEMS,
+        };
+        timeout(PATIENCE, async {
+            while !is_shared() {
+                sleep(GLANCE).await;
+            }
+        })
+        .await
+        .with_context(|| format!("the items: {:?}, {:?}", self.member.owned(), of_writer()))
+    }
+
     /// Waits for a notification after the last one that is known.
     async fn is_notified(&mut self) -> Result<Zxid> {
         let waited = self.news.wait_past(self.known);
@@ -183,6 +247,8 @@ async fn restored() -> Result<()> {
     let mut follower = Follower::connect(&servers).await?;
     follower.sees(2).await?;
     follower.sees_leader(Some(2)).await?;
+    follower.waits_for_thing().await?;
+    follower.shares_items(Some(&writer)).await?;
     // With nothing to write to the servers that are restored.
     follower.proxy.refuse();
     writer.close().await;
@@ -195,10 +261,13 @@ async fn restored() -> Result<()> {
     ensure!(follower.is_notified().await? == first);
     ensure!(follower.client.status().borrow().rewinds == 0, "tokens go on");
     follower.sees_leader(None).await?;
+    follower.gets_thing().await?;
+    follower.shares_items(None).await?;
     let mut writer = Writer::connect(&servers).await?;
     let third = writer.write(3).await?;
     follower.sees(3).await?;
     follower.sees_leader(Some(3)).await?;
+    follower.shares_items(Some(&writer)).await?;
     ensure!(follower.is_notified().await? == third);
     writer.close().await;
     follower.client.close().await;
@@ -224,6 +293,8 @@ async fn wiped_and_written_to() -> Result<()> {
     let mut follower = Follower::connect(&server.connect_string()).await?;
     follower.sees(2).await?;
     follower.sees_leader(Some(2)).await?;
+    follower.waits_for_thing().await?;
+    follower.shares_items(Some(&writer)).await?;
 
     follower.proxy.refuse();
     let seen = follower.client.last_zxid();
@@ -237,6 +308,8 @@ async fn wiped_and_written_to() -> Result<()> {
 
     follower.sees(1).await?;
     follower.sees_leader(Some(1)).await?;
+    follower.gets_thing().await?;
+    follower.shares_items(Some(&writer)).await?;
     ensure!(follower.is_notified().await? == first);
     ensure!(follower.client.status().borrow().rewinds == 0, "nothing looks lower");
     let third = writer.write(3).await?;
