@@ -1,8 +1,11 @@
 //! One of several locks, as things of a pool.
 
-use anyhow::Result;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
-use crate::support::{Home, LIMIT, eventually};
+use anyhow::{Context as _, Result};
+
+use crate::support::{Ended, Home, LIMIT, eventually};
 
 #[tokio::test]
 async fn each_run_has_another_one() -> Result<()> {
@@ -37,7 +40,35 @@ fn names_of_several_pools_are_refused() -> Result<()> {
     braces.complains(64, &["has braces", "gpu/0 gpu/1"]);
 
     home.runs("job", "true")?.is_fine();
-    home.ends("run --one-of job/0 job/1 -- true")?.complains(65, &["no part of a pool"]);
+    home.ends("run --one-of job/0 job/1 -- true")?
+        .complains(65, &["cannot be used as part of a pool"]);
+    Ok(())
+}
+
+/// The line of `docs/pools.md`, word for word, with a training that prints its GPU.
+#[test]
+fn the_line_of_the_page_gives_a_gpu() -> Result<()> {
+    let home = Home::new()?;
+    let (_, line) = include_str!("../../docs/pools.md").split_once("```sh\n").context("no line")?;
+    let (line, _) = line.split_once("```").context("no end")?;
+    let python = home.folder().join("python3");
+    fs::write(&python, "#!/bin/sh\necho \"$CUDA_VISIBLE_DEVICES\" \"$@\"\n")?;
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o700))?;
+
+    let program = lockkeeper_testkit::command::lockkeeper()?;
+    let program = program.parent().context("no folder")?.display();
+    let path = format!("{}:{program}:{}", home.folder().display(), std::env::var("PATH")?);
+    // Braces are not for every shell.
+    let mut command = std::process::Command::new("bash");
+    for (name, value) in home.command("ls").get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env("PATH", path).args(["-c", line]);
+    let ended = Ended::of(&mut command)?;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "0 train.py\n"), "{ended:?}");
     Ok(())
 }
 

@@ -407,20 +407,33 @@ async fn what_is_no_pool_is_named(backend: Backend) -> Result<()> {
     let path = ZnodePath::new("/other")?;
     client.create(&path, "{\"lockkeeper-pool\":2}", CreateMode::Persistent).await?;
     let error = Pool::new(&client, "/other")?.acquire().await.err().context("it goes on")?;
-    let expected = "/other has a pool of the layout 2, and not 1, which is no part of a pool";
+    let expected =
+        "/other cannot be used as part of a pool: it has a pool of the layout 2, and not 1";
     assert!(error.to_string().starts_with(expected), "{error}");
     assert!(client.children(&path).await?.0.is_empty());
-
-    // Somebody has made a claim by hand.
-    client.create(&node("held/0"), "", CreateMode::Persistent).await?;
-    assert_eq!(take(&pool).await?.name(), "1");
-    assert_eq!(pool.look().await?.held[0].session, SessionId::NONE);
 
     for bad in ["/", "x"] {
         assert!(Pool::new(&client, bad).is_err());
     }
     let none = Pool::builder(&client, GPUS).at_most("ann", 0).build().err();
     assert_eq!(none, Some(PoolError::NoPlaces { holder: "ann".to_owned() }));
+    Ok(())
+}
+
+/// An administrator creates and deletes the node of a thing, to take it out of use for a while.
+async fn a_node_that_was_made_by_hand_keeps_a_thing_out_of_use((one, two): Clients) -> Result<()> {
+    let pool = gpus(&one)?;
+    take(&pool).await?.release().await?;
+    two.create(&node("held/0"), "", CreateMode::Persistent).await?;
+    assert_eq!(take(&pool).await?.name(), "1");
+    nothing(&pool.only(["0"])).await?;
+    let held = pool.look().await?.held;
+    let kept = held.iter().find(|it| it.name == "0").context("it is not shown")?;
+    assert_eq!((kept.session, &kept.info), (SessionId::NONE, &None));
+
+    let waits = wait(&pool.only(["0"]), 1).await?;
+    two.delete(&node("held/0"), None).await?;
+    assert_eq!(got(waits).await?.name(), "0");
     Ok(())
 }
 

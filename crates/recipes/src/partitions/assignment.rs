@@ -13,9 +13,9 @@ use crate::partitions::command::Command;
 use crate::partitions::item_node::ItemNode;
 
 /// An item that this member has. What its holder may believe and do is described at [`Guard`]: no other member has the item
-/// before [`Guard::deadline`], [`Guard::lost`] tells when that may be, and [`Guard::token`] grows from owner to owner.
+/// before [`Guard::deadline`], [`Guard::lost`] returns when one may, and [`Guard::token`] grows from owner to owner.
 ///
-/// If the item is to go to another member, [`Assignment::moving`] tells until when to finish. Then release it, or drop it,
+/// If the item is to go to another member, [`Assignment::moving`] returns until when to finish. Then release it, or drop it,
 /// which gives it back in the background. One that is given back without that is offered to this member again after a
 /// second, with another token, as no other member takes it.
 #[must_use = "the item is given back when it is dropped"]
@@ -62,7 +62,7 @@ impl Assignment {
 
     /// Waits until the item is to go to another member, and says until when it may be used: after the
     /// [grace](crate::PartitionsBuilder::grace), it is [lost](LossReason::HeldTooLong). So it never returns while the item
-    /// stays, nor when it is lost in another way: wait for [`Guard::lost`] beside it. If the members change back before
+    /// stays, nor when it is lost in another way: wait for [`Guard::lost`] as well. If the members change back before
     /// it is given back, the item stays, and this waits again. Makes no request.
     ///
     /// # Session loss
@@ -84,14 +84,14 @@ impl Assignment {
     /// Gives the item back, and waits until a server has confirmed it. Costs 2 round trips (1 write).
     ///
     /// # Errors
-    /// If it had been lost before, which is told at once, or no server could be reached for a session timeout. In the
-    /// second case the release goes on in the background.
+    /// If it had been lost before, which fails at once, or no server could be reached for a session timeout. In the
+    /// second case the release continues in the background.
     ///
     /// # Session loss
     /// Fails: the item was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         match self.held.guard.state() {
             State::Lost(reason) => return Err(ReleaseError::Lost(reason)),

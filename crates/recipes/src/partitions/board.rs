@@ -50,7 +50,7 @@ impl Board {
         lock(&self.state)
     }
 
-    /// What makes it a member, for whoever has it leave.
+    /// Takes the membership out, for the caller that ends it.
     pub(super) fn take_membership(&self) -> Option<Membership> {
         lock(&self.membership).take()
     }

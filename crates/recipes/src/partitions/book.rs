@@ -42,7 +42,7 @@ pub(super) enum Order {
     Move(ItemLife, Option<Instant>),
     /// Ends it for its holder; [`Book::ended`] says until when the node must stay.
     End(ItemLife),
-    /// Deletes its node, which nobody holds any more.
+    /// Deletes its node, which is not held any more.
     GiveBack(ItemLife),
     /// Its node is gone, so it is lost.
     Lost(ItemLife),
@@ -137,7 +137,7 @@ impl Book {
         self.entries.iter().filter(is_owned).map(|entry| entry.name.as_str())
     }
 
-    /// The items that belong to this member and have a node of somebody else, and whose.
+    /// The items that belong to this member and have the node of another one, and its session.
     pub(super) fn waited(&self) -> impl Iterator<Item = (&str, SessionId)> {
         self.entries.iter().filter(|entry| entry.is_mine).filter_map(|entry| match entry.slot {
             Slot::Waiting(by) => Some((entry.name.as_str(), by)),
@@ -187,7 +187,7 @@ impl Book {
         self.review(now);
     }
 
-    /// There is another session, in which this member has nothing and is not in the group yet.
+    /// Another session has begun, in which this member is without items and not in the group yet.
     pub(super) fn session_ended(&mut self, now: Instant) {
         self.is_present = false;
         self.orders.clear();
@@ -198,7 +198,7 @@ impl Book {
         self.review(now);
     }
 
-    /// Somebody has looked: `by` is the session that an item's node goes with. Returns whether it is to be watched.
+    /// An item was looked for: `by` is the session that an item's node goes with. Returns whether it is to be watched.
     pub(super) fn looked(&mut self, ticket: ItemLife, by: Option<SessionId>, now: Instant) -> bool {
         if self.slot(ticket) != Some(Slot::Looking) {
             return false;
@@ -242,7 +242,7 @@ impl Book {
         entry.is_mine
     }
 
-    /// Somebody else has made its node.
+    /// Another member has made its node.
     pub(super) fn taken(&mut self, ticket: ItemLife) {
         if self.slot(ticket) == Some(Slot::Creating) {
             self.entries[ticket.index].slot = Slot::Looking;
@@ -266,7 +266,7 @@ impl Book {
         }
     }
 
-    /// It was lost, although the session goes on: its node may still be there.
+    /// It was lost, although the session lives: its node may still exist.
     pub(super) fn lost(&mut self, ticket: ItemLife) {
         if let Some(Slot::Held | Slot::Moving(_)) = self.slot(ticket) {
             self.give_back(ticket);

@@ -1,4 +1,4 @@
-//! The books of several members, of whom each sees what happens when chance lets it.
+//! The books of several members, each of which sees changes at random times.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ impl World {
         self.members[of].held.remove(&index);
     }
 
-    /// Does something that a member has asked for; `false` if there is nothing.
+    /// Does something that a member has asked for; `false` if nothing is left to do.
     fn act(&mut self, of: usize, chance: usize) -> bool {
         let now = self.now;
         let member = &mut self.members[of];
@@ -171,7 +171,7 @@ impl World {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: who holds an item has its node, and in the end everything is where it
+    /// Whatever happens in whatever order: the holder of an item has its node, and in the end everything is where it
     /// belongs.
     #[test]
     fn every_item_comes_to_its_owner(steps in prop::collection::vec((0..10_u8, 0..4_usize, any::<usize>()), 0..300)) {
@@ -296,7 +296,7 @@ fn a_group_that_never_settles_is_not_waited_for_for_ever() {
     assert_eq!(acted, Some(60));
 }
 
-/// What a member has lost with its session is no change of the group.
+/// A member that loses items with its session does not change the group.
 #[test]
 fn a_member_that_comes_back_does_not_settle() {
     let mut book = holding_all(5);

@@ -65,7 +65,7 @@ pub(super) struct Driver {
     /// When it is looked for items that were lost without an event.
     next_check: Instant,
     is_leaving: bool,
-    /// Who waits for its end.
+    /// The callers that wait for its end.
     leaving: Vec<oneshot::Sender<()>>,
 }
 
@@ -98,7 +98,7 @@ impl Driver {
         driver
     }
 
-    /// Acts until the member has left and has nothing any more.
+    /// Acts until the member has left and its items are given back.
     pub(super) async fn run(mut self) {
         loop {
             self.follow_orders();
@@ -205,7 +205,7 @@ impl Driver {
         }
     }
 
-    /// Leaves the group, and gives back what there is: its holders have the time of the grace.
+    /// Leaves the group, and gives its items back: their holders have the time of the grace.
     fn leave(&mut self) {
         // Others wait for its items then, and have them at once.
         drop(self.terms.board.take_membership());
@@ -235,7 +235,7 @@ impl Driver {
         self.check_session();
         let MemberTerms { client, me, items, board, .. } = self.terms.as_ref();
         let view = changes.view();
-        // A view without this member is no reason to move anything: it lives, so it comes back.
+        // A view without this member does not move anything: it lives, so it comes back.
         if let Some(own) = view.member(me) {
             let (shares, others) = Shares::of(view.members(), *items);
             let is_present = own.session == self.session;
@@ -323,7 +323,7 @@ impl Driver {
                     Order::GiveBack(ticket) => {
                         self.terms.board.withdraw(ticket);
                         if let Some(held) = self.held.remove(&ticket) {
-                            debug_assert!(!held.guard.is_held(), "somebody holds it");
+                            debug_assert!(!held.guard.is_held(), "it is still held");
                             drop(held.claim.give_back());
                         }
                     }
@@ -381,7 +381,7 @@ impl Driver {
     }
 }
 
-/// However it ends, nobody waits for it any more.
+/// However it ends, its callers stop waiting.
 impl Drop for Driver {
     fn drop(&mut self) {
         let path = self.terms.places.path.clone();

@@ -10,7 +10,7 @@ use crate::watch::PresenceError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionsError {
-    /// It is no path.
+    /// The path is invalid.
     #[error("{0}; partitions are named like /crawl")]
     Path(#[from] PathError),
     /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.

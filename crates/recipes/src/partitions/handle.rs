@@ -27,21 +27,21 @@ const GRACE: Duration = Duration::from_secs(10);
 /// # Guarantees
 ///
 /// - An item has one owner at a time, by lease and by token, whatever the members believe of each other. An
-///   [`Assignment`] is a guard, which is good until an exact deadline; its loss is told before another member can have the
+///   [`Assignment`] is a guard, which is good until an exact deadline; its loss is reported before another member can have the
 ///   item.
 /// - The tokens of an item grow from owner to owner.
 /// - When one of n members leaves, exactly its items move; when one joins, items move to it only: about one in n. The
 ///   others go on with theirs.
-/// - The owner of an item that moves is told until when to finish, and the next one has the item once it is given back, or
-///   that time is over.
+/// - The owner of an item that moves has a time to finish, and learns it from [`Assignment::moving`]. The next one has the item
+///   once it is given back, or that time is over.
 /// - An item has an owner, or is about to get one, while a member is there that has it in its set; or
-///   [`PartitionMember::waited`] says who has its node.
+///   [`PartitionMember::waited`] names the session that has its node.
 ///
 /// # Not guaranteed
 ///
 /// - Members do not have equally many items: hashing decides. Of 1,000 items, each of 10 members has 100, give or take 30.
 /// - A member that dies has its items until its session ends.
-/// - If another client deletes the node of an item, this is told after the fact, as soon as the event arrives.
+/// - If another client deletes the node of an item, its holder learns it late, as soon as the event arrives.
 /// - Members with other items share nothing with each other, except that an item in both sets has one owner; see
 ///   [`PartitionMember::members_with_other_items`].
 ///
@@ -49,7 +49,7 @@ const GRACE: Duration = Duration::from_secs(10);
 ///
 /// - `<path>/members/<name>`, ephemeral, as in a [`Group`]: JSON with the number of the format, the weight, and the digest of
 ///   the items.
-/// - `<path>/owners/<item>`, ephemeral: who has the item. The item is written as [`Locks`](lockkeeper_locks::Locks) writes a
+/// - `<path>/owners/<item>`, ephemeral: the item is held. The item is written as [`Locks`](lockkeeper_locks::Locks) writes a
 ///   key. Its data is JSON with the name of the member.
 ///
 /// `members` and `owners` are container nodes. Which member an item belongs to is said by `docs/rendezvous.md`, byte for byte.
@@ -236,14 +236,13 @@ pub struct PartitionMember {
 
 lockkeeper_client::impl_debug!(PartitionMember, self => path: self.path, name: self.name);
 
-/// An item that belongs to a member, and that somebody else still has.
+/// An item that belongs to a member, and that another one still has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitedItem {
     /// The item.
     pub item: String,
-    /// The session that its node goes with; [`SessionId::NONE`] if it goes with none, and stays until somebody deletes
-    /// it.
+    /// The session of its node; [`SessionId::NONE`] if the node was created by hand, and stays until it is deleted.
     pub session: SessionId,
 }
 
@@ -293,7 +292,7 @@ impl PartitionMember {
     /// believe. Costs 2 round trips, and 2 for each item that was not asked for.
     ///
     /// # Errors
-    /// If the member's node cannot be deleted, or no server could be reached for a session timeout: it goes on in the
+    /// If the member's node cannot be deleted, or no server could be reached for a session timeout: it continues in the
     /// background then.
     ///
     /// # Session loss

@@ -30,7 +30,7 @@ impl ItemNode {
         &self.data
     }
 
-    /// There is no node to delete: it was not made, or is gone.
+    /// The node was not made, or is gone: nothing is to be deleted.
     pub(super) fn over(&self) {
         self.is_over.store(true, Ordering::Release);
     }

@@ -31,7 +31,7 @@ impl PartitionNodes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemberRecord {
     format: u32,
-    /// How many items it wants, beside the others.
+    /// How many items it wants, compared to the others.
     pub(super) weight: u32,
     /// The digest of its items.
     #[serde(with = "hex")]

@@ -1,6 +1,6 @@
 //! Which member an item belongs to: pure.
 //!
-//! By rendezvous hashing (`docs/rendezvous.md`), so what one member sees all see who see the same members. An item
+//! By rendezvous hashing (`docs/rendezvous.md`), so all that see the same members agree. An item
 //! belongs to a member that has the same items: a member with others would not know what to do with it.
 
 use crate::discovery::rendezvous::{beats, digest, draw};

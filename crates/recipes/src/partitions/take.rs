@@ -19,7 +19,7 @@ use crate::partitions::layout::{OwnerRecord, PartitionNodes};
 /// What came of an item's node.
 pub(super) enum TakeOutcome {
     Made(Arc<HeldItem>),
-    /// Somebody else has made it.
+    /// Another member has made it.
     ByOthers,
     /// The session is over.
     SessionOver,
@@ -151,7 +151,7 @@ async fn granted(
     }
 }
 
-/// The node of an item, with a watch on it; `None` if there is none, or the session is over.
+/// The node of an item, with a watch on it; `None` if it is missing, or the session is over.
 pub(super) async fn look(
     client: &Client,
     node: &ZnodePath,
@@ -187,7 +187,7 @@ pub(super) async fn gone(
     }
 }
 
-/// A node with a watch, which is set also if the node may not be read; `None` if there is none.
+/// A node with a watch, which is set also if the node may not be read; `None` if it is missing.
 async fn watched(client: &Client, node: &ZnodePath) -> Result<Option<(Stat, Watcher)>, Error> {
     match client.data_watched(node).await {
         Ok(((_, stat), watcher)) => Ok(Some((stat, watcher))),

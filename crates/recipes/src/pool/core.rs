@@ -15,7 +15,7 @@ use crate::pool::layout::{PoolNodes, WaiterData, read_held, read_things, sort_li
 use crate::reads::{children_of, data_of};
 use crate::values::Shared;
 
-/// How many of those who wait are read with one request.
+/// How many waiters are read with one request.
 const AT_ONCE: usize = 256;
 
 /// What the clones of a handle share.
@@ -41,7 +41,7 @@ pub(super) enum ThingSet {
 /// What a pool was like at one moment.
 #[derive(Debug)]
 pub(super) struct PoolView {
-    /// The nodes of those who wait, as they came.
+    /// The nodes of the waiters, in their order.
     pub(super) line: Vec<String>,
     pub(super) line_version: i32,
     pub(super) held: HeldNow,
@@ -49,11 +49,11 @@ pub(super) struct PoolView {
     pub(super) things: Vec<String>,
     /// The same to search in.
     pub(super) stored: BTreeSet<String>,
-    /// Its version; `None` if there is none.
+    /// The version of the stored set; `None` if nothing is stored.
     pub(super) stored_version: Option<i32>,
 }
 
-/// Those of a line who were read, by their nodes; `None` for one that had left.
+/// The waiters that were read, by their nodes; `None` for one that had left.
 pub(super) type KnownWaiters = HashMap<String, Option<Waiter>>;
 
 impl PoolCore {
@@ -61,7 +61,7 @@ impl PoolCore {
         &self.nodes.path
     }
 
-    /// The pool as it is, all at one moment. Makes it if there is none.
+    /// Reads the whole pool at one moment. Creates a missing one.
     pub(super) async fn view(&self) -> Result<PoolView, PoolError> {
         let PoolNodes { path, held, line, things } = &self.nodes;
         loop {
@@ -107,7 +107,7 @@ impl PoolCore {
                 }
                 (ReadResult::Data { data: mark, .. }, ..) => {
                     PoolNodes::ensure_mark(&mark).map_err(|found| foreign(path, found))?;
-                    // Somebody is about to delete it.
+                    // It is being deleted.
                     self.make().await?;
                 }
                 _ => self.make().await?,
@@ -115,7 +115,7 @@ impl PoolCore {
         }
     }
 
-    /// Those of a line who have not left.
+    /// The waiters of a line that have not left.
     pub(super) async fn waiters(
         &self,
         line: &[String],
@@ -145,7 +145,7 @@ impl PoolCore {
         Ok(line.iter().filter_map(|node| known.get(node).cloned().flatten()).collect())
     }
 
-    /// Makes the nodes of the pool, unless somebody else is quicker.
+    /// Creates the nodes of the pool, unless another program is faster.
     async fn make(&self) -> Result<(), PoolError> {
         let PoolNodes { path, held, line, .. } = &self.nodes;
         let steps =
@@ -177,7 +177,7 @@ impl PoolCore {
         }
     }
 
-    /// Makes what is missing below the pool's node: somebody has deleted it.
+    /// Creates the nodes below the pool's node that were deleted.
     async fn complete(&self) -> Result<(), PoolError> {
         for node in [&self.nodes.held, &self.nodes.line] {
             match self.client.create(node, "", CreateMode::Persistent).await {

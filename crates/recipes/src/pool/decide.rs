@@ -1,6 +1,6 @@
-//! Who may take what, and what the others wait for: pure.
+//! Which waiter may take which thing, and what the others wait for: pure.
 //!
-//! A free thing is for the first in line that wants it and is not at its limit. Somebody who cannot take anything waits
+//! A free thing goes to the first waiter that wants it and is not at its limit. A waiter that cannot take anything waits
 //! for a change of what decides that. It need not look at every change: one that stands before it *covers* a thing for
 //! it if it could take the thing whenever this one could. As long as that one is in line, the thing is not for this one.
 
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many things are watched one by one.
 const FEW: usize = 8;
 
-/// What somebody would take.
+/// What a waiter would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wants {
     /// Whether it has to be in the stored set.
@@ -36,7 +36,7 @@ pub(super) struct Quota {
     pub(super) at_most: u32,
 }
 
-/// Somebody who waits.
+/// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     pub(super) wants: Wants,
@@ -76,7 +76,7 @@ impl HeldNow {
     }
 }
 
-/// What somebody does.
+/// What a waiter does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// It takes this, and this place of its holder.
@@ -88,7 +88,7 @@ pub(super) enum Decision {
 /// What may change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Watched {
-    /// Somebody leaves the line: the one with this place in it.
+    /// The waiter with this place in line leaves it.
     Leaves(usize),
     /// This thing is given back.
     Thing(String),
@@ -101,13 +101,13 @@ pub(super) enum Watched {
 /// What is known of a pool at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
-    /// Those who stand before.
+    /// The waiters before it in line.
     pub(super) earlier: &'a [Waiter],
     pub(super) held: &'a HeldNow,
     pub(super) stored: &'a BTreeSet<String>,
 }
 
-/// What somebody does that wants these things of those that there are, in this order.
+/// What a waiter does that may take these things, in this order.
 pub(super) fn decide(own: &Waiter, choices: &[String], known: Known<'_>) -> Decision {
     if let Some(place) = known.held.place_for(own) {
         let free = choices.iter().find(|it| known.is_free(it) && known.taker(it).is_none());
@@ -171,7 +171,7 @@ impl Known<'_> {
         if own.wants.stored || self.earlier.iter().any(|it| it.wants.stored) {
             watched.insert(Watched::Set);
         }
-        // What is free, and not for this one, is not given back by anybody.
+        // A free thing for another waiter will not be given back.
         match own.wants.only.is_some() && !looks_at_places && uncovered.len() <= FEW {
             true => watched.extend(
                 uncovered.into_iter().filter(|it| !self.is_free(it)).cloned().map(Watched::Thing),
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody who waits for one of these, which are given.
+    /// A waiter for one of these given things.
     fn wants(only: &[&str]) -> Waiter {
         let only = Some(names(only).into_iter().collect());
         Waiter { wants: Wants { stored: false, only }, quota: None }
@@ -216,7 +216,7 @@ mod tests {
         held
     }
 
-    /// What somebody does behind these; the set is a, b and c.
+    /// What a waiter does behind these; the set is a, b and c.
     fn decided(own: &Waiter, earlier: &[Waiter], held: &HeldNow) -> Decision {
         let set = names(&["a", "b", "c"]);
         let stored = set.iter().cloned().collect();
@@ -294,12 +294,12 @@ mod tests {
             decided(&wants(&["a", "b"]), &line, &all),
             waits([Watched::Leaves(0), Watched::Leaves(1)])
         );
-        // Whoever takes what is stored only covers nobody who takes other things.
+        // A waiter that takes stored things only does not cover one that takes others.
         let watched = [thing("a"), Watched::Set];
         assert_eq!(decided(&wants(&["a"]), &[anything()], &all), waits(watched));
     }
 
-    /// A pool in which everybody does what it decides, some time after it was woken and not otherwise.
+    /// A pool in which each waiter follows its decisions, some time after it was woken and not otherwise.
     #[derive(Debug)]
     struct Simulated {
         stored: BTreeSet<String>,
@@ -308,7 +308,7 @@ mod tests {
         /// With what each waits for.
         line: Vec<(usize, Waiter)>,
         watches: BTreeMap<usize, BTreeSet<(Watched, Option<usize>)>>,
-        /// Those who were woken, and have not looked yet.
+        /// The waiters that were woken, and have not looked yet.
         woken: Vec<usize>,
     }
 
@@ -346,7 +346,7 @@ mod tests {
                 Decision::Wait(watched) => {
                     let line = &self.line;
                     let seen = watched.into_iter().map(|it| match it {
-                        // By whom it is, as places change.
+                        // By its id, as places change.
                         Watched::Leaves(place) => (Watched::Leaves(0), Some(line[place].0)),
                         it => (it, None),
                     });
@@ -388,7 +388,7 @@ mod tests {
             self.wake(|(it, _)| *it == Watched::Set);
         }
 
-        /// Whether everybody would wait who does.
+        /// Whether each waiter would decide to wait.
         fn is_settled(&self) -> bool {
             (0..self.line.len()).all(|place| matches!(self.decide(place), Decision::Wait(_)))
         }

@@ -14,7 +14,7 @@ use crate::values::ValueError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// It is no path.
+    /// The path is invalid.
     #[error("{0}; a pool is named like /pools/gpu")]
     Path(#[from] PathError),
     /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
@@ -23,7 +23,7 @@ pub enum PoolError {
     /// The name of a thing, or of a holder, is longer than servers take.
     #[error("{0}")]
     Name(#[from] BuildError),
-    /// A holder can have nothing.
+    /// The limit of a holder is 0.
     #[error(
         "{holder:?} can have 0 things of a pool at most, and would wait for ever; use at least 1"
     )]
@@ -45,7 +45,7 @@ pub enum PoolError {
         /// What the thing has to be.
         only: Vec<String>,
     },
-    /// The program gives the things of the pool, so there is no stored set that it could read or change.
+    /// The program gives the things of the pool, so it cannot read or change a stored set.
     #[error(
         "the things of {path} are given by the program, and not stored; leave `things` out to store them"
     )]
@@ -53,9 +53,9 @@ pub enum PoolError {
         /// The pool.
         path: ZnodePath,
     },
-    /// There is something that is no part of a pool, or a layout that this version does not know.
+    /// A node is not part of a pool, or has a layout that this version does not know.
     #[error(
-        "{path} has {found}, which is no part of a pool; use another path. Nothing was changed"
+        "{path} cannot be used as part of a pool: it has {found}. Use another path; nothing was changed"
     )]
     Foreign {
         /// The pool, or a node below it.

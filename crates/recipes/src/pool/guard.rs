@@ -7,7 +7,7 @@ use lockkeeper_locks::{Guard, ReleaseError};
 use crate::exact::AttemptNode;
 
 /// A thing of a [`Pool`](crate::Pool) that this program has. What its holder may believe and do is described at [`Guard`]:
-/// nobody else has the thing before [`Guard::deadline`], and [`Guard::lost`] tells when that may be.
+/// no other program has the thing before [`Guard::deadline`], and [`Guard::lost`] returns when one may.
 #[must_use = "the thing is given back when it is dropped"]
 pub struct PoolGuard {
     name: String,
@@ -36,7 +36,7 @@ impl PoolGuard {
     /// The release fails; the thing was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         let Self { guard, place, .. } = self;
         // Sent first, so that it is gone when the answer comes.

@@ -25,42 +25,44 @@ use crate::waits::within;
 ///
 /// # Guarantees
 ///
-/// - A thing has one holder at a time, by lease and by token. What is taken is a guard, which is good until an exact deadline,
-///   and its loss is told before anybody else can have the thing. The tokens of a thing grow.
-/// - Nobody gets a thing that it does not want, or that was taken out of the set before.
-/// - Those who wait are served as they came: a thing that is given back is for the first that wants it. Nobody gets a thing
-///   while one that waits for it has come earlier, unless that one is at its limit.
-/// - A thing does not stay free while somebody who is connected waits for it, and is not at its limit.
-/// - A holder has no more things than [its limit](PoolBuilder::at_most), in all its programs that name it.
-/// - Nothing is left behind by who gives up, or dies.
+/// - A thing has one holder at a time, by lease and by token. A [`PoolGuard`] is good until an exact deadline, and its loss is
+///   reported before another program can have the thing. The tokens of a thing grow.
+/// - A program never gets a thing that it does not want, or that was removed from the set before.
+/// - Waiters are served in the order in which they came: a thing that is given back goes to the first that wants it. No program
+///   gets a thing that an earlier waiter wants, unless that waiter is at its limit.
+/// - A thing does not stay free while a connected program waits for it and is not at its limit.
+/// - A holder never has more things than [its limit](PoolBuilder::at_most), in all programs that name it.
+/// - A program that gives up or dies leaves nothing behind.
 ///
 /// # Not guaranteed
 ///
-/// - Whoever has died is known to have when its session ends. Until then it keeps what it has, and what is for it stays free.
-/// - A thing that is taken out of the set stays with its holder until that gives it back.
-/// - Programs that give other things, or other limits for a holder, are not told of that. Each sees to its own.
-/// - The loss is not told first if another client deletes the node. The next heartbeat tells it.
+/// - A program that dies keeps its things, and its place in line, until its session ends.
+/// - A thing that is removed from the set stays with its holder until the holder gives it back.
+/// - Programs that give different things, or different limits for a holder, do not notice it. Each follows its own.
+/// - If another client deletes the node of a thing, the holder learns it late, from its next heartbeat.
+/// - A node that was created by hand at `<path>/held/<thing>` keeps the thing out of use until it is deleted, also if it is
+///   persistent. [`Pool::look`] shows it with [`SessionId::NONE`](lockkeeper_client::SessionId::NONE).
 /// - Servers before 3.6 cannot be asked for several nodes at once.
 ///
 /// # Session loss
 ///
-/// Whoever waits goes on with the next session, at the end of the line. What was held is lost.
+/// A waiter waits on with the next session, at the end of the line. What was held is lost.
 ///
 /// # Znodes
 ///
 /// - `<path>`, `<path>/held` and `<path>/line` are persistent; what is missing above them is made as container nodes. The data
 ///   of `<path>` has the number of the layout.
 /// - `<path>/held/<thing>` is ephemeral: the claim of a thing. The name is written as [`Locks`](lockkeeper_locks::Locks)
-///   writes a key. `<path>/held/<holder>!<number>` beside it is a place of what a holder may have.
-/// - `<path>/line/<uuid>-<number>` is ephemeral: somebody who waits. Its data says for what.
+///   writes a key. `<path>/held/<holder>!<number>` is one of the places of a holder with a limit.
+/// - `<path>/line/<uuid>-<number>` is ephemeral: a waiter. Its data says what it waits for.
 /// - `<path>/things` is the stored set, if there is one: names in their order, as JSON.
 /// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.
 ///
 /// # Cost
 ///
-/// - Taking what is free costs 2 round trips (1 write); 1 more if somebody waits for something else.
+/// - Taking what is free costs 2 round trips (1 write); 1 more if there are waiters for other things.
 /// - Waiting costs 4 round trips (1 write) and 2 events: one when those before have left, and one when a thing is given back.
-///   Each costs 1 round trip, and taking the thing 1 more (1 write). If all want the same, nobody else is woken.
+///   Each costs 1 round trip, and taking the thing 1 more (1 write). If all want the same, no other waiter is woken.
 /// - A held thing costs 1 read with each heartbeat. Giving it back costs 2 round trips.
 ///
 /// # Examples
@@ -116,8 +118,8 @@ impl PoolBuilder {
         pub fn things(self, names: impl IntoIterator<Item = impl Into<String>>) =>
             self.things = Some(names.into_iter().map(Into::into).collect());
 
-        /// For whom things are taken, such as a user, and how many that one has at most, in all programs that name it: at
-        /// least 1. Whoever is at its limit waits, and others go before. Default: as many as there are.
+        /// The holder that things are taken for, such as a user, and how many it has at most, in all programs that name it: at
+        /// least 1. A program whose holder is at its limit waits, and others pass it. Default: as many as there are.
         pub fn at_most(self, holder: impl Into<String>, limit: u32) =>
             self.quota = Some(Quota { holder: holder.into(), at_most: limit });
 
@@ -199,11 +201,11 @@ impl Pool {
         Self { core: Arc::clone(&self.core), wish: Arc::new(wish) }
     }
 
-    /// Takes a thing, and waits until there is one for this program. Costs 2 round trips (1 write) if there is, and
+    /// Takes a thing, and waits until there is one for this program. Costs 2 round trips (1 write) if there is one, and
     /// [more](Pool#cost) if not, and at first.
     ///
     /// # Errors
-    /// [`PoolError::NothingWanted`] if there never can be one; [`PoolError::Foreign`] if there is something else than a pool.
+    /// [`PoolError::NothingWanted`] if none can ever be had; [`PoolError::Foreign`] if the path is not that of a pool.
     /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
     ///
     /// # Session loss
@@ -235,7 +237,7 @@ impl Pool {
         within(client, timeout, self.try_acquire(), || self.acquire(), Failure::is_retryable).await
     }
 
-    /// Takes a thing if there is one that nobody who waits is to get; `None` if not. Costs 2 round trips (1 write), and
+    /// Takes a thing if one is free and no waiter is to get it; `None` if not. Costs 2 round trips (1 write), and
     /// [more](Pool#cost) if others wait, and at first.
     ///
     /// # Errors
@@ -250,8 +252,8 @@ impl Pool {
         self.core.take(&self.wish, false).await
     }
 
-    /// Who has what, and who waits for what. Costs 2 round trips (2 reads). It may have changed since, so nothing may be done
-    /// on the strength of this.
+    /// Reads the holders and the waiters. Costs 2 round trips (2 reads). The pool may have changed since, so do not base a
+    /// decision on it that has to be right.
     ///
     /// # Errors
     /// As [`Pool::acquire`].
@@ -265,7 +267,7 @@ impl Pool {
         self.core.report().await
     }
 
-    /// The stored things, in their order: none if there were none ever. Costs 1 round trip (1 read).
+    /// The stored things, in their order: an empty list if none were ever stored. Costs 1 round trip (1 read).
     ///
     /// # Errors
     /// [`PoolError::Given`] if the program gives the things; as [`Shared::get`].
@@ -280,8 +282,8 @@ impl Pool {
     }
 
     /// Changes the stored things: `change` is given those that there are, and is called again if another program was
-    /// quicker. What is added is for the first that waits for it. What is taken away is not given to anybody any more; who
-    /// has it keeps it. Costs 3 round trips (2 reads, 1 write), and more at first.
+    /// quicker. An added thing goes to the first waiter that wants it. A removed thing is not given out any more; its
+    /// holder keeps it. Costs 3 round trips (2 reads, 1 write), and more at first.
     ///
     /// # Errors
     /// [`PoolError::Given`] if the program gives the things; as [`Shared::update`].

@@ -27,7 +27,7 @@ pub(super) struct PoolNodes {
     pub(super) path: ZnodePath,
     /// One ephemeral node for each thing that is held, and one for each place of a holder with a limit.
     pub(super) held: ZnodePath,
-    /// Those who wait. Its version counts them.
+    /// The line. Its version counts the waiters that have come.
     pub(super) line: ZnodePath,
     /// The stored set, if there is one.
     pub(super) things: ZnodePath,
@@ -51,7 +51,7 @@ impl PoolNodes {
         Ok(self.held.child(&format!("{}{PLACE}{number}", holder.name()))?)
     }
 
-    /// Somebody who waits.
+    /// A waiter.
     pub(super) fn waiter(&self, node: &str) -> ZnodePath {
         self.line.child(node).expect("it was listed by this name")
     }
@@ -60,7 +60,7 @@ impl PoolNodes {
         Bytes::from(format!("{{\"{MARK}\":{FORMAT}}}"))
     }
 
-    /// Whether this is the data of a pool; what it is, if not.
+    /// Whether this is the data of a pool. The error says what it is.
     pub(super) fn ensure_mark(data: &[u8]) -> Result<(), String> {
         let read: Option<BTreeMap<String, u32>> = serde_json::from_slice(data).ok();
         match read.as_ref().and_then(|mark| mark.get(MARK)) {
@@ -71,7 +71,7 @@ impl PoolNodes {
     }
 }
 
-/// What is held, by the names of the nodes; the name of one that is none of ours, if there is one.
+/// What is held, by the names of the nodes. The error is the name of a foreign node.
 pub(super) fn read_held(nodes: &[String]) -> Result<HeldNow, String> {
     let mut held = HeldNow::default();
     for node in nodes {
@@ -86,12 +86,12 @@ pub(super) fn read_held(nodes: &[String]) -> Result<HeldNow, String> {
     Ok(held)
 }
 
-/// What the name of somebody's node begins with who waits, of one wait.
+/// What the name of a waiter's node begins with.
 pub(super) fn waiter_prefix(id: Uuid) -> String {
     format!("{}-", id.simple())
 }
 
-/// Sorts those who wait as they came; the name of one that is none of ours, if there is one.
+/// Sorts the waiters by when they came. The error is the name of a foreign node.
 pub(super) fn sort_line(nodes: &mut [String]) -> Result<(), String> {
     let number = |node: &str| -> Option<u64> {
         let (id, number) = node.rsplit_once('-')?;
@@ -132,7 +132,7 @@ impl HeldData {
     }
 }
 
-/// The data of the node of somebody who waits. It does not change.
+/// The data of a waiter's node. It does not change.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WaiterData {
     #[serde(flatten)]
@@ -159,7 +159,7 @@ impl WaiterData {
         })
     }
 
-    /// Reads what is in a node; why not, if it is none of ours.
+    /// Reads the data of a node.
     pub(super) fn read(data: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(data).map_err(|error| error.to_string())
     }
@@ -226,7 +226,11 @@ mod tests {
         assert!(WaiterData::read(b"").is_err());
 
         let held = HeldData::written(&info, None, Uuid::from_u128(1));
-        assert_eq!(OwnerInfo::from_data(&held), Some(info), "who holds it is shown as of a lock");
+        assert_eq!(
+            OwnerInfo::from_data(&held),
+            Some(info),
+            "the holder is shown as that of a lock"
+        );
 
         assert_eq!(PoolNodes::ensure_mark(&PoolNodes::mark()), Ok(()));
         assert!(PoolNodes::ensure_mark(b"{\"lockkeeper-pool\":2}").unwrap_err().contains('2'));

@@ -1,4 +1,4 @@
-//! [`PoolReport`]: who has what of a pool, and who waits for what.
+//! [`PoolReport`]: the holders and the waiters of a pool.
 
 use std::collections::BTreeSet;
 
@@ -14,40 +14,40 @@ use crate::reads::data_of;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolReport {
-    /// The things of the set that nobody has, in its order.
+    /// The things of the set that are free, in its order.
     pub free: Vec<String>,
-    /// Those that somebody has, by their names. They need not be in the set any more.
+    /// The things that are held, by their names. They may have been removed from the set.
     pub held: Vec<HeldThing>,
-    /// Those who wait, as they came.
+    /// The waiters, in their order.
     pub waiting: Vec<WaitingForThing>,
 }
 
-/// A thing that somebody has.
+/// A thing that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldThing {
     /// The name of the thing.
     pub name: String,
-    /// For whom it was taken, if [a limit](crate::PoolBuilder::at_most) names somebody.
+    /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
-    /// What the program says of itself that has it; `None` if the node is none of ours.
+    /// What its program says about itself; `None` if a program of another kind created the node.
     pub info: Option<OwnerInfo>,
     /// Its token.
     pub token: FencingToken,
-    /// The session that it is held as long as. [`SessionId::NONE`]: somebody has made the node by hand, and nobody is given
-    /// the thing before it is deleted.
+    /// The session of its holder. [`SessionId::NONE`] if the node was created by hand: the thing is out of use until that
+    /// node is deleted.
     pub session: SessionId,
 }
 
-/// Somebody who waits.
+/// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitingForThing {
-    /// For whom, if [a limit](crate::PoolBuilder::at_most) names somebody.
+    /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
-    /// What it takes; `None` if anything of the stored set.
+    /// What it takes; `None`: anything of the stored set.
     pub only: Option<BTreeSet<String>>,
-    /// What the program says of itself.
+    /// What its program says about itself.
     pub info: OwnerInfo,
 }
 
@@ -73,7 +73,7 @@ impl PoolCore {
         let free = set.iter().filter(|name| !view.held.things.contains(*name)).cloned().collect();
         let mut report = PoolReport { free, ..PoolReport::default() };
         for (index, answer) in answers.into_iter().enumerate() {
-            // The others were given back, or have left, meanwhile.
+            // The others were given back, or have left, since the first read.
             let ReadResult::Data { data, stat } = answer else { continue };
             match held.get(index) {
                 Some(name) => report.held.push(HeldThing {

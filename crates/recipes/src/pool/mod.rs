@@ -3,10 +3,10 @@
 //! ```text
 //!   handle       Pool: taking a thing, and the set of those that there are
 //!   guard        PoolGuard: a thing that this program has
-//!   look         PoolReport: who has what, and who waits for what
+//!   look         PoolReport: the holders and the waiters
 //!   take         how a thing is claimed; a program that finds none waits in line
 //!   core         what the clones of a handle share: where the pool is, how it is read
-//!   decide       who may take what, and what the others wait for (pure)
+//!   decide       which waiter may take which thing, and what the others wait for (pure)
 //!   layout       how the nodes of a pool are named and written (pure)
 //!   error        why a thing cannot be had
 //! ```

@@ -42,7 +42,7 @@ enum Looked {
 /// A step of a claim that may be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nobody has come into the line, or the stored set has not changed.
+    /// No waiter has come, or the stored set has not changed.
     Unchanged,
     Thing,
     Place,
@@ -50,8 +50,8 @@ enum Step {
 }
 
 impl PoolCore {
-    /// Takes a thing, `None` if there is none for this one and it is not to be `waits`. In a task of its own: a caller that
-    /// is not polled must not stand in the way of those who wait behind it.
+    /// Takes a thing; without `waits`, `None` if none can be had now. It runs in a task of its own, as a caller that is not polled
+    /// must not block the waiters behind it.
     pub(super) async fn take(
         self: &Arc<Self>,
         wish: &Arc<Wish>,
@@ -68,8 +68,8 @@ impl PoolCore {
             };
             let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
             match (&mut task.0).await {
-                // This caller, or the whole program, may have stood still since the grant. What is lost by now is never said to
-                // be held.
+                // This caller, or the whole program, may have been suspended since the grant. A guard that is lost by now is
+                // not returned.
                 Ok(Ok(Some(guard))) if !guard.is_held() => {}
                 Ok(taken) => return taken,
                 Err(error) if error.is_panic() => {
@@ -97,7 +97,7 @@ impl PoolCore {
         }
     }
 
-    /// This program, as those behind it in line see it.
+    /// This program as the waiters behind it see it.
     fn own(&self, wish: &Wish) -> Waiter {
         let wants = match &self.set {
             ThingSet::Given(things) => {
@@ -180,7 +180,7 @@ impl PoolCore {
                     Looked::Nothing(watched) => watched,
                 };
 
-            // Of those in line who have not left since.
+            // Of the waiters that have not left since.
             let standing: Vec<_> = before
                 .iter()
                 .filter(|node| known.get(*node).is_some_and(Option::is_some))
@@ -212,7 +212,7 @@ impl PoolCore {
         let mut entry = AttemptNode::numbered(&self.client, line.clone(), prefix.clone());
 
         let mut writer = self.writers.take();
-        // A claim of somebody who does not wait is refused then, if it has not seen this one.
+        // It refuses the claim of a program outside of the line that has not seen this waiter.
         let written = writer.commit(|steps| {
             let steps = steps.set_data(line, "", None);
             steps.create(&node, data.clone(), CreateMode::EphemeralSequential)
@@ -251,7 +251,7 @@ impl PoolCore {
             };
             match self.claim(&thing, number, view, place).await? {
                 Ok(looked) => return Ok(looked),
-                // Somebody was quicker.
+                // Another program was faster.
                 Err(Step::Place) => {
                     let holder = own.quota.iter().map(|quota| &quota.holder);
                     for holder in holder {
@@ -286,7 +286,7 @@ impl PoolCore {
             ThingSet::Given(_) => None,
         };
         let unchanged = [
-            // Whoever is in line has nobody come before it.
+            // For a program in line, no other can come before it.
             place.is_none().then_some((&nodes.line, view.line_version)),
             stored.map(|version| (&nodes.things, version)),
         ];
@@ -344,7 +344,7 @@ impl PoolCore {
         error: WriteError,
         nodes: &mut [&mut AttemptNode],
     ) -> Result<Option<(usize, ErrorCode)>, PoolError> {
-        // Else they may have been created, and go with the session or by the cleanup.
+        // Otherwise they may have been created: the end of the session, or the cleanup, deletes them.
         if let WriteError::NotApplied(_) | WriteError::TooLong(_) = &error {
             nodes.iter_mut().for_each(|node| node.gone());
         }
@@ -358,7 +358,7 @@ impl PoolCore {
             | WriteError::Unknown(TransactionError::Request(error)) => {
                 self.again(error).await.map(|()| None)
             }
-            // Somebody has deleted the outcome marker.
+            // Another client has deleted the outcome marker.
             WriteError::Unknown(TransactionError::Failed { .. }) => Ok(None),
             error => Err(PoolError::write(self.path(), error)),
         }
@@ -401,7 +401,7 @@ enum Sort {
     Existence,
 }
 
-/// What somebody in line waits by.
+/// The watches of a waiter.
 #[derive(Default)]
 struct PoolWatches(BTreeMap<(Sort, ZnodePath), Watcher>);
 

@@ -3,14 +3,14 @@
 use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failure};
 use lockkeeper_locks::{AcquireError, BuildError, ClaimError, EnsureError};
 
-/// Why there is no number. Nothing of the attempt is left behind, or it is about to be deleted; a reservation stays.
+/// Why a program cannot have a number. What the attempt created is deleted, now or in the background; a reservation stays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerIdError {
     /// Numbers cannot be there, as no lock can.
     #[error(transparent)]
     Place(#[from] BuildError),
-    /// The parts of an id are not 63 bits together, or there are none of the time.
+    /// The parts of an id do not add up to 63 bits, or the time has 0 bits.
     #[error(
         "an id has 63 bits, at least 1 of them for the time, and not {time} of the time, {number} of the number and \
          {sequence} of the sequence"
@@ -43,7 +43,7 @@ pub enum WorkerIdError {
         /// The servers' time, in milliseconds since 1970.
         unix_ms: u64,
     },
-    /// The ids of each number that nobody has may have been minted far ahead of the servers' time: the servers' clock was
+    /// The ids of each free number may have been minted far ahead of the servers' time: the servers' clock was
     /// wrong, then or now.
     #[error(
         "{node} is reserved for {ahead_ms} ms ahead of the servers' time, and so are all numbers that are free: the servers' \
@@ -58,13 +58,13 @@ pub enum WorkerIdError {
     /// Where a number's node or its reservation would be, there is something else, or a format that this version does not
     /// know.
     #[error(
-        "{node} is no claim to a number and no reservation; use another path. Nothing was changed"
+        "{node} is neither a claim to a number nor a reservation; use another path. Nothing was changed"
     )]
     Foreign {
         /// The node.
         node: ZnodePath,
     },
-    /// Another program has the number by now, or somebody has deleted its reservation.
+    /// Another program has the number by now, or another client has deleted its reservation.
     #[error(
         "{node} was changed by another program, so the number is not reserved any more; acquire another one"
     )]
@@ -129,22 +129,22 @@ impl WorkerIdError {
     }
 }
 
-/// Why there is no id.
+/// Why an id cannot be minted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MintError {
     /// The number is lost, or may be. Other programs may have it, whose ids are others than those that were minted.
-    #[error("there is no id, as the number is not held: {0}")]
+    #[error("cannot mint an id, as the number is not held: {0}")]
     NotHeld(EnsureError),
     /// What was reserved is used up: ids were minted too quickly, or no server could be reached. It passes, and
     /// [`WorkerId::next`](crate::WorkerId::next) waits for that.
     #[error(
-        "there is no id before more are reserved: ids were minted too quickly, or no server could be reached; wait for \
+        "cannot mint before more ids are reserved: ids were minted too quickly, or no server could be reached; wait for \
          `next`"
     )]
     UsedUp,
     /// No more is reserved.
-    #[error("there is no id any more: {0}")]
+    #[error("cannot mint ids any more: {0}")]
     Ended(WorkerIdError),
 }
 

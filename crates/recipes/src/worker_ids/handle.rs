@@ -30,37 +30,36 @@ const MAX_AHEAD: Duration = Duration::from_secs(60);
 /// # Guarantees
 ///
 /// - A number has one holder at a time, by lease and by token, as one of [`Names`] has.
-/// - No id comes twice, whatever the clocks of programs and servers show, however long a program stands still, and whoever
-///   has had the number before. This rests on no deadline: the time of an id is reserved in writing before it is
-///   minted, and a reservation is only written over one that was read.
+/// - An id never comes twice, whatever the clocks of programs and servers show, however long a program is suspended, and
+///   whichever program had the number before. This does not depend on a deadline: the time of an id is reserved in writing before
+///   the id is minted, and a reservation is only written over one that was read.
 /// - The ids of one [`WorkerId`] grow, and those of the next one that has its number are larger.
-/// - A program's own clock has no say. The time of an id is the servers' time when it was minted, or later.
+/// - A program's own clock has no effect. The time of an id is the servers' time when it was minted, or later.
 ///
 /// # Not guaranteed
 ///
 /// - Ids of different numbers are in the order of time but for about a round trip, and not if they
 ///   were minted [ahead of the time](WorkerId::mint).
-/// - Reservations that somebody deletes, that servers lose which are set back to an older state, or that do not come along to
-///   another service, reserve nothing. Then let a time pass that is as long as `max_ahead`
-///   before ids are minted, or use another range of numbers.
+/// - A reservation has no effect if it is deleted, if the servers are set back to an older state, or on another service. After
+///   that, wait for `max_ahead` before ids are minted, or use another range of numbers.
 /// - Ids are unique among programs that use the same path and the same layout.
 /// - A copy of a running program, as of a virtual machine, mints the same ids until it finds that its session is over.
-/// - There is no order among those who wait for a number.
+/// - Programs that wait for a number get one in any order.
 ///
 /// # Znodes
 ///
 /// `<path>/held/<number>` is ephemeral, that of a [name](Names). `<path>/reserved/<number>` is persistent and never
 /// deleted: JSON with `format` 1, `until_unix_ms`, before which ids of the number may have been minted, and `by`, an id
-/// of whoever has written it. It is changed only by a transaction that checks the number's node and the version.
+/// of its writer. It is changed only by a transaction that checks the number's node and the version.
 ///
 /// # Cost
 ///
 /// - A number costs 3 round trips with 2 writes, 1 more for a listing if the first guess is taken, and 2 for each time that another
-///   program was quicker. Its first use by anybody makes the nodes above it.
+///   program was faster. The first use of a path creates the nodes above it.
 /// - A number that is held costs 1 write every 5 seconds, and 1 read with each heartbeat.
 /// - An id costs nothing. Those of more than [`IdLayout::sequence_bits`] allow in a millisecond
 ///   cost 1 write for half a second's, 4 times a second at most.
-/// - While all numbers are taken, each number that is given back costs everybody who waits 1 event and 1 listing.
+/// - While all numbers are taken, each number that is given back costs each waiter 1 event and 1 listing.
 /// - Giving a number back costs 2 round trips.
 ///
 /// # Examples
@@ -119,8 +118,7 @@ impl WorkerIdsBuilder {
         /// minted further ahead is not taken: the servers' clock was wrong, then or now. Default: a minute.
         pub fn max_ahead(self, time: Duration) => self.max_ahead = time.max(MAX_AHEAD / 3);
 
-        /// What others read beside the number, such as an address. Default: nothing but host, process
-        /// and program.
+        /// What others read with the number, such as an address. Default: only host, process and program.
         pub fn label(self, label: impl Into<String>) => self.label = Some(label.into());
 
         /// The access control list of the znodes, and of those that are missing above them. Default: that of the
@@ -131,7 +129,7 @@ impl WorkerIdsBuilder {
     /// Makes the handle. No I/O.
     ///
     /// # Errors
-    /// If the path cannot have numbers below it, there are none, or they and the layout do not fit.
+    /// If the path cannot have numbers below it, the range is empty, or the layout does not fit it.
     pub fn build(self) -> Result<WorkerIds, WorkerIdError> {
         let largest = match self.numbers.is_empty() {
             true => return Err(WorkerIdError::NoNumbers),
@@ -165,7 +163,7 @@ enum Reserved {
     Done(WorkerId),
     /// It is reserved until then, far ahead of the servers' time.
     FarAhead(u64),
-    /// The number was lost meanwhile.
+    /// The number was lost since.
     Lost,
 }
 
@@ -200,12 +198,12 @@ impl WorkerIds {
         self.layout
     }
 
-    /// Takes a number that nobody has, and waits while all are taken. Costs three round trips with two writes if its first
+    /// Takes a free number, and waits while all are taken. Costs three round trips with two writes if its first
     /// guess is free; see [Cost](WorkerIds#cost).
     ///
     /// # Errors
     /// [`WorkerIdError::FarAhead`] if all numbers are reserved far ahead of the servers' time, and
-    /// [`WorkerIdError::OutOfTime`] if that time has no ids; else as [`Names::claim`].
+    /// [`WorkerIdError::OutOfTime`] if the layout ends before that time; otherwise as [`Names::claim`].
     ///
     /// # Session loss
     /// Goes on with the next session.
@@ -246,11 +244,11 @@ impl WorkerIds {
         acquired.await?.ok_or_else(late)
     }
 
-    /// Takes a number only if there is one that nobody has; `None` if all are taken. Costs what [`WorkerIds::acquire`]
+    /// Takes a number only if one is free; `None` if all are taken. Costs what [`WorkerIds::acquire`]
     /// does.
     ///
     /// # Errors
-    /// As [`WorkerIds::acquire`], but [`WorkerIdError::FarAhead`] if all numbers are that nobody has.
+    /// As [`WorkerIds::acquire`], but [`WorkerIdError::FarAhead`] if all free numbers are far ahead.
     ///
     /// # Session loss
     /// As [`WorkerIds::acquire`].
@@ -331,7 +329,7 @@ impl WorkerIds {
                     return Ok(Reserved::Done(worker));
                 }
                 Err(Unwritten::Lost) => return Ok(Reserved::Lost),
-                // What is left of the last program that had the number was written meanwhile.
+                // A late write of the last program that had the number has arrived.
                 Err(Unwritten::Overtaken(found)) => last = found,
                 Err(Unwritten::Failed(error)) => return Err(error),
             }

@@ -35,7 +35,7 @@ impl Drop for ReservationKeeper {
     }
 }
 
-/// Reserves ahead until the number is lost, or somebody else reserves for it.
+/// Reserves ahead until the number is lost, or another program reserves for it.
 async fn keep(minting: Arc<Minting>, writer: ReservationWriter, mut version: i32) {
     loop {
         let until = minting.due().await;

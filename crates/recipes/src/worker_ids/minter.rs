@@ -34,7 +34,7 @@ impl Minter {
         Some(self.layout.id(self.number, place))
     }
 
-    /// The reservation goes on until before `until`.
+    /// The reservation lasts until before `until`.
     pub(super) fn extend(&mut self, until: u64) {
         self.until_unix_ms = self.until_unix_ms.max(until);
         self.end = self.layout.place_of(self.until_unix_ms);
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         /// Programs that have a number one after the other, with clocks that jump. The later ones begin where the reservation
-        /// of the earlier one ends, which goes on with what it has reserved.
+        /// of the earlier one ends, which continues to mint from its reservation.
         #[test]
         fn no_id_comes_twice_whatever_the_clocks_show(
             clocks in prop::collection::vec((0_u64..400, 0_usize..3, 0_u64..9), 1..200)
@@ -95,7 +95,7 @@ mod tests {
                     written = clock.max(written) + 5;
                     minters.push((Minter::new(layout, 7, from, written), written));
                 } else if act == 1 && let Some((minter, last)) = minters.last_mut() {
-                    // Only whoever has written last writes again.
+                    // Only the last writer writes again.
                     written = clock.max(*last) + 5;
                     *last = written;
                     minter.extend(written);

@@ -28,7 +28,7 @@ pub(super) struct Minting {
 struct MintingState {
     minter: Minter,
     time: ShownTime,
-    /// Whether it was told that the reservation is low.
+    /// Whether the keeper was woken as the reservation is low.
     is_told: bool,
     /// Why no more is reserved.
     ended: Option<WorkerIdError>,
@@ -46,7 +46,7 @@ impl Minting {
         }
     }
 
-    /// The next id, whoever has the number.
+    /// The next id, whichever program has the number.
     pub(super) fn mint(&self) -> Result<i64, MintError> {
         let now = self.client.now();
         let mut state = lock(&self.state);

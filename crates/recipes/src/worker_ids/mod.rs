@@ -11,12 +11,12 @@
 //!   reservation   what is written, how far ahead and when (pure)
 //!   shown_time   the servers' time, as answers have shown it (pure)
 //!   id_layout     what an id consists of (pure)
-//!   error         why there is no number, or no id
+//!   error         why a number or an id cannot be had
 //! ```
 //!
-//! No id comes twice because each reservation is written over the one that was read: whoever writes has the time from
+//! No id comes twice because each reservation is written over the one that was read: its writer has the time from
 //! the end of the one to the end of the other, alone and for good. Everything else, such as the lease, its deadline,
-//! the check of the number's node and the clocks, decides only who goes on.
+//! the check of the number's node and the clocks, decides only which program continues.
 
 mod error;
 mod handle;

@@ -9,7 +9,7 @@ use lockkeeper_locks::{NameClaim, Names};
 
 use crate::worker_ids::error::WorkerIdError;
 
-/// Numbers that nobody may take, with the end of what is reserved of each.
+/// Numbers that must not be taken, with the end of the reservation of each.
 pub(super) type Skipped = BTreeMap<u32, u64>;
 
 /// The numbers, each of which one program has at a time.
@@ -26,7 +26,7 @@ impl Numbers {
         Self { client: client.clone(), names, range }
     }
 
-    /// Takes a number that nobody has, other than those; `None` if there is none. `waits`: waits for one, unless all are
+    /// Takes a free number other than those; `None` if all are taken. `waits`: waits for one, unless all are
     /// skipped.
     ///
     /// Those that start together take numbers at random, so they are not each other's way from one to the next.
@@ -88,7 +88,7 @@ impl Numbers {
     }
 }
 
-/// A number in a range other than those; `None` if there is none. `choose`: which of so many.
+/// A number in a range other than those; `None` if none is left. `choose`: which of so many.
 fn any_but(
     range: &Range<u32>,
     blocked: &BTreeSet<u32>,

@@ -23,7 +23,7 @@ pub(super) struct ReservationData {
     format: u32,
     /// In milliseconds since 1970, the first one in which no id was minted.
     pub(super) until_unix_ms: u64,
-    /// Whoever has written it. Nobody else writes the same.
+    /// Its writer: no other writes the same.
     by: String,
 }
 
@@ -32,7 +32,7 @@ impl ReservationData {
         Self { format: FORMAT, until_unix_ms, by: by.to_owned() }
     }
 
-    /// What the data of a node says; `None` if it is no reservation that this version knows.
+    /// Reads the data of a node; `None` if this version cannot read it as a reservation.
     pub(super) fn read(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok().filter(|read: &Self| read.format == FORMAT)
     }

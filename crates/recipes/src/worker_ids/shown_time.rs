@@ -4,8 +4,8 @@ use lockkeeper_client::Instant;
 
 use crate::wall_clock::millis;
 
-/// The servers' time, in milliseconds since 1970. Between two answers it goes on by this machine's monotonic clock, so
-/// nobody's wall clock but the servers' counts.
+/// The servers' time, in milliseconds since 1970. Between two answers it follows this machine's monotonic clock, so
+/// only the wall clock of the servers counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShownTime {
     unix_ms: u64,
@@ -22,7 +22,7 @@ impl ShownTime {
         self.unix_ms.saturating_add(millis(now.since(self.at)))
     }
 
-    /// A write that was sent at `asked`, for the first time, and confirmed at `answered`, has this time. So now it is no less than
+    /// A write that was sent at `asked`, for the first time, and confirmed at `answered`, has this time. So now it is at least
     /// that, and no more than what has passed since.
     pub(super) fn learn(&mut self, unix_ms: u64, asked: Instant, answered: Instant) {
         let most = unix_ms.saturating_add(millis(answered.since(asked)) + 1);

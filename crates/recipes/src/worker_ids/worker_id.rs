@@ -1,4 +1,4 @@
-//! [`WorkerId`]: a number that nobody else has, and ids with it.
+//! [`WorkerId`]: a number that no other program has, and ids with it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -97,7 +97,7 @@ impl WorkerId {
     /// The release fails; the number was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.keeper.stop().await;
         let claim = Arc::into_inner(self.claim);

@@ -14,7 +14,7 @@ use crate::worker_ids::reservation::ReservationData;
 /// The steps of a transaction before the one on the reservation: the check that the claim is there.
 const CHECKS: usize = 1;
 
-/// What is in the node of a reservation, which one program writes at a time: whoever has the number.
+/// The node of a reservation, which one program writes at a time: the one that has the number.
 #[derive(Clone, Debug)]
 pub(super) struct LastReservation {
     pub(super) reservation: ReservationData,
@@ -51,7 +51,7 @@ pub(super) struct Confirmed {
 pub(super) enum Unwritten {
     /// The number is lost.
     Lost,
-    /// Another program has written it, or somebody has deleted it.
+    /// Another program has written it, or another client has deleted it.
     Overtaken(Option<LastReservation>),
     Failed(WorkerIdError),
 }
@@ -68,7 +68,7 @@ pub(super) struct ReservationWriter {
     pub(super) client: Client,
     pub(super) node: ZnodePath,
     pub(super) claim: Weak<NameClaim>,
-    /// What nobody else writes, so that what was written after a lost reply is known as one's own.
+    /// An id that no other program writes, so that an own write is recognized after a lost reply.
     pub(super) by: String,
 }
 
@@ -87,7 +87,7 @@ impl ReservationWriter {
                 return Err(Unwritten::Lost);
             }
             let steps = claim.transaction();
-            // Its owner may give it back meanwhile.
+            // Its owner may give it back at the same time.
             drop(claim);
             let steps = match version {
                 Some(version) => steps.set_data(&self.node, data.clone(), Some(version)),
@@ -116,7 +116,7 @@ impl ReservationWriter {
         }
     }
 
-    /// What there is; `None` if there is none.
+    /// The present reservation; `None` if there is none.
     async fn read(&self) -> Result<Option<LastReservation>, Unwritten> {
         loop {
             match present(self.client.data(&self.node).await) {
