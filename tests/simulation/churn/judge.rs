@@ -102,7 +102,7 @@ impl Judge {
         state.held[who].insert(item, assignment);
     }
 
-    /// What a program has lost, or is to give back, which it takes out of what it has. `all`: whatever it has.
+    /// What a program has lost, or is to give back, which is taken out of what it has.
     pub(super) fn given_back(&self, who: usize) -> Vec<Assignment> {
         let now = self.now();
         let state = &mut *self.state.borrow_mut();
