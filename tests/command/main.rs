@@ -4,6 +4,7 @@
 
 mod access;
 mod calls;
+mod completion;
 mod configuration;
 mod demo;
 mod disk_faults;

@@ -43,7 +43,7 @@ _lockkeeper_with_names() {
     local word cur=${COMP_WORDS[COMP_CWORD]} names
     [[ $COMP_CWORD -lt 2 || $cur == -* ]] && return
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        [[ $word == -- ]] && return
+        [[ $word == -- ]] && { COMPREPLY=(); return; }
     done
     case ${COMP_WORDS[1]} in serve|local|engine|doctor|import|settings|demo|completions|man) return ;; esac
     mapfile -t names < <(lockkeeper completions --names "$cur" 2>/dev/null)

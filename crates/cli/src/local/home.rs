@@ -129,7 +129,7 @@ impl Home {
         &self.directory
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join(SOCKET)
     }
 

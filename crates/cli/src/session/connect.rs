@@ -70,8 +70,11 @@ impl Connection {
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
         let servers = match ChosenServer::of(global)? {
             ChosenServer::Remote(servers) => servers,
-            ChosenServer::Local(home) => {
+            ChosenServer::Local(home) if home.socket().exists() => {
                 home.connect_string().parse().map_err(ConnectError::from)?
+            }
+            ChosenServer::Local(_) => {
+                return Err(Failure::new(Exit::NoServer, "no engine is running"));
             }
         };
         Self::remote(builder, &servers, access, limit).await
