@@ -41,7 +41,7 @@ mod watch;
 mod worker_ids;
 
 pub use barrier::{
-    Barrier, BarrierError, BarrierReport, CountDownLatch, Deaths, DoubleBarrier,
+    Barrier, BarrierError, BarrierReport, ClosedBarrier, CountDownLatch, Deaths, DoubleBarrier,
     DoubleBarrierBuilder, Missing, Round,
 };
 pub use discovery::pick::{

@@ -8,7 +8,7 @@ use lockkeeper_client::{
     Client, CreateMode, ErrorCode, EventKind, SessionId, ZnodePath, Zxid, present,
 };
 use lockkeeper_locks::for_recipes::out_of_reach;
-use lockkeeper_locks::{ExclusiveGuard, ExclusiveNode, Owner};
+use lockkeeper_locks::{ExclusiveGuard, ExclusiveNode, Owner, OwnerInfo};
 
 use crate::barrier::error::BarrierError;
 use crate::barrier::layout::Kind;
@@ -187,6 +187,35 @@ impl Barrier {
         }
     }
 
+    /// Who keeps it closed, and since when; `None` if it is open. Costs one round trip (1 read). A server of an ensemble
+    /// may be behind others by what was written a moment ago.
+    ///
+    /// # Errors
+    /// [`BarrierError::Foreign`] if there is a latch or a double barrier. If a request is refused, or no server can be
+    /// reached for a session timeout.
+    ///
+    /// # Session loss
+    /// Is read again in the next session.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn look(&self) -> Result<Option<ClosedBarrier>, BarrierError> {
+        loop {
+            match present(self.client.data(&self.path).await) {
+                Ok(None) => return Ok(None),
+                Ok(Some((data, stat))) => {
+                    ensure_barrier(&self.path, &data)?;
+                    return Ok(Some(ClosedBarrier {
+                        since_unix_ms: u64::try_from(stat.ctime).unwrap_or_default(),
+                        session: stat.ephemeral_owner,
+                        holder: OwnerInfo::from_data(&data),
+                    }));
+                }
+                Err(error) => again(&self.path, error).await?,
+            }
+        }
+    }
+
     /// Returns when it is open: at once if it is. Costs one round trip (1 read), and one event if it is closed.
     ///
     /// # Errors
@@ -217,6 +246,18 @@ impl Barrier {
         let wait = GoneWait::new(&self.client, &self.path);
         within(&self.client, timeout, || wait.gone(ensure_barrier).map_ok(drop)).await
     }
+}
+
+/// A [`Barrier`] that is closed, by a look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClosedBarrier {
+    /// Since when, in milliseconds since 1970 by the clock of the servers.
+    pub since_unix_ms: u64,
+    /// The session at whose end it opens; [`SessionId::NONE`] if it is closed until it is [opened](Barrier::open).
+    pub session: SessionId,
+    /// The program whose [guard](Barrier::close_while_held) keeps it closed, if it is one of ours.
+    pub holder: Option<OwnerInfo>,
 }
 
 /// Bounds the whole time of a wait, which may go on over outages, and begins anew after one. Says whether it came to its end.

@@ -27,6 +27,6 @@ mod round;
 pub use self::core::Deaths;
 pub use double::{BarrierReport, DoubleBarrier, DoubleBarrierBuilder};
 pub use error::{BarrierError, Missing};
-pub use gate::Barrier;
+pub use gate::{Barrier, ClosedBarrier};
 pub use latch::CountDownLatch;
 pub use round::Round;

@@ -30,7 +30,7 @@ pub enum GroupError {
     NoRoom,
     /// The member's node cannot be made.
     #[error("cannot join: {0}")]
-    Join(PresenceError),
+    Join(#[source] PresenceError),
     /// There is no view of the group any more, or none to be had.
     #[error("the members of {group} cannot be followed: {source}")]
     View {

@@ -87,6 +87,7 @@ impl GroupLayout {
             id,
             token: FencingToken::new(stat.czxid),
             data: Bytes::copy_from_slice(data),
+            since_unix_ms: u64::try_from(stat.ctime).unwrap_or_default(),
             session: stat.ephemeral_owner,
             node: group.child(name).ok()?,
         })

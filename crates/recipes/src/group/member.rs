@@ -17,6 +17,9 @@ pub struct Member {
     pub token: FencingToken,
     /// What it tells. With [`GroupLayout::KazooParty`](crate::GroupLayout::KazooParty), its id.
     pub data: Bytes,
+    /// When it joined, in milliseconds since 1970 by the clock of the servers: for people to read.
+    #[serde(default)]
+    pub since_unix_ms: u64,
     /// The session that it goes with.
     pub session: SessionId,
     /// Its node.
@@ -34,6 +37,7 @@ mod tests {
             id: "one".to_owned(),
             token: "7.1".parse().unwrap(),
             data: Bytes::from_static(b"\xff\0"),
+            since_unix_ms: 5,
             session: SessionId(-2),
             node: ZnodePath::new("/workers/one").unwrap(),
         };

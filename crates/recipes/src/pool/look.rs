@@ -34,6 +34,8 @@ pub struct HeldThing {
     pub info: Option<OwnerInfo>,
     /// Its token.
     pub token: FencingToken,
+    /// Since when it is held, in milliseconds since 1970 by the clock of the servers.
+    pub since_unix_ms: u64,
     /// The session of its holder. [`SessionId::NONE`] if the node was created by hand: the thing is out of use until that
     /// node is deleted.
     pub session: SessionId,
@@ -49,6 +51,8 @@ pub struct WaitingForThing {
     pub only: Option<BTreeSet<String>>,
     /// What its program says about itself.
     pub info: OwnerInfo,
+    /// When it began to wait, in milliseconds since 1970 by the clock of the servers.
+    pub since_unix_ms: u64,
 }
 
 impl PoolCore {
@@ -75,12 +79,14 @@ impl PoolCore {
         for (index, answer) in answers.into_iter().enumerate() {
             // The others were given back, or have left, since the first read.
             let ReadResult::Data { data, stat } = answer else { continue };
+            let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
             match held.get(index) {
                 Some(name) => report.held.push(HeldThing {
                     name: (*name).clone(),
                     holder: HeldData::read(&data).and_then(|it| it.holder),
                     info: OwnerInfo::from_data(&data),
                     token: FencingToken::new(stat.czxid),
+                    since_unix_ms,
                     session: stat.ephemeral_owner,
                 }),
                 None => {
@@ -88,6 +94,7 @@ impl PoolCore {
                         holder: it.holder,
                         only: it.only,
                         info: it.info,
+                        since_unix_ms,
                     }))
                 }
             }
