@@ -9,8 +9,8 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    counter, demo, doctor, engine, leader, ls, permits, queue, revoke, run, serve, settings, show,
-    ticks, value, wait,
+    counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run, serve,
+    settings, show, ticks, value, wait,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Put items for others to work on, work on them, look after them
     #[command(subcommand)]
     Queue(queue::QueueTask),
+    /// Be a member of a group while a command runs; list the members
+    #[command(subcommand)]
+    Members(members::MembersTask),
     /// Read or set a value that programs share; its history
     #[command(subcommand)]
     Value(value::ValueTask),
@@ -97,7 +100,7 @@ pub(crate) enum Command {
 /// The commands as the help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
-    ("Other recipes", &["elect", "leader", "queue", "value", "counter"]),
+    ("Other recipes", &["elect", "leader", "queue", "members", "value", "counter"]),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
     ("This command", &["settings", "demo", "completions", "man"]),
 ];
@@ -114,6 +117,7 @@ const WITHOUT_JSON: &[&str] = &[
     "elect",
     "queue work",
     "wait",
+    "members wait",
     "serve",
     "export",
     "completions",
@@ -358,7 +362,8 @@ mod tests {
         let mut names: Vec<_> =
             shown.map(clap::Command::get_name).filter(|it| *it != "help").collect();
         let mut listed: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
-        (names.sort_unstable(), listed.sort_unstable());
+        names.sort_unstable();
+        listed.sort_unstable();
         assert_eq!(listed, names);
     }
 

@@ -23,6 +23,7 @@
 //!     wait         until a lock is free      revoke  asks its holders to give it back
 //!     ls, show     who holds and who waits   permits how many permits a lock has
 //!     queue        items: put, take, list, change   leader  who leads an election
+//!     members      programs that are there
 //!     value        a value that programs share     counter  a number
 //!     ticks        which runs there were of what runs once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
@@ -81,8 +82,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    counter, demo, doctor, engine, leader, ls, permits, queue, revoke, run, serve, settings, show,
-    ticks, transfer, value, wait,
+    counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run, serve,
+    settings, show, ticks, transfer, value, wait,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -124,6 +125,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Elect(options) => block_on(run::elect::elect(global, *options)),
         Command::Leader(options) => block_on(leader::leader(global, options)),
         Command::Queue(task) => block_on(queue::queue(global, task)),
+        Command::Members(task) => block_on(members::members(global, task)),
         Command::Value(task) => block_on(value::value(global, task)),
         Command::Counter(task) => block_on(counter::counter(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),

@@ -68,7 +68,7 @@ complete -c lockkeeper -n '__fish_seen_subcommand_from run hold wait revoke ls s
 "#;
 
 /// The arguments that are names on the servers, as a script for zsh has them.
-const ZSH_ARGUMENTS: [&str; 5] = ["lock", "locks", "name", "path", "group"];
+const ZSH_ARGUMENTS: [&str; 7] = ["lock", "locks", "name", "path", "group", "service", "barrier"];
 
 /// Prints a completion script, or names.
 pub(crate) async fn completions(

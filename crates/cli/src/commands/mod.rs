@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod engine;
 pub(crate) mod leader;
 pub(crate) mod ls;
+pub(crate) mod members;
 pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod revoke;

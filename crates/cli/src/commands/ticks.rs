@@ -24,7 +24,7 @@ tick runs again after a later one.
 
 Exit code: 1 if there is nothing to list, or to forget.";
 
-/// List which runs of run --once-per and run --every there were: where, how long, with which exit code
+/// List the runs of run --once-per and run --every: where, how long, which exit code
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct TicksOptions {

@@ -4,66 +4,290 @@
 //! must not run without a right is for `lockkeeper run` and `elect`.
 
 use std::ffi::OsString;
+use std::future::pending;
 use std::io::{IsTerminal, stdin};
 use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::Duration;
 
+use bytes::Bytes;
+use lockkeeper::{PresenceError, PresenceState, ZnodePath};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use rustix::termios::tcgetpgrp;
-use tokio::process::Command;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
+use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, no_process, signal_code};
-use crate::shared::global::Digest;
+use crate::shared::global::{Digest, Global};
+use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
 
-/// Runs the command to its end, and gives its exit code; without one, waits for INT, TERM, HUP or QUIT, after which
-/// the code is 0. `variables`: what the command gets in its environment.
-pub(crate) async fn until_over(
-    command: &[OsString],
-    variables: &[(&str, String)],
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let Some((program, arguments)) = command.split_first() else {
-        while matches!(signals.next().await, Signal::USR1 | Signal::USR2) {}
-        return Ok(Exit::Ok.code());
-    };
+/// How long the end of an entry may take; afterwards it ends with the session.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-    let mut started = Command::new(program);
-    started.args(arguments).envs(variables.iter().map(|(name, value)| (*name, value)));
-    // Whoever sees the command's environment is not to act in our name.
-    started.env_remove(Digest::VARIABLE);
-    let mut child = started.spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Failure::new(Exit::NotFound, "not found").about(&program.to_string_lossy())
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            Failure::new(Exit::CannotExecute, "it may not be executed")
-                .about(&program.to_string_lossy())
-        }
-        _ => no_process(error),
-    })?;
+/// How long a signal waits until the entry says that the command is about to end.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-    loop {
-        tokio::select! {
-            biased;
-            ended = child.wait() => {
-                let status = ended.map_err(no_process)?;
-                let own = status.code().and_then(|code| u8::try_from(code).ok());
-                return Ok(own.unwrap_or_else(|| signal_code(status.signal().unwrap_or_default())));
-            }
-            signal = signals.next() => {
-                let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-                // A terminal sends its own to all of the job.
-                let is_of_terminal = matches!(signal, Signal::INT | Signal::QUIT) && has_terminal();
-                if let Some(id) = id.filter(|_| !is_of_terminal) {
-                    // One that has just ended is waited for above.
-                    let _ = kill_process(id, signal);
+/// A command, and what it gets.
+#[derive(Debug)]
+pub(crate) struct Beside<'a> {
+    pub(crate) command: &'a [OsString],
+    /// Variables of its environment; one without a value is taken out of it.
+    pub(crate) variables: Vec<(&'static str, Option<OsString>)>,
+    /// Its standard input; without it, that of this process.
+    pub(crate) input: Option<Bytes>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct CommandEnd {
+    pub(crate) code: u8,
+    /// A signal to end that this process got while the command ran.
+    pub(crate) signal: Option<Signal>,
+}
+
+/// Whether a signal ends what waits for one.
+pub(crate) fn is_to_end(signal: Signal) -> bool {
+    !matches!(signal, Signal::USR1 | Signal::USR2)
+}
+
+impl Beside<'_> {
+    /// Runs the command to its end. Signals are passed on to it; `before_end` comes before those that end it.
+    pub(crate) async fn run(
+        &self,
+        signals: &mut Signals,
+        before_end: impl AsyncFn(),
+    ) -> Result<CommandEnd, Failure> {
+        let mut child = self.start()?;
+        if let (Some(input), Some(mut pipe)) = (&self.input, child.stdin.take()) {
+            let input = input.clone();
+            // A command that does not read all of it is right, too.
+            tokio::spawn(async move {
+                let _ = pipe.write_all(&input).await;
+            });
+        }
+
+        let mut ended_by = None;
+        loop {
+            tokio::select! {
+                biased;
+                ended = child.wait() => {
+                    let status = ended.map_err(no_process)?;
+                    let own = status.code().and_then(|code| u8::try_from(code).ok());
+                    let of_signal = || signal_code(status.signal().unwrap_or_default());
+                    return Ok(CommandEnd { code: own.unwrap_or_else(of_signal), signal: ended_by });
+                }
+                signal = signals.next() => {
+                    if is_to_end(signal) {
+                        ended_by = Some(signal);
+                        before_end().await;
+                    }
+                    pass_on(&child, signal);
                 }
             }
         }
+    }
+
+    fn start(&self) -> Result<Child, Failure> {
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Err(Failure::new(Exit::Bug, "there is no command"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        for (name, value) in &self.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        // Whoever sees the command's environment is not to act in our name.
+        command.env_remove(Digest::VARIABLE);
+        if self.input.is_some() {
+            command.stdin(Stdio::piped());
+        }
+        command.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                Failure::new(Exit::NotFound, "not found").about(&program.to_string_lossy())
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                Failure::new(Exit::CannotExecute, "it may not be executed")
+                    .about(&program.to_string_lossy())
+            }
+            _ => no_process(error),
+        })
+    }
+}
+
+fn pass_on(child: &Child, signal: Signal) {
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    // A terminal sends its own to all of the job.
+    let is_of_terminal = matches!(signal, Signal::INT | Signal::QUIT) && has_terminal();
+    if let Some(id) = id.filter(|_| !is_of_terminal) {
+        // One that has just ended is waited for.
+        let _ = kill_process(id, signal);
     }
 }
 
 /// Whether a terminal sends its signals to the job of this process.
 fn has_terminal() -> bool {
     stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// What a command finds servers by, in its environment.
+pub(crate) fn way_to_servers(
+    connection: &Connection,
+) -> impl Iterator<Item = (&'static str, Option<OsString>)> {
+    let servers = ("LOCKKEEPER_CONNECT", OsString::from(&connection.servers));
+    let all = connection.access.variables().chain([servers]);
+    all.map(|(name, value)| (name, Some(value)))
+}
+
+/// What this program is listed as.
+pub(crate) trait OwnEntry {
+    /// Its node.
+    fn node(&self) -> ZnodePath;
+
+    /// How it stands.
+    fn changes(&self) -> watch::Receiver<PresenceState>;
+
+    /// What the command gets in its environment.
+    fn variables(&self) -> Vec<(&'static str, String)>;
+
+    /// Says that it is listed.
+    fn announce(&self, global: &Global) -> Result<(), Failure>;
+
+    /// Says that it is about to end.
+    async fn drain(&self, _limit: Duration) {}
+
+    /// Ends it.
+    async fn leave(self) -> Result<(), lockkeeper::Error>;
+}
+
+/// Enters, and is listed while the command runs or, without one, until INT, TERM, HUP or QUIT. Gives the exit code: that
+/// of the command, or 0.
+pub(crate) async fn listed<E: OwnEntry>(
+    global: &Global,
+    command: &[OsString],
+    enter: impl AsyncFnOnce(&Connection) -> Result<E, Failure>,
+) -> Result<u8, Failure> {
+    let connection = Connection::open_within(global, &mut None).await?;
+    connection.introduce_engine();
+    let result = with_session(global, &connection, command, enter).await;
+    // With it goes an entry that is there still.
+    connection.close().await;
+    result
+}
+
+async fn with_session<E: OwnEntry>(
+    global: &Global,
+    connection: &Connection,
+    command: &[OsString],
+    enter: impl AsyncFnOnce(&Connection) -> Result<E, Failure>,
+) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let entered = async {
+        let entry = enter(connection).await?;
+        let mut changes = entry.changes();
+        until_listed(&entry.node(), &mut changes).await?;
+        Ok::<_, Failure>((entry, changes))
+    };
+    let (entry, mut changes) = tokio::select! {
+        // An entry that is there is taken out as one.
+        biased;
+        entered = entered => entered?,
+        signal = signals.next() => return Ok(signal_code(signal.as_raw())),
+        failure = connection.keep_engine() => return Err(failure),
+    };
+
+    let node = entry.node();
+    let code = tokio::select! {
+        code = over(global, connection, command, &entry, &mut signals) => code?,
+        failure = async {
+            let failure = tokio::select! {
+                failure = connection.keep_engine() => failure,
+                failure = unlisted(&node, &mut changes) => failure,
+            };
+            if command.is_empty() {
+                return failure;
+            }
+            // The command does not depend on it.
+            report(&failure);
+            pending().await
+        } => return Err(failure),
+    };
+
+    let why = match timeout(LEAVE_LIMIT, entry.leave()).await {
+        Ok(Ok(())) => return Ok(code),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no server has confirmed it within {LEAVE_LIMIT:?}"),
+    };
+    let rest = connection.client.session_timeout();
+    tell(&format!("{node} may be there until its session expires, within {rest:?}: {why}"));
+    Ok(code)
+}
+
+/// Announces the entry and waits for a signal, or runs the command.
+async fn over<E: OwnEntry>(
+    global: &Global,
+    connection: &Connection,
+    command: &[OsString],
+    entry: &E,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let drain = async || entry.drain(DRAIN_LIMIT).await;
+    if command.is_empty() {
+        entry.announce(global)?;
+        while !is_to_end(signals.next().await) {}
+        drain().await;
+        return Ok(Exit::Ok.code());
+    }
+    let own = entry.variables().into_iter().map(|(name, value)| (name, Some(value.into())));
+    let variables = way_to_servers(connection).chain(own).collect();
+    let ended = Beside { command, variables, input: None }.run(signals, drain).await?;
+    Ok(ended.code)
+}
+
+/// Returns when the node is there. Reports on standard error if another program has it.
+async fn until_listed(
+    node: &ZnodePath,
+    changes: &mut watch::Receiver<PresenceState>,
+) -> Result<(), Failure> {
+    loop {
+        let state = changes.borrow_and_update().clone();
+        match state {
+            PresenceState::Present { .. } => return Ok(()),
+            PresenceState::Stuck(error) | PresenceState::Ended(error) => {
+                return Err(Failure::of_recipe(&error));
+            }
+            PresenceState::Taken { by } => tell_taken(node, by),
+            _ => {}
+        }
+        // After the last state, which gives the reason, the channel is closed.
+        if changes.changed().await.is_err() {
+            let error = PresenceError::Stopped { path: node.clone() };
+            return Err(Failure::of_recipe(&error));
+        }
+    }
+}
+
+/// Reports on standard error if another program has the node by now; returns if it never comes back.
+async fn unlisted(node: &ZnodePath, changes: &mut watch::Receiver<PresenceState>) -> Failure {
+    while changes.changed().await.is_ok() {
+        let state = changes.borrow_and_update().clone();
+        match state {
+            PresenceState::Ended(error) => return Failure::of_recipe(&error),
+            PresenceState::Stuck(error) => tell(&error.to_string()),
+            PresenceState::Taken { by } => tell_taken(node, by),
+            _ => {}
+        }
+    }
+    pending().await
+}
+
+fn tell_taken(node: &ZnodePath, by: lockkeeper::SessionId) {
+    let taken = PresenceError::Taken { path: node.to_string(), by };
+    tell(&format!("{taken}; waiting until it is gone"));
 }

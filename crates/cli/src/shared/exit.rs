@@ -5,8 +5,9 @@
 use std::{fmt, io};
 
 use lockkeeper::{
-    AcquireError, BuildError, ConnectError, Error, ErrorCode, ServiceError, SetPermitsError,
-    TransactionError,
+    AcquireError, BarrierError, BuildError, CacheError, ConnectError, Error, ErrorCode, GroupError,
+    PoolError, PresenceError, RegisterError, ServiceError, SetPermitsError, TransactionError,
+    WorkerIdError,
 };
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
@@ -70,13 +71,7 @@ impl Failure {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         let mut exit = if error.is_retryable() { Exit::NoServer } else { Exit::Data };
         while let Some(known) = cause {
-            if let Some(client) = known.downcast_ref::<Error>() {
-                exit = exit_of(client);
-            } else if let Some(refused) = known.downcast_ref::<TransactionError>() {
-                exit = exit_of_transaction(refused);
-            } else if let Some(acquire) = known.downcast_ref::<AcquireError>() {
-                exit = exit_of_acquire(acquire);
-            }
+            exit = exit_of_cause(known).unwrap_or(exit);
             cause = known.source();
         }
         Self::new(exit, error.to_string())
@@ -198,6 +193,57 @@ fn exit_of_code(code: Option<ErrorCode>) -> Exit {
         Some(_) => Exit::Data,
         None => Exit::NoServer,
     }
+}
+
+/// That of an error of a recipe, or of what it comes from; `None` if that says nothing by itself.
+fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if let Some(client) = cause.downcast_ref() {
+        return Some(exit_of(client));
+    }
+    if let Some(acquire) = cause.downcast_ref() {
+        return Some(exit_of_acquire(acquire));
+    }
+    // Those below are often shown as what they have within, which the chain of causes leaves out then.
+    if let Some(refused) = cause.downcast_ref::<TransactionError>() {
+        return Some(exit_of_transaction(refused));
+    }
+    match cause.downcast_ref::<PresenceError>() {
+        Some(PresenceError::Refused(refused)) => return exit_of_cause(refused),
+        Some(PresenceError::Request(error)) => return Some(exit_of(error)),
+        Some(PresenceError::Path(_) | PresenceError::Reserved(_)) => return Some(Exit::Usage),
+        _ => {}
+    }
+    match cause.downcast_ref::<CacheError>() {
+        Some(CacheError::Request(error)) => return Some(exit_of(error)),
+        Some(CacheError::Unreadable { .. }) => return Some(Exit::NoPermission),
+        Some(CacheError::Path(_) | CacheError::Reserved(_)) => return Some(Exit::Usage),
+        _ => {}
+    }
+    match cause.downcast_ref::<RegisterError>() {
+        Some(RegisterError::Presence(error)) => return exit_of_cause(error),
+        Some(RegisterError::Path(_) | RegisterError::Reserved(_)) => return Some(Exit::Usage),
+        _ => {}
+    }
+    match cause.downcast_ref::<WorkerIdError>() {
+        Some(WorkerIdError::Acquire(error)) => return Some(exit_of_acquire(error)),
+        Some(WorkerIdError::Place(_)) => return Some(Exit::Usage),
+        _ => {}
+    }
+    let is_misused =
+        matches!(
+            cause.downcast_ref(),
+            Some(GroupError::Path(_) | GroupError::Reserved(_) | GroupError::Id { .. })
+        ) || matches!(
+            cause.downcast_ref(),
+            Some(
+                BarrierError::Path(_)
+                    | BarrierError::Reserved(_)
+                    | BarrierError::Place(_)
+                    | BarrierError::Name { .. }
+                    | BarrierError::Nobody
+            )
+        ) || matches!(cause.downcast_ref(), Some(PoolError::Path(_) | PoolError::Reserved(_)));
+    is_misused.then_some(Exit::Usage)
 }
 
 impl From<StartError> for Failure {

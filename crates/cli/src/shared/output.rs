@@ -59,6 +59,12 @@ pub(crate) fn print_to_reader(text: &str) -> Result<bool, Failure> {
     }
 }
 
+/// Says in one line that something has begun that goes on. A reader that has gone knows what it wanted to know.
+pub(crate) fn announce(global: &Global, value: &impl Serialize, text: &str) -> Result<(), Failure> {
+    let line = if global.json { json(value)?.to_string() } else { text.to_owned() };
+    print_to_reader(&format!("{line}\n")).map(|_| ())
+}
+
 /// Whether the reader of standard output has gone, as far as the system tells without a write.
 pub(crate) fn has_lost_its_reader() -> bool {
     let out = io::stdout();

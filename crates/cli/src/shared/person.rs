@@ -26,6 +26,12 @@ pub(crate) fn home() -> Option<PathBuf> {
     set.or_else(|| Some(User::from_uid(geteuid()).ok()??.dir))
 }
 
+/// The host and this process: `db1-4711`.
+pub(crate) fn host_and_process() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}-{}", std::process::id())
+}
+
 /// The user and the host: `ann on db1`.
 pub(crate) fn user_and_host() -> String {
     format!("{} on {}", user(), rustix::system::uname().nodename().to_string_lossy())

@@ -170,6 +170,27 @@ pub(crate) fn when(time: SystemTime) -> String {
     format!("{} ({ago} ago)", local(time, "%H:%M:%S"))
 }
 
+/// How long ago a time was, as somebody has noted it: `4s`.
+pub(crate) fn ago(unix_ms: u64) -> String {
+    let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms));
+    // What others wrote may be no time at all.
+    let since = since.map(|since| since.elapsed().unwrap_or_default());
+    since.map(duration).unwrap_or_default()
+}
+
+/// Data that others wrote, so that it fits into a line.
+pub(crate) fn value(data: &[u8]) -> String {
+    match std::str::from_utf8(data) {
+        Ok(text) => short(text),
+        Err(_) => format!("{} bytes", data.len()),
+    }
+}
+
+/// The time of a picture that is one of several.
+pub(crate) fn now() -> String {
+    local(SystemTime::now(), "%Y-%m-%d %H:%M:%S")
+}
+
 /// A time by the local clock, in a format of strftime(3).
 pub(crate) fn local(time: SystemTime, format: &str) -> String {
     let zoned = jiff::Timestamp::try_from(time).map(|at| at.to_zoned(jiff::tz::TimeZone::system()));
