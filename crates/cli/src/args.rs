@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::transfer::{export, import};
 use crate::commands::{
     counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run, serve,
-    settings, show, ticks, value, wait,
+    service, settings, show, ticks, value, wait,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Be a member of a group while a command runs; list the members
     #[command(subcommand)]
     Members(members::MembersTask),
+    /// Be an instance of a service while a command runs; list or pick instances
+    #[command(subcommand)]
+    Service(service::ServiceTask),
     /// Read or set a value that programs share; its history
     #[command(subcommand)]
     Value(value::ValueTask),
@@ -100,7 +103,7 @@ pub(crate) enum Command {
 /// The commands as the help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
-    ("Other recipes", &["elect", "leader", "queue", "members", "value", "counter"]),
+    ("Other recipes", &["elect", "leader", "queue", "members", "service", "value", "counter"]),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
     ("This command", &["settings", "demo", "completions", "man"]),
 ];

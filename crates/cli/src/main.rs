@@ -23,7 +23,7 @@
 //!     wait         until a lock is free      revoke  asks its holders to give it back
 //!     ls, show     who holds and who waits   permits how many permits a lock has
 //!     queue        items: put, take, list, change   leader  who leads an election
-//!     members      programs that are there
+//!     members      programs that are there         service  the instances of a service
 //!     value        a value that programs share     counter  a number
 //!     ticks        which runs there were of what runs once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
@@ -83,7 +83,7 @@ use std::process::ExitCode;
 use crate::args::{Cli, Command};
 use crate::commands::{
     counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run, serve,
-    settings, show, ticks, transfer, value, wait,
+    service, settings, show, ticks, transfer, value, wait,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -126,6 +126,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Leader(options) => block_on(leader::leader(global, options)),
         Command::Queue(task) => block_on(queue::queue(global, task)),
         Command::Members(task) => block_on(members::members(global, task)),
+        Command::Service(task) => block_on(service::service(global, task)),
         Command::Value(task) => block_on(value::value(global, task)),
         Command::Counter(task) => block_on(counter::counter(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),

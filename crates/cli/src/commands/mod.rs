@@ -12,6 +12,7 @@ pub(crate) mod queue;
 pub(crate) mod revoke;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod show;
 pub(crate) mod ticks;

@@ -1,0 +1,497 @@
+//! `lockkeeper service`: the instances of a service.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use lockkeeper::{
+    Error, ErrorCode, Instance, Instances, Listed, Payload, Pick, PresenceState, Registration,
+    ServiceDirectory, ZnodePath,
+};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::session::beside::{self, OwnEntry};
+use crate::session::connect::Connection;
+use crate::session::lasting::{lasting, unless_unread};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::output::{self, print, print_to_reader, tell};
+use crate::shared::{names, view};
+
+const REGISTER_NOTES: &str = "\
+One line on standard output says that the instance is registered; with --json it is one object. With a command there \
+is none: the output is the command's. The instance is taken out when the command ends or, without one, on Ctrl-C, TERM, \
+HUP or QUIT. It is marked as not enabled before such a signal is passed on to the command, so that no new calls come. If \
+lockkeeper is killed, the instance is listed until its session expires, and the command goes on.
+
+An instance with the same --id is replaced: a program that is started again takes the place of its earlier life.
+
+The znode is that of Curator's service discovery, so its programs find the instance, too. The command gets these in its \
+environment: LOCKKEEPER_SERVICE, the folder and the service; LOCKKEEPER_INSTANCE, the id; LOCKKEEPER_CONNECT, and the \
+files of credentials and certificates under the names of their variables.
+
+Examples:
+  lockkeeper service register services/web --address 10.0.0.7 --port 80 -- ./web
+  lockkeeper service register services/web --address $(hostname) --port 80 --id web1 --weight 2
+  lockkeeper service register services/web --address 10.0.0.7 --port 80 --payload '{\"version\":\"1.2\"}' -- ./web
+
+Exit codes: the command's own; 0 without one; 128 + n, signal n came before the instance was there; others: lockkeeper \
+run --help";
+
+const LS_NOTES: &str = "\
+Instances that are registered by programs on Curator are listed, too. One that is not enabled, or of weight 0, gets no \
+calls.
+
+--watch prints the instances again after each change. Several changes in a row may be one. With --json there is one \
+object on each line. It ends with Ctrl-C, or when its reader has gone.
+
+Examples:
+  lockkeeper service ls services/web
+  lockkeeper service ls services/web --json | jq -r '.instances[].address'
+  lockkeeper service ls services --all           the names of the services in a folder
+
+Exit codes: 0, also if there is no instance; others: lockkeeper run --help";
+
+const PICK_NOTES: &str = "\
+Without --key, the instance is drawn at random, by weight. With --key it is the one that the key belongs to by rendezvous \
+hashing: the same for each program that sees the same instances, and few keys move when an instance comes or goes. An \
+IPv6 address is in brackets. An instance without a port has that for TLS printed; one without any, the address alone.
+
+Examples:
+  curl http://$(lockkeeper service pick services/web)/
+  lockkeeper service pick services/cache --key user-7
+  lockkeeper service pick services/web --zone b  one of zone b, if there is any
+
+Exit codes: 0, there is one; 1, there is none that takes calls; others: lockkeeper run --help";
+
+/// What is done with the service.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServiceTask {
+    /// Be an instance of a service while a command runs, or until Ctrl-C
+    #[command(after_long_help = REGISTER_NOTES)]
+    Register(Box<RegisterOptions>),
+    /// List the instances of a service
+    #[command(after_long_help = LS_NOTES)]
+    Ls {
+        /// The service: FOLDER/SERVICE, such as services/web; or with --all the folder
+        #[arg(value_name = "SERVICE", value_parser = names::lock)]
+        path: ZnodePath,
+
+        /// List the names of the services in a folder
+        #[arg(long)]
+        all: bool,
+
+        /// List the instances again after each change, until Ctrl-C
+        #[arg(long, conflicts_with = "all")]
+        watch: bool,
+    },
+    /// Print the address of one instance, for a call
+    #[command(after_long_help = PICK_NOTES)]
+    Pick {
+        #[command(flatten)]
+        service: ServiceName,
+
+        /// The instance that this key belongs to
+        #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+        key: Option<OsString>,
+
+        /// Prefer the instances of this zone
+        #[arg(long, value_name = "ZONE", conflicts_with = "key")]
+        zone: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServiceName {
+    /// The service: FOLDER/SERVICE, such as services/web
+    #[arg(id = "service", value_name = "SERVICE", value_parser = service_path)]
+    path: ServicePath,
+}
+
+/// A service, and the folder that it is in.
+#[derive(Clone, Debug)]
+struct ServicePath {
+    path: ZnodePath,
+    folder: ZnodePath,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RegisterOptions {
+    #[command(flatten)]
+    service: ServiceName,
+
+    /// The name or address of its host
+    #[arg(long, value_name = "HOST", value_parser = host)]
+    address: String,
+
+    /// Its port
+    #[arg(long, value_name = "N")]
+    port: u16,
+
+    /// Its port for TLS
+    #[arg(long, value_name = "N")]
+    ssl_port: Option<u16>,
+
+    /// Its name among the instances of the service; without it, HOST:PORT
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
+    /// Its share of the calls, compared with that of others
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    weight: u32,
+
+    /// Where it is: programs may prefer instances of their own zone
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+
+    /// What else it says, as JSON; programs on Curator read an object
+    #[arg(long, value_name = "JSON", value_parser = payload)]
+    payload: Option<Payload>,
+
+    /// A command, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// A registered instance as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownRegistration<'a> {
+    service: &'a str,
+    id: &'a str,
+    node: &'a str,
+}
+
+/// The services of a folder as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ListedServices<'a> {
+    folder: &'a str,
+    services: BTreeSet<String>,
+}
+
+/// The instances as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ListedInstances<'a> {
+    service: &'a str,
+    instances: Vec<ShownInstance<'a>>,
+    /// Nodes with other data than that of an instance, and those that may not be read.
+    unreadable: Vec<UnreadableNode<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownInstance<'a> {
+    id: &'a str,
+    node: &'a str,
+    address: Option<&'a str>,
+    port: Option<u16>,
+    ssl_port: Option<u16>,
+    /// As `service pick` prints it.
+    endpoint: Option<String>,
+    zone: Option<&'a str>,
+    weight: u32,
+    /// Whether it takes calls, unless its weight is 0.
+    enabled: bool,
+    registered_unix_ms: i64,
+    payload: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnreadableNode<'a> {
+    node: &'a str,
+    reason: &'a str,
+}
+
+/// Reads a service: its last part is the service, and what is above it the folder.
+fn service_path(text: &str) -> Result<ServicePath, String> {
+    let path = names::lock(text).map_err(|error| error.to_string())?;
+    match path.parent().filter(|folder| !folder.is_root()) {
+        Some(folder) => Ok(ServicePath { path, folder }),
+        None => Err("a service is in a folder: write it like services/web".to_owned()),
+    }
+}
+
+fn host(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("it is empty".to_owned()),
+        _ if text.contains(char::is_control) => Err("it has control characters".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn payload(text: &str) -> Result<Payload, String> {
+    Payload::from_json(text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Registers an instance, lists them or picks one.
+pub(crate) async fn service(global: &Global, task: ServiceTask) -> Result<u8, Failure> {
+    match task {
+        ServiceTask::Register(options) => register(global, *options).await,
+        ServiceTask::Ls { path, all: true, .. } => services(global, &path).await,
+        ServiceTask::Ls { path, watch, .. } => {
+            let service = service_path(path.as_str())
+                .map_err(|error| Failure::new(Exit::Usage, error).advise("or add --all"))?;
+            if watch { follow(global, &service).await } else { ls(global, &service).await }
+        }
+        ServiceTask::Pick { service, key, zone } => pick(global, &service.path, key, zone).await,
+    }
+}
+
+struct Registered {
+    service: ZnodePath,
+    node: ZnodePath,
+    id: String,
+    registration: Registration,
+}
+
+async fn register(global: &Global, options: RegisterOptions) -> Result<u8, Failure> {
+    let ServiceName { path: service } = options.service;
+    let id = options.id.unwrap_or_else(|| endpoint(&options.address, Some(options.port)));
+    let node = service.path.child(&id).map_err(|error| {
+        Failure::new(Exit::Usage, format!("{id:?} cannot be the id of an instance: {error}"))
+    })?;
+    let mut instance = Instance::new(service.path.name(), id.as_str())
+        .address(options.address)
+        .port(options.port)
+        .weight(options.weight);
+    (instance.ssl_port, instance.zone) = (options.ssl_port, options.zone);
+    instance.payload = options.payload;
+
+    beside::listed(global, &options.command, async |connection| {
+        let registration =
+            Registration::start(&connection.client, service.folder.as_str(), instance)
+                .await
+                .map_err(|error| Failure::of_recipe(&error))?;
+        Ok(Registered { service: service.path.clone(), node, id, registration })
+    })
+    .await
+}
+
+impl OwnEntry for Registered {
+    fn node(&self) -> ZnodePath {
+        self.node.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<PresenceState> {
+        self.registration.changes()
+    }
+
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let service = self.service.to_string();
+        vec![("LOCKKEEPER_SERVICE", service), ("LOCKKEEPER_INSTANCE", self.id.clone())]
+    }
+
+    fn announce(&self, global: &Global) -> Result<(), Failure> {
+        let (service, id, node) = (self.service.as_str(), self.id.as_str(), self.node.as_str());
+        let text = format!("{id} is an instance of {service}, until Ctrl-C");
+        output::announce(global, &ShownRegistration { service, id, node }, &text)
+    }
+
+    async fn drain(&self, limit: Duration) {
+        // It is taken out soon, in any case.
+        let _ = self.registration.drain_timeout(limit).await;
+    }
+
+    async fn leave(self) -> Result<(), Error> {
+        self.registration.unregister().await
+    }
+}
+
+async fn services(global: &Global, folder: &ZnodePath) -> Result<u8, Failure> {
+    let names = Connection::during(global, async |connection| {
+        match connection.client.children(folder).await {
+            Ok((names, _)) => Ok(names.into_iter().collect()),
+            Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(BTreeSet::new()),
+            Err(error) => Err(error.into()),
+        }
+    });
+    let listed = ListedServices { folder: folder.as_str(), services: names.await? };
+    output::show(global, &listed, || {
+        listed.services.iter().map(|name| format!("{}\n", view::printable(name))).collect()
+    })?;
+    Ok(Exit::Ok.code())
+}
+
+async fn open(
+    connection: &Connection,
+    service: &ServicePath,
+    zone: Option<String>,
+) -> Result<ServiceDirectory, Failure> {
+    let (folder, name) = (service.folder.as_str(), service.path.name());
+    let mut options = ServiceDirectory::builder(&connection.client, folder, name);
+    if let Some(zone) = zone {
+        options = options.zone(zone);
+    }
+    options.open().await.map_err(|error| Failure::of_recipe(&error))
+}
+
+async fn ls(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
+    let instances = Connection::during(global, async |connection| {
+        Ok(open(connection, service, None).await?.instances())
+    });
+    let instances = instances.await?;
+    let listed = ListedInstances::new(&service.path, &instances);
+    output::show(global, &listed, || listed.text())?;
+    Ok(Exit::Ok.code())
+}
+
+async fn follow(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
+    let ended = lasting(global, None, async |connection| {
+        let directory = open(connection, service, None).await?;
+        let mut changes = directory.changes();
+        let mut instances = directory.instances();
+        let mut last = None;
+        loop {
+            let listed = ListedInstances::new(&service.path, &instances);
+            let value = output::json(&listed)?;
+            let shown = match global.json {
+                true => format!("{value}\n"),
+                false => format!("{}\n{}\n", view::now(), listed.text()),
+            };
+            // The first change may be one that the first picture shows already.
+            let is_new = last.as_ref() != Some(&value);
+            if is_new && !print_to_reader(&shown)? {
+                return Ok(());
+            }
+            last = Some(value);
+            let Some(update) = unless_unread(changes.next()).await else { return Ok(()) };
+            instances = update.map_err(|error| Failure::of_recipe(&error))?.instances;
+        }
+    });
+    ended.await?.code(|()| Ok(Exit::Ok.code()))
+}
+
+async fn pick(
+    global: &Global,
+    service: &ServicePath,
+    key: Option<OsString>,
+    zone: Option<String>,
+) -> Result<u8, Failure> {
+    let picked = Connection::during(global, async |connection| {
+        let directory = open(connection, service, zone).await?;
+        let how = match &key {
+            Some(key) => Pick::key(key.as_encoded_bytes()),
+            None => Pick::PowerOfTwo,
+        };
+        // An instance that does not say where it is cannot be called.
+        let mut tried: Vec<Arc<Listed>> = Vec::new();
+        Ok(loop {
+            match directory.pick_except(&tried, how) {
+                Ok(call) if call.instance().address.is_none() => {
+                    tried.push(Arc::clone(call.instance()));
+                }
+                Ok(call) => break Ok(Arc::clone(call.instance())),
+                Err(error) => break Err(error),
+            }
+        })
+    });
+    match picked.await? {
+        Ok(instance) => {
+            let shown = ShownInstance::new(&instance);
+            match (global.json, &shown.endpoint) {
+                (false, Some(endpoint)) => print(&format!("{}\n", view::printable(endpoint)))?,
+                _ => output::print_json(&shown)?,
+            }
+            Ok(Exit::Ok.code())
+        }
+        Err(error) => {
+            tell(&format!("{}: {error}", service.path));
+            Ok(Exit::No.code())
+        }
+    }
+}
+
+/// Where an instance is: `10.0.0.7:80`, `[::1]:80`.
+fn endpoint(address: &str, port: Option<u16>) -> String {
+    match port {
+        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(port) => format!("{address}:{port}"),
+        None => address.to_owned(),
+    }
+}
+
+impl<'a> ShownInstance<'a> {
+    fn new(instance: &'a Listed) -> Self {
+        let (port, ssl_port) = (instance.port, instance.ssl_port);
+        let address = instance.address.as_deref();
+        let payload = instance.payload.as_ref();
+        Self {
+            id: &instance.id,
+            node: instance.node(),
+            address,
+            port,
+            ssl_port,
+            endpoint: address.map(|address| endpoint(address, port.or(ssl_port))),
+            zone: instance.zone.as_deref(),
+            weight: instance.weight,
+            enabled: instance.is_enabled,
+            registered_unix_ms: instance.registration_time_utc,
+            payload: payload.and_then(|payload| serde_json::from_str(payload.json()).ok()),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let state = match (self.enabled, self.weight) {
+            (false, _) => "not enabled".to_owned(),
+            (true, weight) => weight.to_string(),
+        };
+        let endpoint = self.endpoint.as_deref().unwrap_or_default();
+        let since = u64::try_from(self.registered_unix_ms).unwrap_or_default();
+        let since = if since == 0 { String::new() } else { view::ago(since) };
+        let zone = self.zone.unwrap_or_default();
+        vec![view::printable(self.id), view::printable(endpoint), state, view::short(zone), since]
+    }
+}
+
+impl<'a> ListedInstances<'a> {
+    fn new(service: &'a ZnodePath, instances: &'a Instances) -> Self {
+        let unreadable = instances.unreadable().iter();
+        Self {
+            service: service.as_str(),
+            instances: instances.iter().map(|listed| ShownInstance::new(listed)).collect(),
+            unreadable: unreadable
+                .map(|it| UnreadableNode { node: &it.node, reason: &it.reason })
+                .collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = if self.instances.is_empty() {
+            format!("{} has no instances\n", self.service)
+        } else {
+            let heading = ["ID", "ADDRESS", "WEIGHT", "ZONE", "SINCE"];
+            let mut rows = vec![heading.map(str::to_owned).to_vec()];
+            rows.extend(self.instances.iter().map(ShownInstance::row));
+            view::table(&rows)
+        };
+        for UnreadableNode { node, reason } in &self.unreadable {
+            text.push_str(&format!("{}: {}\n", view::printable(node), view::printable(reason)));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_in_a_folder() {
+        let read = service_path("a/services/web").unwrap();
+        assert_eq!((read.folder.as_str(), read.path.name()), ("/a/services", "web"));
+        for wrong in ["web", "/web", "", "/", "a//b"] {
+            assert!(service_path(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_and_its_port_can_be_told_apart() {
+        for (address, port, text) in
+            [("db1", Some(80), "db1:80"), ("::1", Some(80), "[::1]:80"), ("::1", None, "::1")]
+        {
+            assert_eq!(endpoint(address, port), text);
+        }
+    }
+}
