@@ -9,8 +9,8 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run, serve,
-    service, settings, show, ticks, value, wait,
+    barrier, counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run,
+    serve, service, settings, show, ticks, value, wait,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -80,6 +80,9 @@ pub(crate) enum Command {
     /// Read or add to a number that programs share
     #[command(subcommand)]
     Counter(counter::CounterTask),
+    /// Wait for other programs, or have them wait
+    #[command(subcommand)]
+    Barrier(barrier::BarrierTask),
     Serve(Box<serve::ServeOptions>),
     /// Look after the engine of this machine
     #[command(subcommand)]
@@ -103,7 +106,10 @@ pub(crate) enum Command {
 /// The commands as the help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
-    ("Other recipes", &["elect", "leader", "queue", "members", "service", "value", "counter"]),
+    (
+        "Other recipes",
+        &["elect", "leader", "queue", "members", "service", "value", "counter", "barrier"],
+    ),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
     ("This command", &["settings", "demo", "completions", "man"]),
 ];
@@ -121,6 +127,9 @@ const WITHOUT_JSON: &[&str] = &[
     "queue work",
     "wait",
     "members wait",
+    "barrier open",
+    "barrier wait",
+    "barrier enter",
     "serve",
     "export",
     "completions",

@@ -1,5 +1,6 @@
 //! What each subcommand does. Each takes its options as parsed, and gives the exit code.
 
+pub(crate) mod barrier;
 pub(crate) mod counter;
 pub(crate) mod demo;
 pub(crate) mod doctor;

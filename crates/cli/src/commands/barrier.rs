@@ -1,0 +1,454 @@
+//! `lockkeeper barrier`: programs that wait for each other.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use lockkeeper::{
+    Barrier, BarrierError, ClosedBarrier, Deaths, DoubleBarrier, LossReason, OwnerInfo, Round,
+    SessionId, ZnodePath,
+};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::session::beside::{self, Beside};
+use crate::session::connect::Connection;
+use crate::session::lasting::{Lasted, Limit, lasting};
+use crate::shared::exit::{Exit, Failure, signal_code};
+use crate::shared::global::Global;
+use crate::shared::output::{report, tell};
+use crate::shared::signals::Signals;
+use crate::shared::{names, output, person, view};
+
+/// How long the opening of a barrier that ends with this process is waited for; afterwards the session's end opens it.
+const OPEN_LIMIT: Duration = Duration::from_secs(5);
+
+const NOTES: &str = "\
+There are two kinds, each with names of its own. One is closed or open: programs wait while it is closed (close, open, \
+wait). The other has parties that begin together, and end together (enter).
+
+Exit codes: 1, the answer is no: see the help of each; others: lockkeeper run --help";
+
+const CLOSE_NOTES: &str = "\
+Without --while-held the barrier stays closed until a program opens it. With it, the barrier is closed while \
+this process runs: one line on standard output says so (with --json, one object), and Ctrl-C, TERM, HUP or QUIT open it. If \
+lockkeeper is killed, it opens when its session expires.
+
+Examples:
+  lockkeeper barrier close migration && ./migrate; lockkeeper barrier open migration
+  lockkeeper barrier close migration --while-held
+
+Exit codes: 0, it is closed, or was while this ran; 1, another process keeps it closed (it is closed already, with \
+--while-held), or has opened it; 79, the session was lost, and so the barrier opened; others: lockkeeper run --help";
+
+const OPEN_NOTES: &str = "\
+Programs that wait go on, also if the barrier is closed again at once. It may be open already.
+
+Examples:
+  lockkeeper barrier open migration
+  ./migrate && lockkeeper barrier open migration
+
+Exit codes: 0, it is open; others: lockkeeper run --help";
+
+const WAIT_NOTES: &str = "\
+A barrier that was never closed is open. It may be closed again when this returns.
+
+Examples:
+  lockkeeper barrier wait migration && ./start
+  lockkeeper barrier wait migration -w 10m
+  lockkeeper barrier wait migration -n           only a look
+
+Exit codes: 0, it is open, or was; 1, it was not in time; others: lockkeeper run --help";
+
+const ENTER_NOTES: &str = "\
+Waits until so many parties have entered, each with its own name; all of them say the same number. Then it runs the \
+command, if there is one, and leaves. It returns when all have left, or have died. Later parties make the next round. \
+-w limits the wait for the others to enter: a party that gives up has not entered.
+
+If a party dies inside, the others are told. With a command that is a failure: their round has not ended as it should. \
+The command is not ended early. Signals are passed on to it.
+
+The command gets these in its environment: LOCKKEEPER_BARRIER; LOCKKEEPER_PARTY, the name; LOCKKEEPER_PARTIES, how many \
+there are; LOCKKEEPER_ROUND, the number of the round, from 0; LOCKKEEPER_CONNECT, and the files of credentials and \
+certificates under the names of their variables.
+
+Examples:
+  lockkeeper barrier enter load-test 5 -- ./load
+  lockkeeper barrier enter step1 3 --name $(hostname) && ./step2
+  lockkeeper barrier enter load-test 5 -w 1m -- ./load
+
+Exit codes: the command's own; 0 without one; 1, not all parties came in time, or one died inside while the command ended \
+well; 79, the session was lost inside, so that the others saw this party die; others: lockkeeper run --help";
+
+const SHOW_NOTES: &str = "\
+Examples:
+  lockkeeper barrier show migration
+  lockkeeper barrier show load-test --json | jq -r '.waiting[]'
+
+Exit codes: 0; 65, there is something else; others: lockkeeper run --help";
+
+/// What is done with the barrier.
+#[derive(Debug, Subcommand)]
+#[command(after_long_help = NOTES)]
+pub(crate) enum BarrierTask {
+    /// Close it: programs wait at it
+    #[command(after_long_help = CLOSE_NOTES)]
+    Close {
+        #[command(flatten)]
+        barrier: BarrierName,
+
+        /// Open it again when this process ends
+        #[arg(long)]
+        while_held: bool,
+    },
+    /// Open it, whichever program has closed it
+    #[command(after_long_help = OPEN_NOTES)]
+    Open(BarrierName),
+    /// Wait until it is open
+    #[command(after_long_help = WAIT_NOTES)]
+    Wait {
+        #[command(flatten)]
+        barrier: BarrierName,
+
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Wait until all parties have come, run a command, and wait until all have left
+    #[command(after_long_help = ENTER_NOTES)]
+    Enter(EnterOptions),
+    /// Show whether it is closed, or which parties wait for others
+    #[command(after_long_help = SHOW_NOTES)]
+    Show(BarrierName),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BarrierName {
+    /// The barrier
+    #[arg(id = "barrier", value_name = "NAME", value_parser = names::lock)]
+    name: ZnodePath,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnterOptions {
+    #[command(flatten)]
+    barrier: BarrierName,
+
+    /// How many parties there are, with this one
+    #[arg(value_name = "PARTIES", value_parser = names::nonzero)]
+    parties: usize,
+
+    /// What this party is called; without it, HOST-PROCESS
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// Wait no longer than this for the others to enter; then the exit code is 1
+    #[arg(id = "wait", short, long = "wait", visible_alias = "timeout", value_name = "DURATION",
+          value_parser = names::some_time, allow_hyphen_values = true)]
+    time: Option<Duration>,
+
+    /// A command, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// A barrier that this process keeps closed, as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownClosing<'a> {
+    barrier: &'a str,
+    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    token: String,
+    session: String,
+}
+
+/// A barrier as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownBarrier<'a> {
+    barrier: &'a str,
+    /// `gate` if it is closed or open, `parties` if parties enter it. One that is not there is an open gate.
+    kind: &'static str,
+    /// Of a gate.
+    closed: Option<bool>,
+    since_unix_ms: Option<u64>,
+    /// The session at whose end it opens; `null` if it stays closed.
+    session: Option<String>,
+    /// The process that keeps it closed, if that is known.
+    owner: Option<OwnerInfo>,
+    /// The number of the round that parties wait for.
+    round: Option<u32>,
+    /// The parties that wait for others.
+    waiting: Option<Vec<String>>,
+}
+
+/// Closes, opens, shows the barrier, or waits at it.
+pub(crate) async fn barrier(global: &Global, task: BarrierTask) -> Result<u8, Failure> {
+    match task {
+        BarrierTask::Close { barrier, while_held: true } => keep(global, &barrier.name).await,
+        BarrierTask::Close { barrier, .. } => close(global, &barrier.name).await,
+        BarrierTask::Open(barrier) => {
+            let opened = Connection::during(global, async |connection| {
+                gate(connection, &barrier.name)?.open().await.map_err(failed)
+            });
+            opened.await.map(|()| Exit::Ok.code())
+        }
+        BarrierTask::Wait { barrier, limit } => wait(global, &barrier.name, limit).await,
+        BarrierTask::Enter(options) => enter(global, options).await,
+        BarrierTask::Show(barrier) => show(global, &barrier.name).await,
+    }
+}
+
+fn failed(error: BarrierError) -> Failure {
+    match &error {
+        BarrierError::AlreadyClosed { .. }
+        | BarrierError::ClosedByGuard { .. }
+        | BarrierError::TimedOut { .. }
+        | BarrierError::PartyDied { .. } => Failure::new(Exit::No, error.to_string()),
+        BarrierError::Lost { .. } => Failure::new(Exit::Lost, error.to_string()),
+        _ => Failure::of_recipe(&error),
+    }
+}
+
+fn gate(connection: &Connection, name: &ZnodePath) -> Result<Barrier, Failure> {
+    Barrier::new(&connection.client, name.as_str()).map_err(failed)
+}
+
+async fn close(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
+    let closed = Connection::during(global, async |connection| {
+        gate(connection, name)?.close().await.map_err(failed)
+    });
+    closed.await.map(|()| Exit::Ok.code())
+}
+
+/// Keeps it closed until a signal.
+async fn keep(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
+    let connection = Connection::open_within(global, &mut None).await?;
+    connection.introduce_engine();
+    let result = keep_within(global, &connection, name).await;
+    connection.close().await;
+    result
+}
+
+async fn keep_within(
+    global: &Global,
+    connection: &Connection,
+    name: &ZnodePath,
+) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let barrier = gate(connection, name)?;
+    let guard = tokio::select! {
+        biased;
+        closed = barrier.close_while_held() => closed.map_err(failed)?,
+        signal = signals.next() => return Ok(signal_code(signal.as_raw())),
+        failure = connection.keep_engine() => return Err(failure),
+    };
+    let shown = ShownClosing {
+        barrier: name.as_str(),
+        token: guard.token().to_string(),
+        session: guard.session().to_string(),
+    };
+    output::announce(global, &shown, &format!("{name} is closed, until Ctrl-C"))?;
+
+    let reason = tokio::select! {
+        biased;
+        reason = guard.lost() => reason,
+        () = async { while !beside::is_to_end(signals.next().await) {} } => {
+            return open_again(connection, name, guard).await;
+        }
+        () = async {
+            report(&connection.keep_engine().await);
+            std::future::pending().await
+        } => return Ok(Exit::Ok.code()),
+    };
+    match reason {
+        LossReason::NodeDeleted => {
+            tell(&format!("{name} was opened by another program"));
+            Ok(Exit::No.code())
+        }
+        reason => Err(Failure::new(Exit::Lost, format!("{name} is open: {reason}"))),
+    }
+}
+
+async fn open_again(
+    connection: &Connection,
+    name: &ZnodePath,
+    guard: lockkeeper::ExclusiveGuard,
+) -> Result<u8, Failure> {
+    let why = match timeout(OPEN_LIMIT, guard.release()).await {
+        Ok(Ok(_)) => return Ok(Exit::Ok.code()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no server has confirmed it within {OPEN_LIMIT:?}"),
+    };
+    let rest = connection.client.session_timeout();
+    tell(&format!("{name} may be closed until its session expires, within {rest:?}: {why}"));
+    Ok(Exit::Ok.code())
+}
+
+async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Failure> {
+    let ended = match limit.is_none() {
+        true => {
+            let closed = Connection::during(global, async |connection| {
+                gate(connection, name)?.look().await.map_err(failed)
+            });
+            if closed.await?.is_none() { Lasted::Done(()) } else { Lasted::TimeUp }
+        }
+        false => {
+            let ended = lasting(global, limit.time, async |connection| {
+                gate(connection, name)?.wait().await.map_err(failed)
+            });
+            ended.await?
+        }
+    };
+    if let Lasted::TimeUp = ended {
+        tell(&format!("{name} is closed"));
+    }
+    ended.code(|()| Ok(Exit::Ok.code()))
+}
+
+async fn enter(global: &Global, mut options: EnterOptions) -> Result<u8, Failure> {
+    let connection = Connection::open_within(global, &mut options.time).await?;
+    connection.introduce_engine();
+    let result = enter_within(&connection, options).await;
+    connection.close().await;
+    result
+}
+
+async fn enter_within(connection: &Connection, options: EnterOptions) -> Result<u8, Failure> {
+    let EnterOptions { barrier: BarrierName { name: path }, parties, name, time, command } =
+        options;
+    let mut signals = Signals::listen()?;
+    // Without a command, a death inside spoils no work.
+    let deaths = if command.is_empty() { Deaths::AreTold } else { Deaths::FailTheRound };
+    let barrier = DoubleBarrier::builder(&connection.client, path.as_str());
+    let barrier = barrier.count(parties).deaths(deaths).build().map_err(failed)?;
+    let party = name.unwrap_or_else(person::host_and_process);
+
+    let entered = async {
+        match time {
+            Some(time) => barrier.enter_timeout(&party, time).await,
+            None => barrier.enter(&party).await,
+        }
+    };
+    let round = tokio::select! {
+        biased;
+        entered = entered => entered.map_err(failed)?,
+        signal = signals.next() => return Ok(signal_code(signal.as_raw())),
+        failure = connection.keep_engine() => return Err(failure),
+    };
+
+    let code = if command.is_empty() {
+        Exit::Ok.code()
+    } else {
+        let own = [
+            ("LOCKKEEPER_BARRIER", path.to_string()),
+            ("LOCKKEEPER_PARTY", party.clone()),
+            ("LOCKKEEPER_PARTIES", parties.to_string()),
+            ("LOCKKEEPER_ROUND", round.number().to_string()),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name, Some(value.into())));
+        let variables = beside::way_to_servers(connection).chain(own).collect();
+        let beside = Beside { command: &command, variables, input: None };
+        tokio::select! {
+            ended = beside.run(&mut signals, async || {}) => ended?.code,
+            () = async {
+                report(&connection.keep_engine().await);
+                std::future::pending().await
+            } => return Ok(Exit::Ok.code()),
+        }
+    };
+    leave(connection, round, &mut signals, code).await
+}
+
+/// Leaves, and waits until all have left. If the command has failed, the exit code stays the command's.
+async fn leave(
+    connection: &Connection,
+    round: Round,
+    signals: &mut Signals,
+    code: u8,
+) -> Result<u8, Failure> {
+    let left = tokio::select! {
+        biased;
+        left = round.leave() => left,
+        signal = signals.next() => return Ok(signal_code(signal.as_raw())),
+        failure = connection.keep_engine() => return Err(failure),
+    };
+    match left {
+        Ok(died) if died.is_empty() => Ok(code),
+        Ok(died) => {
+            tell(&format!("{} died inside", view::listed(&died)));
+            Ok(code)
+        }
+        Err(error) => {
+            let failure = failed(error);
+            if code == Exit::Ok.code() {
+                return Err(failure);
+            }
+            report(&failure);
+            Ok(code)
+        }
+    }
+}
+
+async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
+    let shown = Connection::during(global, async |connection| {
+        let closed = gate(connection, name)?.look().await;
+        let closed = match closed {
+            Err(BarrierError::Foreign { .. }) => {
+                // It is there, so that this look does not make it.
+                let parties = DoubleBarrier::new(&connection.client, name.as_str(), 1);
+                let report = parties.map_err(failed)?.inspect().await.map_err(failed)?;
+                let (round, waiting) = (Some(report.round), Some(report.waiting));
+                return Ok(ShownBarrier { round, waiting, ..ShownBarrier::new(name, "parties") });
+            }
+            closed => closed.map_err(failed)?,
+        };
+        let shown = ShownBarrier::new(name, "gate");
+        Ok(match closed {
+            None => ShownBarrier { closed: Some(false), ..shown },
+            Some(ClosedBarrier { since_unix_ms, session, holder, .. }) => ShownBarrier {
+                closed: Some(true),
+                since_unix_ms: Some(since_unix_ms),
+                session: (session != SessionId::NONE).then(|| session.to_string()),
+                owner: holder,
+                ..shown
+            },
+        })
+    });
+    let shown = shown.await?;
+    output::show(global, &shown, || shown.text())?;
+    Ok(Exit::Ok.code())
+}
+
+impl<'a> ShownBarrier<'a> {
+    fn new(name: &'a ZnodePath, kind: &'static str) -> Self {
+        Self {
+            barrier: name.as_str(),
+            kind,
+            closed: None,
+            since_unix_ms: None,
+            session: None,
+            owner: None,
+            round: None,
+            waiting: None,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { barrier, .. } = self;
+        if let (Some(round), Some(waiting)) = (self.round, &self.waiting) {
+            return match waiting.as_slice() {
+                [] => format!("{barrier}: no party waits for round {round}\n"),
+                some => format!("{barrier}: {} wait for round {round}\n", view::listed(some)),
+            };
+        }
+        let Some(since) = self.since_unix_ms else { return format!("{barrier}: open\n") };
+        let since = view::ago(since);
+        let until = match (&self.owner, &self.session) {
+            (_, None) => "it is opened".to_owned(),
+            (Some(owner), _) => {
+                let host = view::printable(&owner.host);
+                format!("the end of process {} on {host}", owner.pid)
+            }
+            (None, Some(session)) => format!("the end of session {session}"),
+        };
+        format!("{barrier}: closed for {since}, until {until}\n")
+    }
+}
