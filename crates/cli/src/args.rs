@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    barrier, counter, demo, doctor, engine, leader, ls, members, permits, queue, revoke, run,
+    barrier, counter, demo, doctor, engine, leader, ls, members, permits, pool, queue, revoke, run,
     serve, service, settings, show, ticks, value, wait,
 };
 use crate::local;
@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Wait for other programs, or have them wait
     #[command(subcommand)]
     Barrier(barrier::BarrierTask),
+    /// List the things of a pool, with their holders
+    #[command(subcommand)]
+    Pool(pool::PoolTask),
     Serve(Box<serve::ServeOptions>),
     /// Look after the engine of this machine
     #[command(subcommand)]
@@ -108,7 +111,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
     (
         "Other recipes",
-        &["elect", "leader", "queue", "members", "service", "value", "counter", "barrier"],
+        &["elect", "leader", "queue", "members", "service", "value", "counter", "barrier", "pool"],
     ),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
     ("This command", &["settings", "demo", "completions", "man"]),

@@ -9,6 +9,7 @@ pub(crate) mod leader;
 pub(crate) mod ls;
 pub(crate) mod members;
 pub(crate) mod permits;
+pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod revoke;
 pub(crate) mod run;

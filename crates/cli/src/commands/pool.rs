@@ -1,0 +1,163 @@
+//! `lockkeeper pool`: the things of a pool, and their holders.
+
+use clap::{Args, Subcommand};
+use lockkeeper::{HeldThing, OwnerInfo, Pool, PoolReport, SessionId, WaitingForThing, ZnodePath};
+use serde::Serialize;
+
+use crate::session::connect::Connection;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::output::tell;
+use crate::shared::{names, output, view};
+
+const LS_NOTES: &str = "\
+Things are taken by programs on the library, and by lockkeeper run --one-of. The things of the latter are named by each \
+run and not stored, so that only those are listed that are held. SINCE is by the clock of the servers.
+
+Examples:
+  lockkeeper pool ls gpu
+  lockkeeper pool ls gpu --json | jq -r '.free[]'
+  lockkeeper run --one-of gpu/{0..7} -- ./train
+
+Exit codes: 0; 1, there is no pool; 65, there is something else; others: lockkeeper run --help";
+
+/// What is done with the pool.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolTask {
+    /// List the things with their holders, and the programs that wait
+    #[command(after_long_help = LS_NOTES)]
+    Ls(PoolName),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolName {
+    /// The pool
+    #[arg(value_name = "NAME", value_parser = names::lock)]
+    name: ZnodePath,
+}
+
+/// A pool as JSON. The names are stable.
+#[derive(Debug, Serialize)]
+struct ShownPool<'a> {
+    pool: &'a str,
+    /// Whether there is one.
+    exists: bool,
+    free: &'a [String],
+    held: Vec<ShownThing<'a>>,
+    /// The programs that wait, first come first.
+    waiting: Vec<ShownWaiter<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownThing<'a> {
+    thing: &'a str,
+    /// The holder that a limit of things is for, if there is a limit.
+    holder: Option<&'a str>,
+    owner: Option<&'a OwnerInfo>,
+    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    token: String,
+    session: String,
+    since_unix_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownWaiter<'a> {
+    holder: Option<&'a str>,
+    /// What it takes; `null` if anything.
+    only: Option<Vec<&'a str>>,
+    owner: &'a OwnerInfo,
+    since_unix_ms: u64,
+}
+
+/// Lists the things.
+pub(crate) async fn pool(global: &Global, task: PoolTask) -> Result<u8, Failure> {
+    let PoolTask::Ls(PoolName { name }) = task;
+    let report = Connection::during(global, async |connection| {
+        let client = &connection.client;
+        let failed = |error| Failure::of_recipe(&error);
+        let pool = Pool::new(client, name.as_str()).map_err(failed)?;
+        // A look at a pool makes it.
+        match client.exists(&name).await? {
+            Some(_) => pool.look().await.map(Some).map_err(failed),
+            None => Ok(None),
+        }
+    });
+    let report = report.await?;
+    let exists = report.is_some();
+    let report = report.unwrap_or_default();
+    if exists || global.json {
+        let shown = ShownPool {
+            pool: name.as_str(),
+            exists,
+            free: &report.free,
+            held: report.held.iter().map(ShownThing::new).collect(),
+            waiting: report.waiting.iter().map(ShownWaiter::new).collect(),
+        };
+        output::show(global, &shown, || text(&name, &report))?;
+    } else {
+        tell(&format!("there is no pool at {name}"));
+    }
+    Ok(if exists { Exit::Ok } else { Exit::No }.code())
+}
+
+fn text(name: &ZnodePath, report: &PoolReport) -> String {
+    let mut rows = vec![["THING", "HELD BY", "SINCE"].map(str::to_owned).to_vec()];
+    rows.extend(report.held.iter().map(|thing| {
+        let since = view::ago(thing.since_unix_ms);
+        vec![view::printable(&thing.name), who(thing), since]
+    }));
+    let free = report.free.iter();
+    rows.extend(free.map(|name| vec![view::printable(name), "free".to_owned()]));
+    let mut text = match rows.len() {
+        1 => format!("no thing of {name} is held\n"),
+        _ => view::table(&rows),
+    };
+    for waiter in &report.waiting {
+        let only = waiter.only.as_ref().map(|only| only.iter().cloned().collect::<Vec<_>>());
+        let only =
+            only.map(|only| format!(", for one of {}", view::listed(&only))).unwrap_or_default();
+        let on_behalf = on_behalf(waiter.holder.as_deref());
+        let (who, since) = (view::program(&waiter.info), view::ago(waiter.since_unix_ms));
+        text.push_str(&format!("{who}{on_behalf} has waited for {since}{only}\n"));
+    }
+    text
+}
+
+fn who(thing: &HeldThing) -> String {
+    let holder = match &thing.info {
+        Some(info) => view::program(info),
+        None if thing.session == SessionId::NONE => {
+            "a node that is not ephemeral, so no session's end frees the thing".to_owned()
+        }
+        None => format!("session {}", thing.session),
+    };
+    holder + &on_behalf(thing.holder.as_deref())
+}
+
+fn on_behalf(holder: Option<&str>) -> String {
+    holder.map(|holder| format!(", for {}", view::short(holder))).unwrap_or_default()
+}
+
+impl<'a> ShownThing<'a> {
+    fn new(thing: &'a HeldThing) -> Self {
+        Self {
+            thing: &thing.name,
+            holder: thing.holder.as_deref(),
+            owner: thing.info.as_ref(),
+            token: thing.token.to_string(),
+            session: thing.session.to_string(),
+            since_unix_ms: thing.since_unix_ms,
+        }
+    }
+}
+
+impl<'a> ShownWaiter<'a> {
+    fn new(waiter: &'a WaitingForThing) -> Self {
+        Self {
+            holder: waiter.holder.as_deref(),
+            only: waiter.only.as_ref().map(|only| only.iter().map(String::as_str).collect()),
+            owner: &waiter.info,
+            since_unix_ms: waiter.since_unix_ms,
+        }
+    }
+}
