@@ -9,8 +9,8 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    barrier, counter, demo, doctor, engine, leader, ls, members, permits, pool, queue, revoke, run,
-    serve, service, settings, show, ticks, value, wait,
+    barrier, counter, demo, doctor, engine, id, leader, ls, members, permits, pool, queue, revoke,
+    run, serve, service, settings, show, ticks, value, wait,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -80,6 +80,7 @@ pub(crate) enum Command {
     /// Read or add to a number that programs share
     #[command(subcommand)]
     Counter(counter::CounterTask),
+    Id(id::IdOptions),
     /// Wait for other programs, or have them wait
     #[command(subcommand)]
     Barrier(barrier::BarrierTask),
@@ -111,7 +112,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
     (
         "Other recipes",
-        &["elect", "leader", "queue", "members", "service", "value", "counter", "barrier", "pool"],
+        &[
+            "elect", "leader", "queue", "members", "service", "value", "counter", "id", "barrier",
+            "pool",
+        ],
     ),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
     ("This command", &["settings", "demo", "completions", "man"]),

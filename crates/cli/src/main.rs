@@ -26,7 +26,7 @@
 //!     members      programs that are there         service  the instances of a service
 //!     value        a value that programs share     counter  a number
 //!     barrier      programs that wait for each other
-//!     pool         the things of a pool
+//!     pool         the things of a pool            id       ids that come once
 //!     ticks        which runs there were of what runs once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!       limits       what clients may take            certificates  the files of TLS, read again on HUP
@@ -84,8 +84,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    barrier, counter, demo, doctor, engine, leader, ls, members, permits, pool, queue, revoke, run,
-    serve, service, settings, show, ticks, transfer, value, wait,
+    barrier, counter, demo, doctor, engine, id, leader, ls, members, permits, pool, queue, revoke,
+    run, serve, service, settings, show, ticks, transfer, value, wait,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -131,6 +131,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Service(task) => block_on(service::service(global, task)),
         Command::Value(task) => block_on(value::value(global, task)),
         Command::Counter(task) => block_on(counter::counter(global, task)),
+        Command::Id(options) => block_on(id::id(global, options)),
         Command::Barrier(task) => block_on(barrier::barrier(global, task)),
         Command::Pool(task) => block_on(pool::pool(global, task)),
         Command::Serve(options) => block_on(serve::serve(*options)),
