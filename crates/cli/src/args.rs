@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::transfer::{export, import};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, id, leader, ls, members, permits, pool, queue, revoke,
-    run, serve, service, settings, show, ticks, value, wait,
+    run, serve, service, settings, show, ticks, value, wait, watch,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -87,6 +87,7 @@ pub(crate) enum Command {
     /// List the things of a pool, with their holders
     #[command(subcommand)]
     Pool(pool::PoolTask),
+    Watch(watch::WatchOptions),
     Serve(Box<serve::ServeOptions>),
     /// Look after the engine of this machine
     #[command(subcommand)]
@@ -114,7 +115,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Other recipes",
         &[
             "elect", "leader", "queue", "members", "service", "value", "counter", "id", "barrier",
-            "pool",
+            "pool", "watch",
         ],
     ),
     ("Servers", &["serve", "local", "engine", "doctor", "export", "import"]),
@@ -137,6 +138,7 @@ const WITHOUT_JSON: &[&str] = &[
     "barrier open",
     "barrier wait",
     "barrier enter",
+    "watch",
     "serve",
     "export",
     "completions",

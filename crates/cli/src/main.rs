@@ -27,6 +27,7 @@
 //!     value        a value that programs share     counter  a number
 //!     barrier      programs that wait for each other
 //!     pool         the things of a pool            id       ids that come once
+//!     watch        a command after each change
 //!     ticks        which runs there were of what runs once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
 //!       limits       what clients may take            certificates  the files of TLS, read again on HUP
@@ -85,7 +86,7 @@ use std::process::ExitCode;
 use crate::args::{Cli, Command};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, id, leader, ls, members, permits, pool, queue, revoke,
-    run, serve, service, settings, show, ticks, transfer, value, wait,
+    run, serve, service, settings, show, ticks, transfer, value, wait, watch,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -134,6 +135,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Id(options) => block_on(id::id(global, options)),
         Command::Barrier(task) => block_on(barrier::barrier(global, task)),
         Command::Pool(task) => block_on(pool::pool(global, task)),
+        Command::Watch(options) => block_on(watch::watch(global, options)),
         Command::Serve(options) => block_on(serve::serve(*options)),
         Command::Local(options) => local::command(global, options),
         Command::Engine(options) => engine::command(global, options),

@@ -22,3 +22,4 @@ pub(crate) mod ticks;
 pub(crate) mod transfer;
 pub(crate) mod value;
 pub(crate) mod wait;
+pub(crate) mod watch;

@@ -1,0 +1,173 @@
+//! `lockkeeper watch`: a command after each change of a znode.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::Args;
+use lockkeeper::{CacheChanges, Change, Snapshot, TreeCache, ZnodePath};
+
+use crate::session::beside::{self, Beside, is_to_end};
+use crate::session::connect::Connection;
+use crate::shared::exit::{Exit, Failure, signal_code};
+use crate::shared::global::Global;
+use crate::shared::names;
+use crate::shared::output::report;
+use crate::shared::signals::Signals;
+
+const NOTES: &str = "\
+The command runs once at the start, and once after each change: of the data of the znode, of the names of its children, and when \
+it is created or deleted. With --tree, changes of all znodes below it count, too. Never do two commands run at once: all \
+changes while one runs are one. A change that is undone meanwhile may be none. Lost connections, lost sessions and \
+restarts of servers end nothing; what differs after them is a change.
+
+The command gets the data on its standard input, and these in its environment: LOCKKEEPER_PATH; LOCKKEEPER_EXISTS, 1 or \
+0; LOCKKEEPER_VERSION, the version of the data if there is a znode; LOCKKEEPER_CONNECT, and the files of credentials and \
+certificates under the names of their variables. All of it is of one moment, at which nothing newer was known.
+
+A command that fails does not end the watch, and is not run again before the next change; --until-failure ends the watch \
+with its exit code. A signal that ends the watch is passed on to the command, which is waited for.
+
+The names of all children are kept in memory with their data, and with --tree all of the tree. Servers before ZooKeeper 3.6 \
+have no such watches.
+
+Examples:
+  lockkeeper watch app/limits -- sh -c 'cat > limits.json && pkill -HUP -F app.pid'
+  lockkeeper watch services/web -- ./write-balancer-configuration
+  lockkeeper watch config --tree -- sh -c 'lockkeeper export --path config > config.backup'
+
+Exit codes: 128 + n, signal n ended it; the command's own with --until-failure; 65, the servers cannot watch; 126 and 127, \
+the command cannot be run; others: lockkeeper run --help";
+
+/// Run a command now, and after each change of a znode
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct WatchOptions {
+    /// The znode
+    #[arg(value_name = "PATH", value_parser = names::folder)]
+    path: ZnodePath,
+
+    /// Also after changes of what is below it
+    #[arg(long)]
+    tree: bool,
+
+    /// End when the command fails, with its exit code
+    #[arg(long)]
+    until_failure: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command again and again.
+pub(crate) async fn watch(global: &Global, options: WatchOptions) -> Result<u8, Failure> {
+    let connection = Connection::open_within(global, &mut None).await?;
+    connection.introduce_engine();
+    let result = with_session(&connection, &options).await;
+    connection.close().await;
+    result
+}
+
+async fn with_session(connection: &Connection, options: &WatchOptions) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        code = runs(connection, options, &mut signals) => code,
+        // The engine is gone for good. A command that runs is not ended.
+        () = async {
+            report(&connection.keep_engine().await);
+            std::future::pending().await
+        } => Ok(Exit::NoServer.code()),
+    }
+}
+
+async fn runs(
+    connection: &Connection,
+    options: &WatchOptions,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let path = options.path.as_str();
+    let depth = if options.tree { usize::MAX } else { 1 };
+    let cache = TreeCache::builder(&connection.client, path).max_depth(depth).skip_unreadable();
+    let cache = tokio::select! {
+        cache = cache.open() => cache.map_err(|error| Failure::of_recipe(&error))?,
+        signal = signals.next() => return Ok(signal_code(signal.as_raw())),
+    };
+
+    let mut changes = cache.changes();
+    let mut seen = cache.snapshot();
+    loop {
+        let variables = beside::way_to_servers(connection).chain(variables(path, &seen)).collect();
+        let input = seen.get(path).map(|node| Bytes::copy_from_slice(node.data()));
+        let input = Some(input.unwrap_or_default());
+        let beside = Beside { command: &options.command, variables, input };
+        let ended = beside.run(signals, async || {}).await?;
+        if let Some(signal) = ended.signal {
+            return Ok(signal_code(signal.as_raw()));
+        }
+        if options.until_failure && ended.code != Exit::Ok.code() {
+            return Ok(ended.code);
+        }
+        tokio::select! {
+            biased;
+            signal = async {
+                loop {
+                    let signal = signals.next().await;
+                    if is_to_end(signal) {
+                        return signal;
+                    }
+                }
+            } => return Ok(signal_code(signal.as_raw())),
+            newer = differs(&mut changes, options, &seen) => seen = newer?,
+        }
+    }
+}
+
+/// Waits until what the command was run for has changed.
+async fn differs(
+    changes: &mut CacheChanges,
+    options: &WatchOptions,
+    seen: &Snapshot,
+) -> Result<Arc<Snapshot>, Failure> {
+    loop {
+        let update = changes.next().await.map_err(|error| Failure::of_recipe(&error))?;
+        let newer = update.snapshot;
+        let differs = match options.tree {
+            // The first change may be one that the first run has seen already.
+            true => {
+                let is_same = |change: &Change| {
+                    let mzxid = |tree: &Snapshot| {
+                        tree.get(change.path()).map(|node| (node.stat().czxid, node.stat().mzxid))
+                    };
+                    mzxid(seen) == mzxid(&newer)
+                };
+                !update.changes.iter().all(is_same)
+            }
+            false => own(seen, &options.path) != own(&newer, &options.path),
+        };
+        if differs {
+            return Ok(newer);
+        }
+    }
+}
+
+/// What a znode is, without what its children are.
+fn own<'a>(
+    tree: &'a Snapshot,
+    path: &ZnodePath,
+) -> Option<(lockkeeper::Zxid, BTreeMap<&'a str, lockkeeper::Zxid>)> {
+    let node = tree.get(path.as_str())?;
+    let children = tree.children(path.as_str()).map(|(name, child)| (name, child.stat().czxid));
+    Some((node.stat().mzxid, children.collect()))
+}
+
+fn variables(path: &str, seen: &Snapshot) -> [(&'static str, Option<OsString>); 3] {
+    let node = seen.get(path);
+    let exists = if node.is_some() { "1" } else { "0" };
+    [
+        ("LOCKKEEPER_PATH", Some(path.into())),
+        ("LOCKKEEPER_EXISTS", Some(exists.into())),
+        ("LOCKKEEPER_VERSION", node.map(|node| node.stat().version.to_string().into())),
+    ]
+}
