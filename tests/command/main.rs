@@ -33,6 +33,7 @@ mod page;
 mod pause;
 mod planted;
 mod put_back;
+mod recipes;
 mod restore;
 mod run;
 mod run_log;
