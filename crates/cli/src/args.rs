@@ -5,7 +5,8 @@ use std::fmt::Write;
 use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
@@ -16,7 +17,6 @@ use crate::local;
 use crate::shared::config::{self, Files};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::{self, Global};
-use crate::shell;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -100,12 +100,31 @@ pub(crate) enum Command {
     Export(export::ExportOptions),
     Import(import::ImportOptions),
     Demo(demo::DemoOptions),
-    Completions(shell::CompletionsOptions),
+    Completions(CompletionsOptions),
     /// Print the manual page of lockkeeper, or of a subcommand
     Man {
         /// The subcommand, such as run or local status
         command: Vec<String>,
     },
+}
+
+const COMPLETIONS_NOTES: &str = "\
+Names are looked up each time, on the servers of the configuration file or of LOCKKEEPER_CONNECT, or on this machine's \
+engine if it runs.
+
+Example: source <(lockkeeper completions bash)";
+
+/// Print a script for a shell that completes commands, options and names on the servers
+#[derive(Debug, Args)]
+#[command(after_long_help = COMPLETIONS_NOTES)]
+pub(crate) struct CompletionsOptions {
+    /// The shell
+    #[arg(required_unless_present = "names")]
+    pub(crate) shell: Option<Shell>,
+
+    /// Print the names on the servers that begin like this, for the script. No engine is started for it
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
+    pub(crate) names: Option<String>,
 }
 
 /// The commands as the help lists them.

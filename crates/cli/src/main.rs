@@ -17,7 +17,7 @@
 //!       watchdog/    ends the command when lockkeeper itself is stopped or killed
 //!       above        a name below a lock in use
 //!       group        the end of a process group      processes  what has left it
-//!       hold         holds a lock without a command
+//!       hold         holds a lock without a command      release    gives back what it ran under
 //!       job          a command that runs while something is held: what these have in common
 //!       elect        while this program leads     items   for each item of a queue
 //!     wait         until a lock is free      revoke  asks its holders to give it back

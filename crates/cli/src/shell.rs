@@ -2,36 +2,16 @@
 
 use std::time::Duration;
 
-use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use lockkeeper::ZnodePath;
 
-use crate::args::Cli;
+use crate::args::{Cli, CompletionsOptions};
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::print;
 use crate::shared::view::printable;
-
-/// Print a script for a shell that completes commands, options and names on the servers
-#[derive(Debug, Args)]
-#[command(after_long_help = COMPLETIONS_NOTES)]
-pub(crate) struct CompletionsOptions {
-    /// The shell
-    #[arg(required_unless_present = "names")]
-    shell: Option<Shell>,
-
-    /// Print the names on the servers that begin like this, for the script. No engine is started for it
-    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
-    pub(crate) names: Option<String>,
-}
-
-const COMPLETIONS_NOTES: &str = "\
-Names are looked up each time, on the servers of the configuration file or of LOCKKEEPER_CONNECT, or on this machine's \
-engine if it runs.
-
-Example: source <(lockkeeper completions bash)";
 
 /// How long a user who presses Tab waits for names.
 const NAMES_LIMIT: Duration = Duration::from_secs(1);

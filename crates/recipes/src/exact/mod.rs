@@ -38,8 +38,5 @@ mod writers;
 pub(crate) use attempt::{Applied, WriteError, created_name};
 pub(crate) use attempt_node::AttemptNode;
 pub(crate) use session_owned::SessionOwned;
-pub(crate) use writer::ExactWriter;
+pub(crate) use writer::{DEFAULT_MARKERS, ExactWriter};
 pub(crate) use writers::Writers;
-
-/// Where the markers are, unless a builder says otherwise: no recipe lists or caches it.
-pub(crate) const DEFAULT_MARKERS: &str = "/lockkeeper-outcomes";

@@ -9,10 +9,12 @@ use lockkeeper_client::{
     TransactionError, ZnodePath,
 };
 
-use crate::exact::DEFAULT_MARKERS;
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
 use crate::exact::rivalry::Rivalry;
 use crate::exact::session_owned::SessionOwned;
+
+/// Where the markers are, unless a builder says otherwise: no recipe lists or caches it.
+pub(crate) const DEFAULT_MARKERS: &str = "/lockkeeper-outcomes";
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]

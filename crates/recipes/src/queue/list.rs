@@ -53,8 +53,8 @@ pub struct QueuedItem {
     pub reason: Option<String>,
 }
 
-/// An entry, and how it stands.
-struct Found {
+/// An item's entry, and how it stands.
+struct SeenItem {
     entry: Entry,
     version: i32,
     claim: Option<ClaimName>,
@@ -78,7 +78,7 @@ impl<T, D> Queue<T, D> {
     pub async fn items(&self, most: usize) -> Result<Vec<QueuedItem>, QueueError> {
         self.core.only_own("items that can be listed")?;
         let found = self.core.found(most, |_| true).await?;
-        Ok(found.into_iter().map(Found::listed).collect())
+        Ok(found.into_iter().map(SeenItem::listed).collect())
     }
 
     /// Makes a dead letter of an item that no consumer works on, with a reason for people to read. Says whether there
@@ -126,7 +126,7 @@ impl Core {
         &self,
         most: usize,
         is_wanted: impl Fn(&Entry) -> bool,
-    ) -> Result<Vec<Found>, QueueError> {
+    ) -> Result<Vec<SeenItem>, QueueError> {
         self.open_to_look().await?;
         let mut segments = self.listed_segments().await?.unwrap_or_default();
         segments.sort_by_key(|segment| !segment.is_ready());
@@ -154,7 +154,7 @@ impl Core {
     }
 
     /// How these stand. Those that have gone, or were cancelled, are left out.
-    async fn look_at(&self, entries: &[Entry]) -> Result<Vec<Found>, QueueError> {
+    async fn look_at(&self, entries: &[Entry]) -> Result<Vec<SeenItem>, QueueError> {
         let places = &self.places;
         let looks = entries.iter().map(|entry| data_of(&entry.node(places)));
         let mut answers =
@@ -171,7 +171,7 @@ impl Core {
         for ((entry, answer), body) in entries.iter().zip(answers).zip(bodies) {
             let (ReadResult::Data { data, stat }, Some(body)) = (answer, body?) else { continue };
             let at = (entry.segment, entry.number, stat.version);
-            found.push(Found {
+            found.push(SeenItem {
                 entry: entry.clone(),
                 version: stat.version,
                 claim: claims.get(&at).copied(),
@@ -192,7 +192,7 @@ impl Core {
     }
 }
 
-impl Found {
+impl SeenItem {
     fn attempts(&self) -> u32 {
         self.entry.taken(self.version)
     }

@@ -17,9 +17,9 @@ use tokio::time::sleep;
 
 use super::events::Events;
 use super::lock::{Held, LockOptions};
+use super::release::{RELEASE_LIMIT, release};
 use super::wait::{self, WaitOutcome};
 use super::watchdog::Watchdog;
-use super::{RELEASE_LIMIT, release};
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
 use crate::shared::exit::{Exit, Failure, signal_code};

@@ -15,6 +15,7 @@ mod loss;
 mod once;
 mod pause;
 mod processes;
+mod release;
 mod rest;
 mod terminal;
 mod wait;
@@ -23,14 +24,13 @@ pub(crate) mod watchdog;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use lockkeeper::{Clock, Contact, Instant, State, ZnodePath};
+use lockkeeper::{Clock, Contact, Instant, ZnodePath};
 
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::names;
-use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
 
 use attend::{CalledOff, OnRevoke};
@@ -39,15 +39,10 @@ use job::{CommandOptions, Job};
 use lock::{Held, Lock, LockOptions};
 use loss::Terms;
 use once::{Once, Turn};
+use release::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine, release};
 use rest::Rest;
 use wait::WaitOutcome;
 use watchdog::Watchdog;
-
-/// How long a release may take; afterwards the session expires by itself.
-const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-
-/// The same when no server has been heard of for a while.
-const HOPELESS_LIMIT: Duration = Duration::from_millis(500);
 
 /// What is a shell after `flock FILE`, and would be one more lock.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
@@ -372,48 +367,6 @@ impl Granted<'_> {
         release(held, ran.release_limit(connection)).await;
         Ok(ran.code)
     }
-}
-
-/// Starts this machine's engine again whenever it dies. If that fails, the user is told; the
-/// command goes on for as long as the lease does.
-async fn keep_engine(connection: &Connection) -> std::convert::Infallible {
-    report(&connection.keep_engine().await);
-    std::future::pending().await
-}
-
-/// Releases the lock. If no server confirms it in time, the command has still done its work.
-async fn release(
-    connection: &Connection,
-    held: Held,
-    limit: Duration,
-    granted: Instant,
-    events: &Events,
-) {
-    if let State::Lost(reason) = held.state() {
-        let reason = format!("{} is lost: {reason}", held.lost_name());
-        return events.write(Event::Lost { reason: &reason });
-    }
-
-    let lock = held.name();
-    let told = |confirmed| {
-        let held_ms = Clock.now().since(granted).as_millis();
-        events.write(Event::Released { held_ms, confirmed });
-    };
-    let why = tokio::select! {
-        released = held.release() => match released {
-            Ok(()) => return told(true),
-            Err(error) => error.to_string(),
-        },
-        failure = connection.keep_engine() => failure.to_string(),
-        () = tokio::time::sleep(limit) => match limit {
-            Duration::ZERO => "no server can be reached".to_owned(),
-            limit => format!("no server has confirmed it within {limit:?}"),
-        },
-    };
-
-    told(false);
-    let rest = connection.client.session_timeout();
-    tell(&format!("{lock} may not be free before its session expires, within {rest:?}: {why}"));
 }
 
 #[cfg(test)]
