@@ -157,6 +157,8 @@ async fn a_rollback_is_an_edition(alice: Participant) -> Result<()> {
     assert_eq!(routes.rollback(1).await?, Some(3));
     assert!(next(&mut followed).await? == long("a"));
     assert_eq!(routes.editions().await?, [2, 3]);
+    assert_eq!(routes.edition(2).await?.as_deref(), Some("b"));
+    assert!(routes.edition(3).await? == Some(long("a")) && routes.edition(1).await?.is_none());
     assert_eq!(routes.rollback(2).await?, Some(4));
     assert_eq!(next(&mut followed).await?, "b");
     assert_eq!(routes.rollback(1).await?, None, "it is not kept any more");

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, Item, LossReason, Outcome, Queue,
-    QueueError, Raw, State, Verdict, ZnodePath,
+    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, Item, ItemState, LossReason,
+    Outcome, PutOptions, Queue, QueueError, Raw, State, Verdict, ZnodePath,
 };
 use lockkeeper_client::present;
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -131,6 +131,52 @@ async fn a_lost_reply_changes_nothing((alice, bob): Pair) -> Result<()> {
 }
 
 /// The idle consumer is woken by the death, which nothing that it could list tells.
+/// In the order in which they are taken, each with what holds it up; and only one that nobody works on is set aside.
+async fn items_are_listed_and_one_that_waits_is_buried((one, two): Clients) -> Result<()> {
+    let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
+    assert!(matches!(ours.items(9).await, Err(QueueError::Deleted { .. })), "it makes no queue");
+    let ids = ours.put_all(&[1, 2, 3]).await?;
+    let later = PutOptions::new().delay(LONG).id("later");
+    ours.put_with(&4, &later).await?;
+    let urgent = PutOptions::new().priority(-5).key("k").id("urgent");
+    ours.put_with(&5, &urgent).await?;
+    let taken = theirs.take().await?;
+    assert_eq!(taken.id(), "urgent");
+    let again = theirs.take().await?;
+    again.retry("not now").await?;
+
+    let items = ours.items(9).await?;
+    let listed: Vec<_> =
+        items.iter().map(|item| (item.id.as_str(), item.state, item.attempts)).collect();
+    let waits = ItemState::Waiting;
+    let all = [
+        ("urgent", ItemState::Claimed, 1),
+        (ids[1].as_str(), waits, 0),
+        (ids[2].as_str(), waits, 0),
+        (ids[0].as_str(), waits, 1),
+        ("later", ItemState::Delayed, 0),
+    ];
+    assert_eq!(listed, all);
+    assert!(items[0].holder.is_some() && items[0].key.as_deref() == Some("k"), "{:?}", items[0]);
+    assert_eq!((items[0].priority, items[3].reason.as_deref()), (-5, Some("not now")));
+    assert!(items[4].due_unix_ms > Some(items[4].since_unix_ms), "{:?}", items[4]);
+    assert_eq!(ours.items(2).await?, items[..2]);
+
+    assert!(!ours.bury("urgent", "mine").await?, "somebody works on it");
+    assert!(!ours.bury("unknown", "mine").await? && !ours.bury("no/id", "mine").await?);
+    assert!(ours.bury(&ids[2], "poison").await? && ours.bury("later", "poison").await?);
+    assert!(!ours.bury(&ids[2], "poison").await?, "it is one");
+    taken.done().await?;
+    assert_eq!(drained(&theirs).await?, [2, 1]);
+    let dead = ours.dead_letters().await?;
+    let dead: Vec<_> = dead.iter().map(|it| (it.id.as_str(), it.reason.as_str())).collect();
+    assert_eq!(dead, [(ids[2].as_str(), "poison"), ("later", "poison")]);
+    assert!(ours.put_back("later").await?);
+    let back = ours.items(9).await?;
+    assert_eq!((back.len(), back[0].state), (1, ItemState::Delayed), "it is not due yet");
+    Ok(())
+}
+
 async fn what_a_dead_consumer_had_goes_to_another((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
     let id = ours.put(&7).await?;

@@ -123,7 +123,7 @@ pub(crate) struct PutArguments {
     #[arg(long, conflicts_with_all = ["items", "id"])]
     lines: bool,
 
-    /// Items with a higher priority are taken first
+    /// Items with a lower number are taken first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
