@@ -36,7 +36,7 @@
 //!     transfer/    export and import of persistent znodes, for a move to other servers
 //!     doctor/      what is wrong with a service for locks
 //!     settings     what is in force, and from where
-//!     demo/        the story of locks on ZooKeeper, live
+//!     demo/        the story of locks on ZooKeeper, live, and scenes
 //!
 //!   session/     from the options to a session
 //!     connect      opens it                  nested   a wait for a lock that is held by a run around this command

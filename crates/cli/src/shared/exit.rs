@@ -101,6 +101,8 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 /// What is told if the system starts no process.
 pub(crate) fn no_process(error: io::Error) -> Failure {
     Failure::new(Exit::System, format!("the system refuses a process: {error}"))

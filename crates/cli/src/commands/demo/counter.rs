@@ -17,6 +17,8 @@ const PING: i32 = -2;
 
 /// What a request asks for: exists, getData, getChildren and getChildren2 may set a watch.
 const READS: [i32; 4] = [3, 4, 8, 12];
+/// create, delete, setData, multi, create2, createContainer, createTTL.
+const WRITES: [i32; 7] = [1, 2, 5, 14, 15, 19, 21];
 const SYNC: i32 = 9;
 
 /// No message is as long as this, in bytes.
@@ -28,6 +30,14 @@ pub(super) struct Counter {
     port: u16,
     chroot: ZnodePath,
     tally: Tally,
+    link: watch::Sender<Link>,
+}
+
+/// What is done to the connections. Those that began under another one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Link {
+    drops: u64,
+    is_cut: bool,
 }
 
 /// What has gone through so far, for those who wait for more of it.
@@ -42,6 +52,10 @@ pub(super) struct Counts {
     pub(super) bytes: u64,
     /// Watches that a server has set.
     pub(super) watches: u64,
+    /// Requests that write.
+    pub(super) writes: u64,
+    /// Connections of clients.
+    pub(super) connections: u64,
 }
 
 impl Counter {
@@ -54,15 +68,25 @@ impl Counter {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(refused)?;
         let port = listener.local_addr().map_err(refused)?.port();
-        let tally = Tally::default();
-        tokio::spawn(accept(listener, hosts, tally.clone()));
-        Ok(Self { port, chroot: servers.chroot, tally })
+        let (tally, link) = (Tally::default(), watch::Sender::default());
+        tokio::spawn(accept(listener, hosts, tally.clone(), link.subscribe()));
+        Ok(Self { port, chroot: servers.chroot, tally, link })
     }
 
     /// Where clients connect to be counted.
     pub(super) fn connect_string(&self) -> String {
         let chroot = if self.chroot.is_root() { "" } else { self.chroot.as_str() };
         format!("127.0.0.1:{}{chroot}", self.port)
+    }
+
+    /// Ends every connection. Clients may connect again.
+    pub(super) fn drop_connections(&self) {
+        self.link.send_modify(|link| link.drops += 1);
+    }
+
+    /// Ends every connection, and lets no client connect again.
+    pub(super) fn cut_off(&self) {
+        self.link.send_modify(|link| link.is_cut = true);
     }
 
     /// What has gone through so far.
@@ -85,6 +109,8 @@ impl Counts {
             requests: self.requests - before.requests,
             bytes: self.bytes - before.bytes,
             watches: self.watches - before.watches,
+            writes: self.writes - before.writes,
+            connections: self.connections - before.connections,
         }
     }
 }
@@ -123,6 +149,7 @@ impl Conversation<'_> {
 
         self.tally.send_modify(|counts| {
             counts.requests += 1;
+            counts.writes += u64::from(WRITES.contains(&code));
             counts.bytes += message.len() as u64;
         });
     }
@@ -152,14 +179,28 @@ fn field(message: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_be_bytes(*message.get(at..)?.first_chunk()?))
 }
 
-async fn accept(listener: TcpListener, hosts: Vec<String>, tally: Tally) {
+async fn accept(
+    listener: TcpListener,
+    hosts: Vec<String>,
+    tally: Tally,
+    link: watch::Receiver<Link>,
+) {
     // Ends with the listener, and so with this process: an error means that it has no files left,
     // and then the client that cannot connect tells the user.
     while let Ok((client, _)) = listener.accept().await {
-        let (hosts, tally) = (hosts.clone(), tally.clone());
+        let (hosts, tally, mut link) = (hosts.clone(), tally.clone(), link.clone());
+        let now = *link.borrow();
+        if now.is_cut {
+            continue;
+        }
+        tally.send_modify(|counts| counts.connections += 1);
         tokio::spawn(async move {
-            // Whichever side ends, the other notices by the closed connection.
-            let _ = connect(client, &hosts, &tally).await;
+            // Whichever side ends, the other notices by the closed connection. One whose counter is
+            // dropped goes on, so that its client can close its session.
+            tokio::select! {
+                _ = connect(client, &hosts, &tally) => {}
+                Ok(_) = link.wait_for(|link| *link != now) => {}
+            }
         });
     }
 }

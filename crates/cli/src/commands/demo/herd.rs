@@ -193,7 +193,7 @@ impl<'a> Crowd<'a> {
 
 impl Figures {
     fn new(counts: Counts, took: Duration) -> Self {
-        let Counts { notifications, requests, bytes, watches: _ } = counts;
+        let Counts { notifications, requests, bytes, .. } = counts;
         Self { notifications, requests, bytes, next_holder_ms: took.as_secs_f64() * 1_000.0 }
     }
 }

@@ -3,9 +3,12 @@
 //! First the simplest lock and its timeline: two clients, one node. Then what a release costs when
 //! many wait: the naive queue, in which every waiter watches the list of contenders, against the
 //! fair one, in which each watches the one before it. What is shown was counted on the wire.
+//!
+//! `lockkeeper demo NAME` plays one of the `scenes` instead.
 
 mod counter;
 mod herd;
+mod scenes;
 mod stage;
 mod timeline;
 
@@ -22,15 +25,21 @@ use crate::shared::output::print_json;
 
 use counter::Counter;
 use herd::Figures;
+use scenes::Scene;
 use stage::{Paint, Stage};
 
 /// Show how locks work, live
 ///
-/// Without --connect it uses an engine of its own, in memory.
+/// Without SCENE it shows a simple lock, and then one release with many waiters. A scene takes a few seconds, and
+/// every figure in it is counted or measured in this run. Without --connect it uses an engine of its own, in
+/// memory.
 #[derive(Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// How many wait for one lock in the second part
-    #[arg(long, value_name = "N", default_value_t = 50,
+    /// Show this instead of the story of two clients and many waiters
+    #[arg(value_enum)]
+    scene: Option<Scene>,
+    /// How many wait for one lock in the second part of the story
+    #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "scene",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     waiters: u16,
 }
@@ -44,29 +53,50 @@ struct ShownStory {
     fair: Figures,
 }
 
-/// Tells both parts of the story.
+/// Tells both parts of the story, or plays a scene.
 pub(crate) async fn demo(global: &Global, options: DemoOptions) -> Result<u8, Failure> {
     allow_many_connections();
+    let DemoOptions { scene, waiters } = options;
+    let sessions = scene.and_then(Scene::sessions).filter(|_| global.connect().is_none());
+    let engine = match sessions {
+        Some(sessions) => Engine::builder().tick(sessions.tick),
+        None => Engine::builder(),
+    };
     let own = match global.connect() {
         Some(_) => None,
-        None => Some(Engine::builder().start().await?),
+        None => Some(engine.start().await?),
     };
-    let connect =
+    let servers =
         own.as_ref().map(Engine::connect_string).or_else(|| global.connect().map(str::to_owned));
-    let counter = Counter::start(&connect.unwrap_or_default()).await?;
+    let servers = servers.unwrap_or_default();
+    let counter = Counter::start(&servers).await?;
 
     let name = format!("lockkeeper-demo-{}", getpid().as_raw_nonzero());
     let root = ZnodePath::root().child(&name).map_err(lockkeeper::BuildError::from)?;
-    let stage = Stage { global, counter, root, paint: Paint::new(global) };
-    let shown = play(&stage, options.waiters).await?;
-
-    if global.json {
-        print_json(&shown)?;
+    let stage = Stage { global, servers, counter, root, paint: Paint::new(global), sessions };
+    match scene {
+        None => tell_story(&stage, waiters).await?,
+        Some(scene) => {
+            let figures = scenes::play(&stage, scene).await;
+            let cleared = if own.is_none() { stage.clear().await } else { Ok(()) };
+            let figures = figures?;
+            cleared?;
+            if global.json {
+                print_json(&figures)?;
+            }
+        }
     }
+
     if let Some(engine) = own {
         engine.stop().await?;
     }
     Ok(Exit::Ok.code())
+}
+
+async fn tell_story(stage: &Stage<'_>, waiters: u16) -> Result<(), Failure> {
+    let shown = play(stage, waiters).await?;
+    stage.say("\n   More scenes: lockkeeper demo NAME; their names: lockkeeper demo --help")?;
+    if stage.global.json { print_json(&shown) } else { Ok(()) }
 }
 
 async fn play(stage: &Stage<'_>, waiters: u16) -> Result<ShownStory, Failure> {
