@@ -7,6 +7,7 @@ mod calls;
 mod completion;
 mod configuration;
 mod demo;
+mod demo_scenes;
 mod disk_faults;
 mod doctor;
 mod elections;
