@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    Client, Contact, CreateMode, LossReason, Pool, PoolError, PoolGuard, SessionId, ZnodePath,
+    Client, Contact, CreateMode, LossReason, Mutex, Pool, PoolError, PoolGuard, SessionId,
+    ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -118,8 +119,25 @@ async fn a_wish_is_met_or_waited_for((one, two): Clients) -> Result<()> {
     let error = ours.only(["7"]).acquire().await.err().context("there is no such thing")?;
     assert_eq!(
         error.to_string(),
-        "nothing of /pools/gpu is wanted: it has 0, 1, and it is to be 7"
+        "nothing of /pools/gpu is wanted: the things are 0, 1, and only 7 may be taken"
     );
+    // The second one is what counts.
+    assert_eq!(ours.only(["7"]).only(["1"]).acquire().await?.name(), "1");
+    Ok(())
+}
+
+async fn what_can_never_be_had_is_not_waited_for(client: Client) -> Result<()> {
+    let none = Pool::builder(&client, GPUS).things([""; 0]).build()?;
+    let no_one: [&str; 0] = [];
+    for (pool, why) in [
+        (none, "the program gives no things"),
+        (gpus(&client)?.only(no_one), "`only` names no things"),
+        (stored(&client)?.only(no_one), "`only` names no things"),
+    ] {
+        let acquired = tokio::time::timeout(LONG, pool.acquire()).await.context("it waits")?;
+        let error = acquired.err().context("there is something")?.to_string();
+        assert_eq!(error, format!("nothing of /pools/gpu is wanted: {why}"));
+    }
     Ok(())
 }
 
@@ -412,11 +430,29 @@ async fn what_is_no_pool_is_named(backend: Backend) -> Result<()> {
     assert!(error.to_string().starts_with(expected), "{error}");
     assert!(client.children(&path).await?.0.is_empty());
 
+    let path = ZnodePath::new("/words")?;
+    client.create(&path, "some words", CreateMode::Persistent).await?;
+    let error = Pool::new(&client, "/words")?.acquire().await.err().context("it goes on")?;
+    assert!(error.to_string().contains("it has \"some words\" where"), "{error}");
+
     for bad in ["/", "x"] {
         assert!(Pool::new(&client, bad).is_err());
     }
     let none = Pool::builder(&client, GPUS).at_most("ann", 0).build().err();
     assert_eq!(none, Some(PoolError::NoPlaces { holder: "ann".to_owned() }));
+    Ok(())
+}
+
+/// Symptom: after the last holder of a lock, its node could not become a pool until servers had removed it.
+async fn a_node_that_nothing_uses_becomes_a_pool(client: Client) -> Result<()> {
+    let path = ZnodePath::new(GPUS)?;
+    let lock = Mutex::new(&client, GPUS)?;
+    let held = lock.acquire().await?;
+    let error = gpus(&client)?.try_acquire().await.err().context("it is a lock")?;
+    assert!(error.to_string().contains("it has no data where"), "{error}");
+    held.release().await?;
+    assert_eq!(take(&gpus(&client)?).await?.name(), "0");
+    assert_eq!(&client.data(&path).await?.0[..], b"{\"lockkeeper-pool\":1}");
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{
-    Client, CreateMode, Error, ErrorCode, ReadResult, TransactionError, ZnodePath, present,
+    Client, CreateMode, Error, ErrorCode, ReadResult, SessionId, Stat, TransactionError, ZnodePath,
+    present,
 };
 use lockkeeper_locks::{AcquireError, OwnerInfo};
 
@@ -105,9 +106,11 @@ impl PoolCore {
                         stored_version: version,
                     });
                 }
-                (ReadResult::Data { data: mark, .. }, ..) => {
-                    PoolNodes::ensure_mark(&mark).map_err(|found| foreign(path, found))?;
-                    // It is being deleted.
+                (ReadResult::Data { data, stat }, ..) => {
+                    if !is_unused(&data, &stat) {
+                        PoolNodes::ensure_mark(&data).map_err(|found| foreign(path, found))?;
+                    }
+                    // It is unused, or is being deleted.
                     self.make().await?;
                 }
                 _ => self.make().await?,
@@ -157,6 +160,9 @@ impl PoolCore {
             Ok(_) => Ok(()),
             Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
                 match present(self.client.data(path).await) {
+                    Ok(Some((data, stat))) if is_unused(&data, &stat) => {
+                        self.mark(stat.version).await
+                    }
                     Ok(Some((data, _))) => {
                         PoolNodes::ensure_mark(&data).map_err(|found| foreign(path, found))?;
                         self.complete().await
@@ -172,6 +178,25 @@ impl PoolCore {
                     Err(error) => self.again(error).await,
                 }
             }
+            Err(TransactionError::Request(error)) => self.again(error).await,
+            Err(source) => Err(PoolError::Refused { path: path.clone(), source }),
+        }
+    }
+
+    /// Makes a pool of an unused node with this version, unless another program is faster. It keeps its access control list.
+    async fn mark(&self, version: i32) -> Result<(), PoolError> {
+        let PoolNodes { path, held, line, .. } = &self.nodes;
+        let steps = self.client.transaction().set_data(path, PoolNodes::mark(), Some(version));
+        let steps = [held, line]
+            .into_iter()
+            .fold(steps, |steps, node| steps.create(node, "", CreateMode::Persistent));
+        match steps.commit().await {
+            Ok(_) => Ok(()),
+            // The next look shows what it is now.
+            Err(TransactionError::Failed {
+                code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
+                ..
+            }) => Ok(()),
             Err(TransactionError::Request(error)) => self.again(error).await,
             Err(source) => Err(PoolError::Refused { path: path.clone(), source }),
         }
@@ -199,6 +224,11 @@ impl PoolCore {
     pub(super) fn take_error(&self, source: AcquireError) -> PoolError {
         PoolError::Take { path: self.path().clone(), source }
     }
+}
+
+/// Whether a node holds nothing and has nothing below it, as that of a lock after its last holder, until servers remove it.
+fn is_unused(data: &[u8], stat: &Stat) -> bool {
+    data.is_empty() && stat.num_children == 0 && stat.ephemeral_owner == SessionId::NONE
 }
 
 fn foreign(path: &ZnodePath, found: String) -> PoolError {

@@ -33,16 +33,15 @@ pub enum PoolError {
     },
     /// None of the things of the pool is wanted.
     #[error(
-        "nothing of {path} is wanted: it has {}, and it is to be {}",
-        shown(things),
-        shown(only)
+        "nothing of {path} is wanted: {}",
+        unwanted(things.as_deref(), only)
     )]
     NothingWanted {
         /// The pool.
         path: ZnodePath,
-        /// The things that this program gives.
-        things: Vec<String>,
-        /// What the thing has to be.
+        /// The things that this program gives; `None` if they are stored.
+        things: Option<Vec<String>>,
+        /// What [`Pool::only`](crate::Pool::only) names.
         only: Vec<String>,
     },
     /// The program gives the things of the pool, so it cannot read or change a stored set.
@@ -141,10 +140,14 @@ impl PoolError {
     }
 }
 
-/// Names in a message.
-fn shown(names: &[String]) -> String {
-    match names {
-        [] => "nothing".to_owned(),
-        names => names.join(", "),
+/// Why nothing is wanted, in a message.
+fn unwanted(things: Option<&[String]>, only: &[String]) -> String {
+    match (things, only) {
+        (Some([]), _) => "the program gives no things".to_owned(),
+        (_, []) => "`only` names no things".to_owned(),
+        (things, only) => {
+            let things = things.unwrap_or_default().join(", ");
+            format!("the things are {things}, and only {} may be taken", only.join(", "))
+        }
     }
 }

@@ -51,7 +51,7 @@ use crate::waits::within;
 /// # Znodes
 ///
 /// - `<path>`, `<path>/held` and `<path>/line` are persistent; what is missing above them is made as container nodes. The data
-///   of `<path>` has the number of the layout.
+///   of `<path>` has the number of the layout. A node that is there already becomes a pool if it has neither data nor children.
 /// - `<path>/held/<thing>` is ephemeral: the claim of a thing. The name is written as [`Locks`](lockkeeper_locks::Locks)
 ///   writes a key. `<path>/held/<holder>!<number>` is one of the places of a holder with a limit.
 /// - `<path>/line/<uuid>-<number>` is ephemeral: a waiter. Its data says what it waits for.
@@ -183,14 +183,15 @@ impl Pool {
         self.core.path()
     }
 
-    /// The same pool, of which one of these things is taken, and no other.
+    /// The same pool, of which one of these things is taken, and no other. A second `only` replaces the first.
     #[must_use = "it is another handle"]
     pub fn only(&self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let only = Some(names.into_iter().map(Into::into).collect());
         self.wishing(Wish { only, ..Wish::clone(&self.wish) })
     }
 
-    /// The same pool, of which these things are taken first, in this order, and the others in theirs.
+    /// The same pool, of which these things are taken first, in this order, and the others in theirs. Names that are not in
+    /// the pool have no effect. A second `prefer` replaces the first.
     #[must_use = "it is another handle"]
     pub fn prefer(&self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let prefer = names.into_iter().map(Into::into).collect();
@@ -205,7 +206,8 @@ impl Pool {
     /// [more](Pool#cost) if not, and at first.
     ///
     /// # Errors
-    /// [`PoolError::NothingWanted`] if none can ever be had; [`PoolError::Foreign`] if the path is not that of a pool.
+    /// [`PoolError::NothingWanted`] if none can ever be had: [`Pool::only`] names nothing, or no given thing;
+    /// [`PoolError::Foreign`] if the path is not that of a pool.
     /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
     ///
     /// # Session loss
@@ -222,7 +224,8 @@ impl Pool {
     }
 
     /// [`Pool::acquire`], but not for longer than `timeout`, which covers everything, outages too; `None` if there was
-    /// nothing for this program. With less than 10 ms it tries once. Costs what [`Pool::acquire`] does.
+    /// nothing for this program: all that it wants was taken, or its holder was at [its limit](PoolBuilder::at_most), which
+    /// [`Pool::look`] shows. With less than 10 ms it tries once. Costs what [`Pool::acquire`] does.
     ///
     /// # Errors
     /// As [`Pool::acquire`], except for outages.

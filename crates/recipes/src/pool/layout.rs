@@ -60,13 +60,17 @@ impl PoolNodes {
         Bytes::from(format!("{{\"{MARK}\":{FORMAT}}}"))
     }
 
-    /// Whether this is the data of a pool. The error says what it is.
+    /// Whether this is the data of a pool. The error says what is there instead.
     pub(super) fn ensure_mark(data: &[u8]) -> Result<(), String> {
         let read: Option<BTreeMap<String, u32>> = serde_json::from_slice(data).ok();
         match read.as_ref().and_then(|mark| mark.get(MARK)) {
             Some(&FORMAT) => Ok(()),
             Some(format) => Err(format!("a pool of the layout {format}, and not {FORMAT}")),
-            None => Err("something else than a pool".to_owned()),
+            None if data.is_empty() => Err("no data where a pool has its mark".to_owned()),
+            None => {
+                let shown = String::from_utf8_lossy(&data[..data.len().min(64)]);
+                Err(format!("{shown:?} where a pool has its mark"))
+            }
         }
     }
 }
@@ -234,6 +238,7 @@ mod tests {
 
         assert_eq!(PoolNodes::ensure_mark(&PoolNodes::mark()), Ok(()));
         assert!(PoolNodes::ensure_mark(b"{\"lockkeeper-pool\":2}").unwrap_err().contains('2'));
-        assert!(PoolNodes::ensure_mark(b"").is_err());
+        assert!(PoolNodes::ensure_mark(b"").unwrap_err().starts_with("no data"));
+        assert!(PoolNodes::ensure_mark(b"[1]").unwrap_err().starts_with("\"[1]\""));
     }
 }

@@ -86,12 +86,18 @@ impl PoolCore {
 
     /// That a wait could have an end.
     fn ensure_wanted(&self, wish: &Wish) -> Result<(), PoolError> {
-        let ThingSet::Given(things) = &self.set else { return Ok(()) };
-        match things.iter().any(|thing| wish.allows(thing)) {
+        let (is_wanted, things) = match &self.set {
+            ThingSet::Given(things) => {
+                (things.iter().any(|thing| wish.allows(thing)), Some(things.clone()))
+            }
+            // What is not stored may come.
+            ThingSet::Stored(_) => (wish.only.as_ref().is_none_or(|only| !only.is_empty()), None),
+        };
+        match is_wanted {
             true => Ok(()),
             false => Err(PoolError::NothingWanted {
                 path: self.path().clone(),
-                things: things.clone(),
+                things,
                 only: wish.only.clone().unwrap_or_default(),
             }),
         }
