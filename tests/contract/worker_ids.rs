@@ -1,17 +1,19 @@
 //! What numbers and the ids that are minted with them promise, on every server.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, Client, CreateMode, EnsureError, IdLayout, LossReason, MintError, State,
+    AcquireError, Client, Contact, CreateMode, EnsureError, IdLayout, LossReason, MintError, State,
     WorkerId, WorkerIdError, WorkerIds, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
 use lockkeeper_wire::OpCode;
 
+use crate::jeopardy::short;
 use crate::{Clients, Observed, contract};
 
 contract!(worker_ids);
@@ -346,6 +348,22 @@ async fn a_wait_goes_on_over_the_end_of_its_session(backend: Backend) -> Result<
     let worker = tokio::time::timeout(LONG, waiting).await.context("it waits on")???;
     assert_eq!(worker.session(), waiter.client.session_id());
     worker.mint()?;
+    Ok(())
+}
+
+/// Symptom: an attempt in an outage failed a session timeout after the connection was lost, and later ones at once.
+async fn an_attempt_in_an_outage_has_a_session_timeout_of_its_own(backend: Backend) -> Result<()> {
+    let participant = short(&backend).await?;
+    let workers = only_0(&participant.client)?;
+    participant.proxy.refuse();
+    participant.client.status().wait_for(|it| it.contact == Contact::Unreachable).await?;
+    let mut attempt = pin!(workers.acquire());
+    tokio::select! {
+        biased;
+        ended = &mut attempt => bail!("it does not wait: {ended:?}"),
+        () = std::future::ready(()) => participant.proxy.restore(),
+    }
+    tokio::time::timeout(LONG, attempt).await??.mint()?;
     Ok(())
 }
 

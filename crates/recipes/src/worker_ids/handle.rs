@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{Client, Contact, DefaultAcl, Instant, ZnodePath, present};
-use lockkeeper_locks::for_recipes::out_of_reach;
 use lockkeeper_locks::{AcquireError, BuildError, NameClaim, Names};
 
 use crate::waits::within;
@@ -114,7 +113,7 @@ impl WorkerIdsBuilder {
         /// What an id consists of. All programs must say the same. Default: [`IdLayout::SNOWFLAKE`].
         pub fn layout(self, layout: IdLayout) => self.layout = layout;
 
-        /// How far ahead of the servers' time ids may be minted, at least 20 seconds. A number whose ids may have been
+        /// How far ahead of the servers' time ids may be minted. Less than 20 seconds count as 20 seconds. A number whose ids may have been
         /// minted further ahead is not taken: the servers' clock was wrong, then or now. Default: a minute.
         pub fn max_ahead(self, time: Duration) => self.max_ahead = time.max(MAX_AHEAD / 3);
 
@@ -203,7 +202,8 @@ impl WorkerIds {
     ///
     /// # Errors
     /// [`WorkerIdError::FarAhead`] if all numbers are reserved far ahead of the servers' time, and
-    /// [`WorkerIdError::OutOfTime`] if the layout ends before that time; otherwise as [`Names::claim`].
+    /// [`WorkerIdError::OutOfTime`] if the layout ends before that time; otherwise as [`Names::claim`]. While servers are
+    /// away, each request waits for a session timeout of its own, and then fails.
     ///
     /// # Session loss
     /// Goes on with the next session.
@@ -211,14 +211,8 @@ impl WorkerIds {
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
     pub async fn acquire(&self) -> Result<WorkerId, WorkerIdError> {
-        tokio::select! {
-            // One order, so that a simulation can be repeated.
-            biased;
-            taken = self.take(true) => {
-                taken.map(|worker| worker.expect("it waits until there is one"))
-            }
-            error = out_of_reach(&self.client, &self.path) => Err(error.into()),
-        }
+        let taken = self.take(true).await;
+        taken.map(|worker| worker.expect("it waits until there is one"))
     }
 
     /// [`WorkerIds::acquire`], but not for longer than `timeout`, which covers everything. With less than 10 ms it tries

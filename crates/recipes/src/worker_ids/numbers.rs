@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use lockkeeper_client::retry::retry_anywhere;
 use lockkeeper_client::{Client, Watcher, ZnodePath, present};
+use lockkeeper_locks::for_recipes::out_of_reach;
 use lockkeeper_locks::{NameClaim, Names};
 
 use crate::worker_ids::error::WorkerIdError;
@@ -53,8 +54,13 @@ impl Numbers {
                 }
                 None if skipped.len() == self.range.len() => return Ok(None),
                 None => match watcher {
-                    // A watch that ended with its session is set again in the next one.
-                    Some(mut watcher) => drop(watcher.changed().await),
+                    Some(mut watcher) => tokio::select! {
+                        // One order, so that a simulation can be repeated.
+                        biased;
+                        // A watch that ended with its session is set again in the next one.
+                        _ = watcher.changed() => {}
+                        error = out_of_reach(&self.client, self.names.path()) => return Err(error.into()),
+                    },
                     None => return Ok(None),
                 },
             }
