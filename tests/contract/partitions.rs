@@ -379,7 +379,11 @@ async fn a_name_that_another_program_has_is_told(backend: Backend) -> Result<()>
     let _held = gather(&theirs, 3).await?;
     let ours = join(&alice.client, "worker", 3).await?;
     let refused = tokio::time::timeout(LONG, ours.next()).await?.err().context("two")?;
-    assert!(matches!(refused, PartitionsError::Taken(_)) && refused.is_retryable(), "{refused}");
+    assert!(refused.is_retryable(), "{refused}");
+    let PartitionsError::Taken { owner, .. } = &refused else { anyhow::bail!("{refused}") };
+    let owner = owner.as_ref().context("its program is not named")?;
+    assert_eq!(owner.pid, std::process::id());
+    assert!(refused.to_string().contains(&format!("pid {}", owner.pid)), "{refused}");
     assert!(ours.owned().is_empty());
 
     drop((theirs, _held));

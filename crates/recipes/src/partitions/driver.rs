@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use lockkeeper_client::{Client, Instant, SessionId, Stat, Status, Watcher, ZnodePath, Zxid};
-use lockkeeper_locks::State;
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
+use lockkeeper_locks::{OwnerInfo, State};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::group::{GroupError, MemberChanges};
@@ -56,6 +56,8 @@ pub(super) struct MemberTerms {
 pub(super) struct Driver {
     terms: Arc<MemberTerms>,
     session: SessionId,
+    /// The program that has the member's name, while it is another one.
+    namesake: Option<OwnerInfo>,
     held: BTreeMap<ItemLife, Arc<HeldItem>>,
     running: FuturesUnordered<BoxFuture<'static, Happening>>,
     /// The items whose nodes are to be made.
@@ -86,6 +88,7 @@ impl Driver {
         let mut driver = Self {
             terms,
             session,
+            namesake: None,
             held: BTreeMap::new(),
             running,
             wanted: Vec::new(),
@@ -180,7 +183,8 @@ impl Driver {
                 taken.into_iter().for_each(|(ticket, taken)| self.took(ticket, taken));
             }
             Happening::NotThere(error @ PresenceError::Taken { .. }) => {
-                board.tell(PartitionsError::Taken(error));
+                let owner = self.namesake.clone().map(Box::new);
+                board.tell(PartitionsError::Taken { owner, source: error });
             }
             Happening::NotThere(error) if !self.is_leaving => {
                 board.end(PartitionsError::Join(GroupError::Join(error)));
@@ -235,6 +239,8 @@ impl Driver {
         self.check_session();
         let MemberTerms { client, me, items, board, .. } = self.terms.as_ref();
         let view = changes.view();
+        let other = view.member(me).filter(|own| own.session != self.session);
+        self.namesake = other.and_then(|other| OwnerInfo::from_data(&other.data));
         // A view without this member does not move anything: it lives, so it comes back.
         if let Some(own) = view.member(me) {
             let (shares, others) = Shares::of(view.members(), *items);

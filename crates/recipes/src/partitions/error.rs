@@ -1,7 +1,7 @@
 //! What can go wrong with partitions.
 
 use lockkeeper_client::{Error, Outcome, PathError, TransactionError, ZnodePath, impl_failure};
-use lockkeeper_locks::{AcquireError, BuildError};
+use lockkeeper_locks::{AcquireError, BuildError, OwnerInfo};
 
 use crate::group::GroupError;
 use crate::watch::PresenceError;
@@ -35,8 +35,13 @@ pub enum PartitionsError {
     #[error("cannot see the members: {0}")]
     View(GroupError),
     /// Another program is the member of this name. The name is waited for all the same.
-    #[error("cannot be a member: {0}")]
-    Taken(PresenceError),
+    #[error("cannot be a member: {source}{}", program_of(owner.as_deref()))]
+    Taken {
+        /// The program that has the name, if it says so.
+        owner: Option<Box<OwnerInfo>>,
+        /// The member's node, and its session.
+        source: PresenceError,
+    },
     /// An item cannot be looked for, or taken. It is tried again after a second.
     #[error("cannot take the item {item:?}: {source}")]
     Take {
@@ -83,6 +88,11 @@ impl_failure!(TakeError {
 impl_failure!(PartitionsError {
     Self::Join(error) => (error.is_retryable(), error.outcome()),
     // The other program may end.
-    Self::Taken(_) | Self::Take { .. } => (true, Outcome::NotApplied),
+    Self::Taken { .. } | Self::Take { .. } => (true, Outcome::NotApplied),
     _ => (false, Outcome::NotApplied),
 });
+
+/// A program, at the end of a message.
+fn program_of(owner: Option<&OwnerInfo>) -> String {
+    owner.map(|owner| format!(" (it is {owner})")).unwrap_or_default()
+}

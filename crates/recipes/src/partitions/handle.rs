@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_client::{Client, DefaultAcl, SessionId, ZnodePath};
+use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::for_recipes::node_of;
 use tokio::sync::{mpsc, oneshot};
 
@@ -47,8 +48,8 @@ const GRACE: Duration = Duration::from_secs(10);
 ///
 /// # Znodes
 ///
-/// - `<path>/members/<name>`, ephemeral, as in a [`Group`]: JSON with the number of the format, the weight, and the digest of
-///   the items.
+/// - `<path>/members/<name>`, ephemeral, as in a [`Group`]: JSON with the number of the format, the weight, the digest of
+///   the items, and the [program](lockkeeper_locks::OwnerInfo).
 /// - `<path>/owners/<item>`, ephemeral: the item is held. The item is written as [`Locks`](lockkeeper_locks::Locks) writes a
 ///   key. Its data is JSON with the name of the member.
 ///
@@ -187,7 +188,9 @@ impl Partitions {
     }
 
     /// Joins with a name that no other member has. An earlier life of this program that had the name is waited for in the
-    /// background. Costs what [`Group::join`] and [`Group::watch`] do.
+    /// background, until its session ends. Until then this member has no items, and waits for none. If the session still lives
+    /// after one and a half session timeouts, which is when servers have ended that of a program that died,
+    /// [`PartitionMember::next`] fails with [`PartitionsError::Taken`]. Costs what [`Group::join`] and [`Group::watch`] do.
     ///
     /// # Errors
     /// If no node can be named like that, or is refused for good; or no server can be reached for a session timeout.
@@ -202,7 +205,7 @@ impl Partitions {
         let record = MemberRecord::new(self.weight, digest);
         let group = Group::new(&self.client, self.places.members.as_str());
         let group = group.map_err(PartitionsError::Join)?;
-        let joined = group.join(me.clone(), record.to_data()).await;
+        let joined = group.join(me.clone(), record.to_data(&OwnerInfo::current(None))).await;
         let membership = joined.map_err(PartitionsError::Join)?;
         let members = group.watch().await.map_err(PartitionsError::View)?;
 

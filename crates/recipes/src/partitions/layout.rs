@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use lockkeeper_client::ZnodePath;
+use lockkeeper_locks::OwnerInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::discovery::rendezvous::digest;
@@ -43,8 +44,10 @@ impl MemberRecord {
         Self { format: FORMAT, weight, items }
     }
 
-    pub(super) fn to_data(self) -> Bytes {
-        serde_json::to_vec(&self).expect("numbers and text").into()
+    /// The data of a node: this, and the program of the member.
+    pub(super) fn to_data(self, program: &OwnerInfo) -> Bytes {
+        let data = MemberData { record: self, program };
+        serde_json::to_vec(&data).expect("numbers and text").into()
     }
 
     /// What a node says; `None` if it says nothing that this version knows.
@@ -52,6 +55,15 @@ impl MemberRecord {
         let record: Self = serde_json::from_slice(data).ok()?;
         (record.format == FORMAT && record.weight > 0).then_some(record)
     }
+}
+
+/// The data of a member's node.
+#[derive(Serialize)]
+struct MemberData<'a> {
+    #[serde(flatten)]
+    record: MemberRecord,
+    #[serde(flatten)]
+    program: &'a OwnerInfo,
 }
 
 /// What the node of an item says.
@@ -120,9 +132,13 @@ mod tests {
     #[test]
     fn a_member_is_read_as_it_was_written() {
         let record = MemberRecord::new(3, 0xab);
-        let data = record.to_data();
-        assert_eq!(&data[..], br#"{"format":1,"weight":3,"items":"00000000000000ab"}"#);
+        let program = OwnerInfo::current(None);
+        let data = record.to_data(&program);
+        assert!(data.starts_with(br#"{"format":1,"weight":3,"items":"00000000000000ab","host":"#));
         assert_eq!(MemberRecord::read(&data), Some(record));
+        assert_eq!(OwnerInfo::from_data(&data), Some(program));
+        let alone = br#"{"format":1,"weight":3,"items":"00000000000000ab"}"#;
+        assert_eq!(MemberRecord::read(alone), Some(record));
         for other in [
             &b""[..],
             b"{}",

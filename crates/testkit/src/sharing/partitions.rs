@@ -186,7 +186,7 @@ impl Sharer {
                     Ok(assignment) => self.got(assignment, &mut owned),
                     Err(error) => {
                         self.refused("get an item", &error);
-                        if !matches!(error, PartitionsError::Taken(_) | PartitionsError::Take { .. }) {
+                        if !matches!(error, PartitionsError::Taken { .. } | PartitionsError::Take { .. }) {
                             break;
                         }
                     }
@@ -343,7 +343,7 @@ impl Sharer {
     fn refused(&self, what: &str, error: &PartitionsError) {
         let what = format!("does not {what}: {error}");
         // The session of an earlier life may outlast a restart of the server, which gives it all its time again.
-        let is_taken = matches!(error, PartitionsError::Taken(_));
+        let is_taken = matches!(error, PartitionsError::Taken { .. });
         match self.terms.is_well && !is_taken {
             true => self.wrong(what),
             false => self.scene.note(&self.name, What::Note(what)),
