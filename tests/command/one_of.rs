@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, Result};
+use lockkeeper::ZnodePath;
+use lockkeeper::revoke::revoke_node;
+use serde_json::Value;
 
 use crate::support::{Ended, Home, LIMIT, eventually};
 
@@ -39,9 +42,34 @@ fn names_of_several_pools_are_refused() -> Result<()> {
     let braces = home.ends("run --one-of gpu/{0..3} -- true")?;
     braces.complains(64, &["has braces", "gpu/0 gpu/1"]);
 
-    home.runs("job", "true")?.is_fine();
+    home.ends("queue put job a")?.is_fine();
     home.ends("run --one-of job/0 job/1 -- true")?
-        .complains(65, &["cannot be used as part of a pool"]);
+        .complains(65, &["/job cannot be used as part of a pool: it has", "lockkeeper-queue"]);
+    // What a run leaves for a while is no lock any more.
+    home.runs("plain", "true")?.is_fine();
+    home.runs("--one-of plain/0", "true")?.is_fine();
+    Ok(())
+}
+
+/// Symptom: a request for a thing named the pool, and the log did not say which thing it was.
+#[tokio::test]
+async fn a_request_and_the_log_name_the_thing() -> Result<()> {
+    let home = Home::new()?;
+    let script = "echo $LOCKKEEPER_NODE; exec sleep 60";
+    let mut process = home.starts("asked", "--one-of --json-log log gpu/0 gpu/1", script)?;
+    process.prints("\n", LIMIT).await?;
+    let client = home.client().await?;
+    revoke_node(&client, &ZnodePath::new(process.stdout().trim())?).await?;
+    process.end(LIMIT).await?;
+    client.close().await;
+    let stderr = process.stderr();
+    assert!(stderr.contains("/gpu/0: another program asks for it"), "{stderr}");
+
+    let log = fs::read_to_string(home.folder().join("log"))?;
+    let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let of = |name: &str| events.iter().find(|it| it["event"] == name).context("no such event");
+    assert_eq!(of("acquired")?["name"], "0");
+    assert_eq!(of("revoked")?["lock"], "/gpu/0");
     Ok(())
 }
 

@@ -58,13 +58,15 @@ pub(super) enum Event<'a> {
     /// The lock has not been free for a second.
     Waiting { holder: Option<&'a str> },
     /// The lock is held. One node and one token for each lock, in the order of `locks`.
-    /// `item`: that of a queue.
+    /// `item`: that of a queue. `name`: the thing of a pool.
     Acquired {
         waited_ms: u128,
         nodes: Vec<String>,
         tokens: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         item: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
     /// It is recorded that the command begins (`--once-per`, `--every`). `attempt`: 1, or more if earlier ones
     /// have no end.
@@ -103,7 +105,8 @@ impl Event<'_> {
         let nodes = guards.iter().map(|guard| guard.node().to_string()).collect();
         let tokens = guards.iter().map(|guard| guard.token().to_string()).collect();
         let item = held.item().map(str::to_owned);
-        Self::Acquired { waited_ms, nodes, tokens, item }
+        let name = held.thing().map(str::to_owned);
+        Self::Acquired { waited_ms, nodes, tokens, item, name }
     }
 }
 
@@ -175,7 +178,7 @@ impl Events {
         let request = held.request(path);
         let by = request.as_ref().and_then(|asked| asked.by.as_deref());
         let reason = request.as_ref().and_then(|asked| asked.reason.as_deref());
-        self.write(Event::Revoked { lock: path.as_str(), by, reason });
+        self.write(Event::Revoked { lock: &held.name_of(path), by, reason });
         view::by_whom(request.as_ref())
     }
 

@@ -503,14 +503,25 @@ impl Held {
 
     /// What people call it; see [`Lock::name`].
     pub(super) fn name(&self) -> String {
-        view::all_of(self.guards().iter().map(Guard::path))
+        match self {
+            Self::OneOf(guard) => self.name_of(guard.path()),
+            _ => view::all_of(self.guards().iter().map(Guard::path)),
+        }
+    }
+
+    /// What people call one of the locks: the thing, if the lock is a pool.
+    pub(super) fn name_of(&self, path: &ZnodePath) -> String {
+        match self.thing() {
+            Some(thing) => format!("{path}/{thing}"),
+            None => path.to_string(),
+        }
     }
 
     /// What another program asks for, as a sentence begins.
     pub(super) fn request_of(&self, path: &ZnodePath) -> String {
         match self {
             Self::Item(item) => format!("{path}: item {} was cancelled", item.id()),
-            _ => format!("{path}: another program asks for it"),
+            _ => format!("{}: another program asks for it", self.name_of(path)),
         }
     }
 
@@ -531,7 +542,7 @@ impl Held {
     pub(super) fn lost_name(&self) -> String {
         let is_lost = |guard: &&Guard| matches!(guard.state(), State::Lost(_));
         let lost = self.guards().iter().find(is_lost);
-        lost.map_or_else(|| self.name(), |guard| guard.path().to_string())
+        lost.map_or_else(|| self.name(), |guard| self.name_of(guard.path()))
     }
 
     /// The earliest of the deadlines.

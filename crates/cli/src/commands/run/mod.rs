@@ -59,7 +59,8 @@ which go over those of configuration files; the files of --tls-ca, --tls-cert, -
 and --tls-name, under the names of their variables; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
 wait for this one; LOCKKEEPER_RUN, by which all that it has started is found; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
 the command began (it is renewed while servers answer). With several locks, the first three have a \
-line for each lock, in the order of their paths. With --once-per and --every, LOCKKEEPER_KEY is the key, or the \
+line for each lock, in the order of their paths. With --one-of, LOCKKEEPER_NAME is the last part of the path \
+that is held. With --once-per and --every, LOCKKEEPER_KEY is the key, or the \
 time at which the command was due (UTC), and LOCKKEEPER_ATTEMPT is 1, or more if earlier runs for it have no \
 end. LOCKKEEPER_DIGEST is taken out of it: \
 lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
@@ -161,7 +162,8 @@ pub(crate) struct RunOptions {
     #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
     locks: Vec<ZnodePath>,
 
-    /// Hold one of the locks that are named, as things of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME says which
+    /// Hold one of the locks that are named, as things of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME says
+    /// which. bash expands the braces, and /bin/sh does not (cron): name each there, as gpu/0 gpu/1
     #[arg(long, conflicts_with_all = ["shared", "write", "permits", "lock_delay", "profile"])]
     one_of: bool,
 

@@ -53,7 +53,8 @@ impl Rest<'_> {
             () = ended(loss, signals) => {}
             path = asked => {
                 let by = self.events.revoked(held, path);
-                tell(&format!("{path}: another program asks for it{by}; released before --at-least is over"));
+                let asked = held.request_of(path);
+                tell(&format!("{asked}{by}; released before --at-least is over"));
             }
             reason = held.lost() => {
                 let what = format!("{} is lost: {reason}", held.lost_name());
