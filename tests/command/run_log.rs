@@ -191,7 +191,8 @@ fn standard_error_can_be_the_log() -> Result<()> {
     let text = fs::read_to_string(home.folder().join("err"))?;
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 5, "{text}");
-    assert_eq!(lines[2], "word", "{text}");
+    // The command may be faster than the line that says that it runs.
+    assert!(lines[1..=2].contains(&"word"), "{text}");
     Ok(())
 }
 

@@ -226,9 +226,14 @@ impl PoolCore {
     }
 }
 
-/// Whether a node holds nothing and has nothing below it, as that of a lock after its last holder, until servers remove it.
+/// Whether a node holds nothing and has nothing below it any more, as that of a lock after its last holder, until servers
+/// remove it. A closed barrier never had anything below it.
 fn is_unused(data: &[u8], stat: &Stat) -> bool {
-    data.is_empty() && stat.num_children == 0 && stat.ephemeral_owner == SessionId::NONE
+    let had_children = stat.cversion > 0;
+    had_children
+        && data.is_empty()
+        && stat.num_children == 0
+        && stat.ephemeral_owner == SessionId::NONE
 }
 
 fn foreign(path: &ZnodePath, found: String) -> PoolError {
