@@ -63,7 +63,66 @@ fn an_item_that_could_not_be_printed_stays() -> Result<()> {
     drop(reader);
     let status = home.command("queue take jobs").stdout(writer).stderr(Stdio::null()).status()?;
     assert_eq!(status.code(), Some(74), "{status}");
+    let closed = Ended::of(
+        std::process::Command::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\" >&-"])
+            .arg(home.command("").get_program())
+            .args(["queue", "take", "-n", "jobs"])
+            .envs(home.command("").get_envs().filter_map(|(name, value)| Some((name, value?)))),
+    )?;
+    closed.complains(74, &["standard output is closed"]);
     assert_eq!(home.ends("queue take -n jobs")?.stdout, "x");
+    Ok(())
+}
+
+/// Symptom: a reader that was slower than the lease cost the item, which was printed, and came twice.
+#[tokio::test]
+async fn a_slow_reader_costs_no_lease() -> Result<()> {
+    let home = Home::new()?;
+    // More than a pipe holds.
+    put(&home, "jobs", &vec![b'x'; 300_000])?.is_fine();
+    let mut command = home.command("--session-timeout 1s queue take jobs");
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    eventually("it is being printed", || Ok(home.json("queue ls jobs")?["claimed"] == 1))?;
+    // Longer than the session of a process that does nothing.
+    let client = home.client().await?;
+    let began = std::time::Instant::now();
+    while began.elapsed() < std::time::Duration::from_secs(3) {
+        client.exists(&lockkeeper::ZnodePath::root()).await?;
+    }
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut child.stdout.take().context("no output")?, &mut text)?;
+    assert_eq!((child.wait()?.code(), text.len()), (Some(0), 300_000));
+    assert_eq!(home.ends("queue take -n jobs")?.code, Some(1), "it was taken once");
+    client.close().await;
+    Ok(())
+}
+
+#[test]
+fn a_priority_and_an_id_are_as_the_help_says() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("queue put jobs --priority 10 lazy")?.is_fine();
+    home.ends("queue put jobs --priority 1 soon")?.is_fine();
+    home.ends("queue put jobs --id a now")?.is_fine();
+    home.ends("queue put jobs --id a now")?.complains(69, &["has an item a already"]);
+    home.ends("queue put jobs --id a/b now")?.complains(64, &["letters, digits"]);
+    let taken: Vec<_> =
+        (0..3).map(|_| Ok(home.ends("queue take -n jobs")?.stdout)).collect::<Result<_>>()?;
+    assert_eq!(taken, ["now", "soon", "lazy"]);
+    Ok(())
+}
+
+/// Symptom: `barrier open` deleted a counter.
+#[test]
+fn a_barrier_is_no_counter() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("counter add c 7")?.is_fine();
+    for verb in ["open", "close", "show"] {
+        home.ends(&format!("barrier {verb} c"))?.complains(65, &["something else than a barrier"]);
+    }
+    assert_eq!(home.ends("counter get c")?.stdout, "7\n");
+    home.ends("barrier close gate")?.is_fine();
+    home.ends("barrier open gate")?.is_fine();
     Ok(())
 }
 
@@ -100,9 +159,16 @@ fn the_exit_code_ends_the_item() -> Result<()> {
 fn a_command_that_cannot_be_run_ends_no_item() -> Result<()> {
     let home = Home::new()?;
     home.ends("queue put jobs a")?.is_fine();
-    let ended = home.ends("queue work jobs -- ./nothing")?;
-    assert_eq!(ended.code, Some(127), "{ended:?}");
-    eventually("it is given back", || Ok(home.json("queue ls jobs")?["waiting"] == 1))
+    for _ in 0..6 {
+        home.ends("queue work jobs -- ./nothing")?.complains(127, &["./nothing: not found"]);
+    }
+    let shown = home.json("queue ls jobs")?;
+    assert_eq!(
+        (&shown["waiting"], &shown["items"][0]["attempts"]),
+        (&1.into(), &0.into()),
+        "{shown}"
+    );
+    Ok(())
 }
 
 #[tokio::test]

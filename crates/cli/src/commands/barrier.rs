@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use lockkeeper::{
-    Barrier, BarrierError, ClosedBarrier, Deaths, DoubleBarrier, LossReason, OwnerInfo, Round,
-    SessionId, ZnodePath,
+    Barrier, BarrierError, Client, ClosedBarrier, Deaths, DoubleBarrier, ErrorCode, LossReason,
+    OwnerInfo, Round, SessionId, ZnodePath,
 };
 use serde::Serialize;
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
-use crate::shared::{names, output, person, view};
+use crate::shared::{content, names, output, person, view};
 
 /// How long the opening of a barrier that ends with this process is waited for; afterwards the session's end opens it.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
@@ -186,6 +186,7 @@ pub(crate) async fn barrier(global: &Global, task: BarrierTask) -> Result<u8, Fa
         BarrierTask::Close { barrier, .. } => close(global, &barrier.name).await,
         BarrierTask::Open(barrier) => {
             let opened = Connection::during(global, async |connection| {
+                check_is_barrier(&connection.client, &barrier.name, true).await?;
                 gate(connection, &barrier.name)?.open().await.map_err(failed)
             });
             opened.await.map(|()| Exit::Ok.code())
@@ -207,12 +208,38 @@ fn failed(error: BarrierError) -> Failure {
     }
 }
 
+/// Refuses a znode that another recipe uses, as far as that can be seen. Other libraries write any text into a barrier.
+/// `is_opened`: also one of another kind of barrier, which the other verbs know.
+async fn check_is_barrier(
+    client: &Client,
+    name: &ZnodePath,
+    is_opened: bool,
+) -> Result<(), Failure> {
+    let (data, stat) = match client.data(name).await {
+        Ok(found) => found,
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let kinds: [&[u8]; 2] = [b"{\"lockkeeper-double-barrier\"", b"{\"lockkeeper-latch\""];
+    let is_known = !is_opened && kinds.iter().any(|kind| data.starts_with(kind));
+    let is_text = content::text(&data).is_some_and(|text| !text.contains(char::is_control));
+    let is_other = stat.num_children > 0 || !is_text || data.starts_with(b"{\"lockkeeper");
+    match is_other && !is_known && stat.ephemeral_owner == SessionId::NONE {
+        true => {
+            let message = format!("{name} is in use as something else than a barrier");
+            Err(Failure::new(Exit::Data, message).advise("nothing was changed"))
+        }
+        false => Ok(()),
+    }
+}
+
 fn gate(connection: &Connection, name: &ZnodePath) -> Result<Barrier, Failure> {
     Barrier::new(&connection.client, name.as_str()).map_err(failed)
 }
 
 async fn close(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let closed = Connection::during(global, async |connection| {
+        check_is_barrier(&connection.client, name, false).await?;
         gate(connection, name)?.close().await.map_err(failed)
     });
     closed.await.map(|()| Exit::Ok.code())
@@ -389,6 +416,7 @@ async fn leave(
 
 async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let shown = Connection::during(global, async |connection| {
+        check_is_barrier(&connection.client, name, false).await?;
         let closed = gate(connection, name)?.look().await;
         let closed = match closed {
             Err(BarrierError::Foreign { .. }) => {

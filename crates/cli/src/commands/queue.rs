@@ -11,6 +11,7 @@ use lockkeeper::{
     QueuedItem, Raw, ZnodePath,
 };
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 
 use crate::commands::run::items::{WorkOptions, work};
 use crate::session::connect::Connection;
@@ -35,7 +36,8 @@ Examples:
   lockkeeper queue ls jobs
   lockkeeper queue retry --all jobs
 
-Exit codes: 1, there is no item, or none of that id; others: lockkeeper run --help";
+Exit codes: 1, there is no item, or none of that id; 69, the queue has an item of the id of put --id; others: \
+lockkeeper run --help";
 
 const TAKE_NOTES: &str = "\
 The item is done when it is written to standard output. If that fails, it stays in the queue. For work that may fail, use \
@@ -135,7 +137,7 @@ pub(crate) struct PutArguments {
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
 
-    /// The id of the item: refused if the queue has one of this id
+    /// The id of the item: refused with 69 if the queue has one of this id
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 }
@@ -260,7 +262,11 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
     let mut put = Vec::new();
     let result = Connection::during(global, async |connection| {
         let queue = open(&connection.client, &name)?;
-        let of_queue = |error: QueueError| Failure::of_recipe(&error);
+        let of_queue = |error: QueueError| match &error {
+            QueueError::Exists { .. } => Failure::new(Exit::Taken, error.to_string()),
+            QueueError::Options { .. } => Failure::new(Exit::Usage, error.to_string()),
+            _ => Failure::of_recipe(&error),
+        };
         if !is_plain {
             for item in &items {
                 put.push(queue.put_with(item, &options).await.map_err(of_queue)?);
@@ -303,6 +309,10 @@ fn batches(mut items: &[Bytes]) -> impl Iterator<Item = &[Bytes]> {
 }
 
 async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Failure> {
+    if output::is_closed() {
+        let message = "standard output is closed: the item would be lost";
+        return Err(Failure::new(Exit::Disk, message).advise("to drop an item, use queue cancel"));
+    }
     let ended = lasting(global, limit.time, async |connection| {
         let queue = open(&connection.client, name)?;
         let taken = match limit.nonblock {
@@ -312,10 +322,13 @@ async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
         let Some(item) = taken.map_err(|error| Failure::of_recipe(&error))? else {
             return Ok(Exit::No.code());
         };
-        match global.json {
-            true => output::print_json(&ShownItem::new(name, &item))?,
-            false => print_value(item.value())?,
-        }
+        let text = match global.json {
+            true => format!("{:#}\n", output::json(&ShownItem::new(name, &item))?).into(),
+            false => item.value().clone(),
+        };
+        // Not on this thread: a reader that is slow must cost neither the lease nor a signal.
+        let printed = spawn_blocking(move || print_value(&text)).await;
+        printed.map_err(|error| Failure::new(Exit::Bug, error.to_string()))??;
         item.done().await.map_err(|error| {
             Failure::of_recipe(&error).advise("the item was printed, and may be taken again")
         })?;

@@ -8,11 +8,11 @@ use lockkeeper::{Client, Publication, Raw, ValueChange, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::lasting::lasting;
+use crate::session::lasting::{lasting, unless_unread};
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
-use crate::shared::output::{print, print_to_reader, print_value, tell};
+use crate::shared::output::{print, print_line_to_reader, print_to_reader, print_value, tell};
 use crate::shared::{names, output};
 
 const NOTES: &str = "\
@@ -186,7 +186,8 @@ async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let ended = lasting(global, None, async |connection| {
         let mut editions = publication(&connection.client, name, None)?.follow();
         loop {
-            let change = editions.next().await.map_err(|error| Failure::of_recipe(&error))?;
+            let Some(change) = unless_unread(editions.next()).await else { return Ok(()) };
+            let change = change.map_err(|error| Failure::of_recipe(&error))?;
             let value = match change {
                 ValueChange::Set(now) => Some(now.value),
                 ValueChange::Absent => None,
@@ -201,10 +202,7 @@ async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
                     let shown = output::json(&ShownValue::new(name, value.as_ref()))?;
                     print_to_reader(&format!("{shown}\n"))?
                 }
-                (false, Some(value)) => {
-                    print_value(&value)?;
-                    value.ends_with(b"\n") || print_to_reader("\n")?
-                }
+                (false, Some(value)) => print_line_to_reader(&value)?,
                 (false, None) => {
                     tell(&format!("{name} has no value"));
                     true

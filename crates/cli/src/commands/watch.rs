@@ -24,7 +24,8 @@ restarts of servers end nothing; what differs after them is a change.
 
 The command gets the data on its standard input, and these in its environment: LOCKKEEPER_PATH; LOCKKEEPER_EXISTS, 1 or \
 0; LOCKKEEPER_VERSION, the version of the data if there is a znode; LOCKKEEPER_CONNECT, and the files of credentials and \
-certificates under the names of their variables. All of it is of one moment, at which nothing newer was known.
+certificates under the names of their variables. All of it is of one moment, at which nothing newer was known. The data of a shared value has a line of its own before the \
+value: use lockkeeper value get, or value watch.
 
 A command that fails does not end the watch, and is not run again before the next change; --until-failure ends the watch \
 with its exit code. A signal that ends the watch is passed on to the command, which is waited for.
@@ -33,7 +34,7 @@ The names of all children are kept in memory with their data, and with --tree al
 have no such watches.
 
 Examples:
-  lockkeeper watch app/limits -- sh -c 'cat > limits.json && pkill -HUP -F app.pid'
+  lockkeeper watch app/limits -- sh -c 'lockkeeper value get app/limits > limits.json && pkill -HUP -F app.pid'
   lockkeeper watch services/web -- ./write-balancer-configuration
   lockkeeper watch config --tree -- sh -c 'lockkeeper export --path config > config.backup'
 

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, makedev};
 use serde::Serialize;
 use serde_json::Value;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -52,9 +53,7 @@ pub(crate) fn print_to_reader(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => {
-            Err(Failure::new(Exit::Disk, format!("cannot write to standard output: {error}")))
-        }
+        Err(error) => Err(unwritten(&error)),
         Ok(()) => Ok(true),
     }
 }
@@ -102,9 +101,34 @@ pub(crate) fn print_value(value: &[u8]) -> Result<(), Failure> {
     let needs_end = io::stdout().is_terminal() && !value.ends_with(b"\n");
     let end: &[u8] = if needs_end { b"\n" } else { b"" };
     let written = out.write_all(value).and_then(|()| out.write_all(end));
-    written.and_then(|()| out.flush()).map_err(|error| {
-        Failure::new(Exit::Disk, format!("cannot write to standard output: {error}"))
-    })
+    written.and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+}
+
+/// Writes a value as a line, for a command that goes on; says whether there is still a reader.
+pub(crate) fn print_line_to_reader(value: &[u8]) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    let end: &[u8] = if value.ends_with(b"\n") { b"" } else { b"\n" };
+    let written = out.write_all(value).and_then(|()| out.write_all(end));
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritten(&error)),
+        Ok(()) => Ok(true),
+    }
+}
+
+fn unwritten(error: &io::Error) -> Failure {
+    Failure::new(Exit::Disk, format!("cannot write to standard output: {error}"))
+}
+
+/// Whether standard output was closed when this process began: it is what the standard library has opened instead, to read
+/// and write.
+pub(crate) fn is_closed() -> bool {
+    let out = io::stdout();
+    let is_null = fstat(&out).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && stat.st_rdev == makedev(1, 3)
+    });
+    is_null && fcntl_getfl(&out).is_ok_and(|flags| flags.contains(OFlags::RDWR))
 }
 
 /// Whether colours would be seen: a terminal, and nobody has asked for none.

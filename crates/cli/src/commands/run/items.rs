@@ -87,12 +87,15 @@ pub(crate) struct WorkOptions {
 /// What follows an item.
 enum After {
     Next,
+    /// The item was not ended, and does not count.
+    Again,
     End(u8),
 }
 
 /// Works on items until there is a reason to end.
 pub(crate) async fn work(global: &Global, options: WorkOptions) -> Result<u8, Failure> {
     options.job.check()?;
+    options.job.check_is_there()?;
     let events =
         Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.name))?;
     let connection = Connection::open_within(global, &mut None).await?;
@@ -136,10 +139,10 @@ async fn work_on(
             failure = connection.keep_engine() => return Err(failure),
         };
         match worker.handle(item, &mut signals, watchdog).await? {
-            After::Next => {}
+            After::Next => left = left.map(|left| left - 1),
+            After::Again => {}
             After::End(code) => return Ok(code),
         }
-        left = left.map(|left| left - 1);
     }
     Ok(Exit::Ok.code())
 }
@@ -190,7 +193,7 @@ impl Worker<'_> {
         events.write(Event::acquired(&held, 0));
         // We stood still since it was taken.
         if !self.job.terms.leaves_time(&held) {
-            return Ok(After::Next);
+            return Ok(After::Again);
         }
 
         watchdog.follow(connection);
@@ -217,7 +220,7 @@ impl Worker<'_> {
         };
         if ran.lost == Some(Exit::Lost) {
             self.say(&format!("item {id} was lost, and goes to the next worker"));
-            return next;
+            return if matches!(next, After::End(_)) { next } else { After::Again };
         }
         if ran.lost.is_some() {
             return After::End(ran.code);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,6 +95,28 @@ impl CommandOptions {
         self.grace().map(|_| ())
     }
 
+    /// Refuses a program that is not there, before anything is taken for it.
+    pub(super) fn check_is_there(&self) -> Result<(), Failure> {
+        let command = self.command();
+        let Some(program) = command.first().map(Path::new) else { return Ok(()) };
+        let is_file = |path: &Path| path.is_file();
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let is_there = match program.components().count() {
+            1 if !is_path(program) => {
+                std::env::split_paths(&paths).any(|folder| is_file(&folder.join(program)))
+            }
+            _ => program.exists(),
+        };
+        match is_there {
+            true => Ok(()),
+            false => {
+                let name = program.to_string_lossy();
+                Err(Failure::new(Exit::NotFound, "not found; check its name, and PATH")
+                    .about(&name))
+            }
+        }
+    }
+
     fn grace(&self) -> Result<Option<Duration>, Failure> {
         loss::grace(self.on_outage, self.on_lost, self.grace)
     }
@@ -107,6 +130,11 @@ impl CommandOptions {
         }
         Ok(terms)
     }
+}
+
+/// Whether a shell would look for it in no other folder.
+fn is_path(program: &Path) -> bool {
+    program.as_os_str().as_bytes().contains(&b'/')
 }
 
 /// A command that is to run while something is held.
