@@ -351,7 +351,7 @@ async fn a_wait_is_also_for_a_server() -> Result<()> {
         let ended = home.ends(&format!("{connect} --connect-timeout {limit} run l -- true"))?;
         ended.complains(75, &[]);
     }
-    let help = home.ends("run --help")?.stdout;
+    let help = home.ends("settings --help")?.stdout;
     assert!(help.contains("LOCKKEEPER_CONNECT_TIMEOUT"), "{help}");
     Ok(())
 }
