@@ -62,7 +62,7 @@ pub(super) fn default_timeout(kind: HolderKind) -> Result<Duration> {
 
 /// Reads it where users do.
 fn default_of_command() -> Result<Duration> {
-    let output = Command::new(command::lockkeeper()?).args(["run", "--help"]).output()?;
+    let output = Command::new(command::lockkeeper()?).args(["settings", "--help"]).output()?;
     let help = String::from_utf8(output.stdout)?;
     let (_, option) = help.split_once("--session-timeout").context("no --session-timeout")?;
     let (_, default) = option.split_once("[default: ").context("no default")?;
