@@ -144,6 +144,9 @@ async fn as_tests(arguments: &[String]) -> Result<()> {
 
     let ended = running.join_all().await.into_iter().collect::<Result<Vec<bool>>>()?;
     let failed = ended.iter().filter(|passed| !**passed).count();
+    if failed > 0 {
+        println!("test result: FAILED. {} passed; {failed} failed", ended.len() - failed);
+    }
     ensure!(failed == 0, "{failed} scenarios failed, see above");
     Ok(())
 }

@@ -13,6 +13,8 @@ use anyhow::Result;
 pub(crate) enum Verdict {
     Passed,
     Failed,
+    /// It failed beside others, and passed alone.
+    Unstable,
     Skipped,
 }
 
@@ -27,6 +29,7 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Verdict::Passed => "passed",
             Verdict::Failed => "FAILED",
+            Verdict::Unstable => "unstable",
             Verdict::Skipped => "skipped",
         })
     }
@@ -36,7 +39,7 @@ impl fmt::Display for Verdict {
 const LATE: f64 = 1.5;
 
 struct Step {
-    name: String,
+    name: &'static str,
     verdict: Verdict,
     took: Duration,
 }
@@ -47,13 +50,13 @@ pub(crate) struct Beside(JoinHandle<Vec<(Step, String)>>);
 impl Beside {
     /// Starts the first of them.
     pub(crate) fn start(programs: Vec<(&'static str, Command)>) -> Self {
-        let run = |(name, mut program): (&str, Command)| {
+        let run = |(name, mut program): (&'static str, Command)| {
             let start = Instant::now();
             let (verdict, text) = match program.output() {
                 Ok(output) => (Verdict::of(output.status.success()), text(&output)),
                 Err(error) => (Verdict::Failed, format!("it does not start: {error}\n")),
             };
-            (Step { name: name.to_owned(), verdict, took: start.elapsed() }, text)
+            (Step { name, verdict, took: start.elapsed() }, text)
         };
         Self(thread::spawn(move || programs.into_iter().map(run).collect()))
     }
@@ -79,22 +82,35 @@ impl Steps {
 
     /// Runs one step under its headline. An error is shown and remembered; the next step still
     /// runs, so that one pass shows everything that is wrong.
-    pub(crate) fn run(&mut self, name: &str, step: impl FnOnce() -> Result<Verdict>) {
+    pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Verdict>) {
         println!("\n=== {name}");
         let start = Instant::now();
         let verdict = step().unwrap_or_else(|error| {
             eprintln!("{name}: {error:#}");
             Verdict::Failed
         });
-        self.done.push(Step { name: name.to_owned(), verdict, took: start.elapsed() });
+        self.done.push(Step { name, verdict, took: start.elapsed() });
     }
 
-    /// Waits for programs, and shows each under its headline.
-    pub(crate) fn join(&mut self, programs: Beside) {
+    /// Waits for programs, and shows each under its headline. What those have printed that failed is the answer.
+    pub(crate) fn join(&mut self, programs: Beside) -> Vec<(&'static str, String)> {
+        let mut failed = Vec::new();
         for (step, text) in programs.0.join().expect("running a program does not panic") {
             print!("\n=== {}\n{text}", step.name);
+            if step.verdict == Verdict::Failed {
+                failed.push((step.name, text));
+            }
             self.done.push(step);
         }
+        failed
+    }
+
+    /// Changes what is known of a step that has run.
+    pub(crate) fn correct(&mut self, name: &str, verdict: Verdict) {
+        self.done
+            .iter_mut()
+            .filter(|step| step.name == name)
+            .for_each(|step| step.verdict = verdict);
     }
 
     /// Whether any step failed.
@@ -108,18 +124,18 @@ impl Steps {
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0).max(4);
-        writeln!(f, "{:width$}  {:7}  {:>7}  {:>5}", "step", "result", "seconds", "share")?;
+        writeln!(f, "{:width$}  {:8}  {:>7}  {:>5}", "step", "result", "seconds", "share")?;
         for step in &self.done {
             let seconds = step.took.as_secs_f64();
-            write!(f, "{:width$}  {:7}  {seconds:7.1}", step.name, step.verdict)?;
-            match (self.share)(&step.name) {
+            write!(f, "{:width$}  {:8}  {seconds:7.1}", step.name, step.verdict)?;
+            match (self.share)(step.name) {
                 Some(share) if seconds > share as f64 * LATE => writeln!(f, "  {share:5}  LATE")?,
                 Some(share) => writeln!(f, "  {share:5}")?,
                 None => writeln!(f)?,
             }
         }
         let total = self.start.elapsed().as_secs_f64();
-        write!(f, "{:width$}  {:7}  {total:7.1}", "total", "")
+        write!(f, "{:width$}  {:8}  {total:7.1}", "total", "")
     }
 }
 
@@ -141,10 +157,13 @@ mod tests {
         let programs = vec![("good", shell("true")), ("bad", shell("false"))];
         let beside = Beside::start(programs);
         steps.run("other", || Ok(Verdict::Passed));
-        steps.join(beside);
+        let failed = steps.join(beside);
+        assert_eq!(failed, [("bad", String::new())]);
         assert!(steps.any_failed());
         let verdicts: Vec<_> = steps.done.iter().map(|step| step.verdict).collect();
         assert_eq!(verdicts, [Verdict::Passed, Verdict::Passed, Verdict::Failed]);
+        steps.correct("bad", Verdict::Unstable);
+        assert!(!steps.any_failed());
     }
 
     #[test]
@@ -156,8 +175,8 @@ mod tests {
         steps.run("third one", || Ok(Verdict::Skipped));
         let table = steps.to_string();
         let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[1].starts_with("first      FAILED "), "{table}");
-        assert!(lines[2].starts_with("second     passed "), "{table}");
-        assert!(lines[3].starts_with("third one  skipped "), "{table}");
+        assert!(lines[1].starts_with("first      FAILED  "), "{table}");
+        assert!(lines[2].starts_with("second     passed  "), "{table}");
+        assert!(lines[3].starts_with("third one  skipped  "), "{table}");
     }
 }

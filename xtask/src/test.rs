@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check, every test, every example, on plain cargo.
 
+use std::cell::RefCell;
 use std::env;
 use std::fs;
 use std::io::Write;
@@ -12,10 +13,11 @@ use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Message, Metadata, TargetKind};
 
 use crate::cargo::{command, succeeds, workspace};
+use crate::failed_tests::Outcome;
 use crate::instructions;
 use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
-use crate::{deny, layers, peers_tests, promises, recipes, sections, setup};
+use crate::{deny, failed_tests, layers, promises, recipes, sections, setup};
 
 /// A suite in the daily run, or a task of ours.
 struct Suite {
@@ -57,7 +59,7 @@ const SUITES: &[Suite] = &[
     suite("clients", Lane::Others, 4, 30),
     suite("peers", Lane::Others, 4, 20),
     suite("differential", Lane::Others, 2, 70),
-    suite("simulation", Lane::Computing(&["simulate"]), 1, 1_200),
+    suite("simulation", Lane::Computing(&["simulate", "--seeds", "4000"]), 1, 480),
     suite("model", Lane::Computing(&["model"]), 1, 60),
     suite("mutants", Lane::Computing(&["mutants", "--check"]), 1, 90),
     suite("instructions", Lane::Computing(&["instructions"]), 1, 120),
@@ -70,6 +72,10 @@ const fn suite(name: &'static str, lane: Lane, threads: usize, share: u64) -> Su
 fn share(name: &str) -> Option<u64> {
     SUITES.iter().find(|suite| suite.name == name).map(|suite| suite.share)
 }
+
+/// The steps that run tests and are no suites.
+const UNITS: &str = "unit tests";
+const DOC_TESTS: &str = "doc tests";
 
 /// How much suites give way to those of [`Lane::Servers`], and what computes gives way to all.
 const POLITE: &str = "10";
@@ -84,14 +90,14 @@ const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// A step failed. All of them ran, and the table says which.
 pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
-    let workspace = Workspace::open()?;
+    let workspace = Workspace::open(policy)?;
     let mut steps = Steps::new(share);
     match filter {
         Some(filter) => {
             steps.run("build", build);
-            steps.run("tests", || workspace.tests(policy, &[filter]));
+            steps.run("tests", || passed(workspace.cargo_test().arg(filter)));
         }
-        None => workspace.everything(&mut steps, policy)?,
+        None => workspace.everything(&mut steps)?,
     }
 
     let ended = finish(&steps);
@@ -169,20 +175,24 @@ fn gives_way(nice: &str, program: Command) -> Command {
 struct Workspace {
     metadata: Metadata,
     skip_log: PathBuf,
+    policy: MissingPeers,
+    /// Tests that failed and may be run once more, by the step that ran them.
+    failed: RefCell<Vec<(&'static str, Vec<String>)>>,
 }
 
 impl Workspace {
-    fn open() -> Result<Self> {
+    fn open(policy: MissingPeers) -> Result<Self> {
         let metadata = workspace()?;
         let folder = metadata.target_directory.join("xtask");
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder}"))?;
         let skip_log = folder.join("skipped.log").into_std_path_buf();
         fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
-        Ok(Self { metadata, skip_log })
+        Ok(Self { metadata, skip_log, policy, failed: RefCell::default() })
     }
 
     /// All checks, all suites and all examples, and beside these what computes.
-    fn everything(&self, steps: &mut Steps, policy: MissingPeers) -> Result<()> {
+    fn everything(&self, steps: &mut Steps) -> Result<()> {
+        let policy = self.policy;
         steps.run("setup", || setup::run(policy, Needs::OfSuites));
         let mut computing = Vec::new();
         for Suite { name, lane, .. } in SUITES {
@@ -205,41 +215,63 @@ impl Workspace {
             let tests = cargo(&["test", "--workspace", "--no-run", "--quiet"])?;
             Ok(if build()? == Verdict::Passed { tests } else { Verdict::Failed })
         });
-        self.run_all(steps, policy, Lane::First);
+        self.run_all(steps, Lane::First);
         let servers = SUITES.iter().filter(|suite| suite.lane == Lane::Servers);
-        let servers = servers.map(|suite| (suite.name, self.suite(policy, suite)));
+        let servers = servers.map(|suite| (suite.name, self.suite(suite)));
         let servers = Beside::start(servers.collect());
-        steps.run("unit tests", || {
-            let mut units = self.cargo_test(policy);
-            units.args(["--lib", "--bins"]);
-            Ok(peers_tests::run(&mut gives_way(POLITE, units))?.verdict())
-        });
-        self.run_all(steps, policy, Lane::Others);
-        steps.run("doc tests", || self.tests(policy, &["--doc"]));
+        steps.run(UNITS, || self.tests(UNITS, &mut gives_way(POLITE, self.selected(UNITS))));
+        self.run_all(steps, Lane::Others);
+        steps.run(DOC_TESTS, || passed(&mut self.selected(DOC_TESTS)));
         steps.run("examples", || self.examples());
-        steps.join(servers);
+        for (name, output) in steps.join(servers) {
+            self.note_failed(name, failed_tests::in_output(&output));
+        }
         steps.join(computing);
-        Ok(())
-    }
-
-    fn tests(&self, policy: MissingPeers, which: &[&str]) -> Result<Verdict> {
-        Ok(peers_tests::run(self.cargo_test(policy).args(which))?.verdict())
+        self.once_more(steps)
     }
 
     /// Runs the suites of a lane, one after the other.
-    fn run_all(&self, steps: &mut Steps, policy: MissingPeers, lane: Lane) {
+    fn run_all(&self, steps: &mut Steps, lane: Lane) {
         for suite in SUITES.iter().filter(|suite| suite.lane == lane) {
-            steps.run(suite.name, || match peers_tests::run(&mut self.suite(policy, suite))? {
-                peers_tests::Outcome::OnlyWithPeers(names) => self.once_more(&names),
-                outcome => Ok(outcome.verdict()),
-            });
+            steps.run(suite.name, || self.tests(suite.name, &mut self.suite(suite)));
         }
     }
 
+    /// Runs tests, and remembers which may be run once more.
+    fn tests(&self, step: &'static str, tests: &mut Command) -> Result<Verdict> {
+        let outcome = failed_tests::run(tests)?;
+        let verdict = Verdict::of(outcome == Outcome::Passed);
+        self.note_failed(step, outcome);
+        Ok(verdict)
+    }
+
+    fn note_failed(&self, step: &'static str, outcome: Outcome) {
+        if let Outcome::Tests(names) = outcome {
+            self.failed.borrow_mut().push((step, names));
+        }
+    }
+
+    /// Runs tests alone that failed beside others. A step is not failed if all of its tests pass then.
+    fn once_more(&self, steps: &mut Steps) -> Result<()> {
+        for (step, names) in self.failed.take() {
+            let names = names.join(" ");
+            println!("\n=== {step}, once more, alone: {names}");
+            let mut again = self.selected(step);
+            again.env("RUST_TEST_THREADS", "1").args(["--", "--exact"]).args(names.split(' '));
+            match passed(&mut again)? {
+                Verdict::Passed => {
+                    steps.correct(step, Verdict::Unstable);
+                    self.note(&format!("UNSTABLE, passed at the second attempt: {step}: {names}"))?;
+                }
+                _ => self.note(&format!("FAILED twice: {step}: {names}"))?,
+            }
+        }
+        Ok(())
+    }
+
     /// What runs one suite.
-    fn suite(&self, policy: MissingPeers, suite: &Suite) -> Command {
-        let mut test = self.cargo_test(policy);
-        test.args(["--test", suite.name]);
+    fn suite(&self, suite: &Suite) -> Command {
+        let mut test = self.selected(suite.name);
         test.env("RUST_TEST_THREADS", suite.threads.to_string());
         match suite.lane {
             Lane::Others => gives_way(POLITE, test),
@@ -247,27 +279,26 @@ impl Workspace {
         }
     }
 
-    /// `cargo test`, before it is told what to run.
-    fn cargo_test(&self, policy: MissingPeers) -> Command {
-        let mut tests = command(&["test", "--workspace", "--no-fail-fast"]);
-        // libtest shows nothing that a passing test printed, so a skip goes through a file too.
-        tests.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
-        if policy == MissingPeers::Fail {
-            tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
-        }
+    /// `cargo test` for what a step runs.
+    fn selected(&self, step: &str) -> Command {
+        let mut tests = self.cargo_test();
+        match step {
+            UNITS => tests.args(["--lib", "--bins"]),
+            DOC_TESTS => tests.arg("--doc"),
+            suite => tests.args(["--test", suite]),
+        };
         tests
     }
 
-    /// Runs contracts alone that failed beside others.
-    fn once_more(&self, names: &[String]) -> Result<Verdict> {
-        println!("\nonce more, alone: {}", names.join(", "));
-        let mut again = command(&["test", "--package", "lockkeeper-tests", "--test", "contract"]);
-        again.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
-        let verdict = passed(again.args(["--", "--exact"]).args(names))?;
-        if verdict == Verdict::Passed {
-            self.note(&format!("UNSTABLE, passed at the second attempt: {}", names.join(", ")))?;
+    /// `cargo test`, before it is told what to run.
+    fn cargo_test(&self) -> Command {
+        let mut tests = command(&["test", "--workspace", "--no-fail-fast"]);
+        // libtest shows nothing that a passing test printed, so a skip goes through a file too.
+        tests.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
+        if self.policy == MissingPeers::Fail {
+            tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
         }
-        Ok(verdict)
+        tests
     }
 
     /// Adds a line to those that are shown at the end.

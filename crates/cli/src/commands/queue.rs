@@ -255,9 +255,8 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
         options = options.delay(delay);
     }
     options = key.into_iter().fold(options, PutOptions::key);
+    options = id.into_iter().fold(options, PutOptions::id);
     let is_plain = options == PutOptions::new();
-    options = id.iter().fold(options, PutOptions::id);
-    let is_plain = is_plain && id.is_none();
 
     let mut put = Vec::new();
     let result = Connection::during(global, async |connection| {

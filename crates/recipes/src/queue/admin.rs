@@ -322,9 +322,8 @@ impl Core {
 
     /// Since when the first item of a segment is in the queue.
     async fn oldest_in(&self, segment: Segment) -> Result<Option<u64>, QueueError> {
-        let names = self.names_in(&self.places.segment(segment)).await?.unwrap_or_default();
-        let entries = names.iter().filter_map(|name| Entry::read(segment, name));
-        let Some(oldest) = entries.min_by_key(|entry| entry.number) else { return Ok(None) };
+        let entries = self.entries_in(segment).await?;
+        let Some(oldest) = entries.first() else { return Ok(None) };
         let body = data_of(&self.places.body(&oldest.id));
         let stat = self.read_all(vec![body]).await?.first().and_then(stat_of);
         Ok(stat.and_then(|stat| u64::try_from(stat.ctime).ok()))

@@ -145,7 +145,8 @@ impl Core {
         Ok(found)
     }
 
-    async fn entries_in(&self, segment: Segment) -> Result<Vec<Entry>, QueueError> {
+    /// The entries of a segment, in the order of their numbers.
+    pub(super) async fn entries_in(&self, segment: Segment) -> Result<Vec<Entry>, QueueError> {
         let names = self.names_in(&self.places.segment(segment)).await?.unwrap_or_default();
         let mut entries: Vec<_> =
             names.iter().filter_map(|name| Entry::read(segment, name)).collect();

@@ -99,13 +99,12 @@ impl CommandOptions {
     pub(super) fn check_is_there(&self) -> Result<(), Failure> {
         let command = self.command();
         let Some(program) = command.first().map(Path::new) else { return Ok(()) };
-        let is_file = |path: &Path| path.is_file();
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        let is_there = match program.components().count() {
-            1 if !is_path(program) => {
-                std::env::split_paths(&paths).any(|folder| is_file(&folder.join(program)))
+        let is_there = match is_path(program) {
+            true => program.exists(),
+            false => {
+                let paths = std::env::var_os("PATH").unwrap_or_default();
+                std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
             }
-            _ => program.exists(),
         };
         match is_there {
             true => Ok(()),
