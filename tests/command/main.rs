@@ -14,6 +14,7 @@ mod elections;
 mod engine;
 mod faulty;
 mod figures;
+mod graph;
 mod growing;
 mod guide;
 mod hold;

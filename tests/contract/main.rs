@@ -10,6 +10,7 @@ mod blocking;
 mod chroot;
 mod costs;
 mod counter;
+mod deadlock;
 mod directory;
 mod double_barrier;
 mod election;

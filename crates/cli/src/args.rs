@@ -10,8 +10,8 @@ use clap_complete::Shell;
 
 use crate::commands::transfer::{export, import};
 use crate::commands::{
-    barrier, counter, demo, doctor, engine, id, leader, ls, members, permits, pool, queue, revoke,
-    run, serve, service, settings, show, ticks, value, wait, watch,
+    barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
+    revoke, run, serve, service, settings, show, ticks, value, wait, watch,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -59,6 +59,7 @@ pub(crate) enum Command {
     Revoke(revoke::RevokeOptions),
     Ls(ls::LsOptions),
     Show(show::ShowOptions),
+    Graph(graph::GraphOptions),
     /// Show or change how many permits a lock has
     #[command(subcommand)]
     Permits(permits::PermitsTask),
@@ -129,7 +130,7 @@ pub(crate) struct CompletionsOptions {
 
 /// The commands as the help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "permits", "ticks"]),
+    ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "graph", "permits", "ticks"]),
     (
         "Other recipes",
         &[

@@ -85,8 +85,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    barrier, counter, demo, doctor, engine, id, leader, ls, members, permits, pool, queue, revoke,
-    run, serve, service, settings, show, ticks, transfer, value, wait, watch,
+    barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
+    revoke, run, serve, service, settings, show, ticks, transfer, value, wait, watch,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -123,6 +123,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
+        Command::Graph(options) => block_on(graph::graph(global, options)),
         Command::Ticks(options) => block_on(ticks::ticks(global, options)),
         Command::Permits(task) => block_on(permits::permits(global, task)),
         Command::Elect(options) => block_on(run::elect::elect(global, *options)),

@@ -7,7 +7,7 @@
 //!   names/          Names: names that one program has at a time
 //!   election/       Election: one leader at a time, and observers
 //!   locks/          the locks, one file or folder each; Owner, for re-entry
-//!   admin/          inspect: who holds and who waits; revoke: asking holders to leave
+//!   admin/          inspect: who holds and who waits; graph: who waits for whom; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
 //!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
 //!   contender/      one place in a wait queue: entering, waiting, order (who is ahead of whom)
@@ -49,7 +49,7 @@ mod permit_format;
 mod profile;
 mod token;
 
-pub use admin::{inspect, revoke};
+pub use admin::{graph, inspect, revoke};
 pub use contender::order;
 pub use election::{Election, ElectionBuilder, ElectionLayout, Leader, Leaders, Leadership};
 pub use error::{

@@ -32,6 +32,10 @@ pub struct OwnerInfo {
     /// [has noted that](crate::Guard::note_held_since).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since_unix_ms: Option<u64>,
+    /// The holders' nodes of the `lockkeeper run` that the program works under, if it does. That run does not
+    /// release before the program has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub under: Vec<String>,
     /// Whether the holder has seen a request to release the lock, and still holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revoked: bool,
@@ -78,6 +82,12 @@ impl OwnerInfo {
             label,
             ..Self::default()
         }
+    }
+
+    /// The holders' nodes of the run that this process works under, as `lockkeeper run` tells its command.
+    pub(crate) fn nodes_of_the_run() -> Vec<String> {
+        let nodes = std::env::var("LOCKKEEPER_NODE").unwrap_or_default();
+        nodes.lines().map(str::to_owned).collect()
     }
 
     /// Reads a node's data; `None` if another library, or nobody, wrote it.

@@ -5,6 +5,7 @@ pub(crate) mod counter;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod engine;
+pub(crate) mod graph;
 pub(crate) mod id;
 pub(crate) mod leader;
 pub(crate) mod ls;

@@ -47,7 +47,7 @@ pub(crate) async fn wait(
 
 async fn within(connection: &Connection, options: &WaitUntilFreeOptions) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
-    let WaitOptions { limit: given, conflict_exit_code, quiet } = options.wait;
+    let WaitOptions { limit: given, conflict_exit_code, quiet, .. } = options.wait;
     waiting::check_is_lock(client, lock).await?;
     if given.is_none() {
         nested::check(connection, lock, |_| false).await?;

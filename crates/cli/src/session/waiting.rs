@@ -31,6 +31,10 @@ pub(crate) struct WaitOptions {
     /// outage would end it, nor that other users have engines of their own
     #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    /// Whether a wait in a deadlock is given up.
+    #[arg(skip)]
+    pub(crate) detects_deadlocks: bool,
 }
 
 impl WaitOptions {

@@ -29,7 +29,8 @@ impl About {
     /// This process with what is said of it.
     pub(crate) fn owner(self) -> OwnerInfo {
         let Self { label, user, why } = self;
-        OwnerInfo { user, why, ..OwnerInfo::current(label) }
+        let under = OwnerInfo::nodes_of_the_run();
+        OwnerInfo { user, why, under, ..OwnerInfo::current(label) }
     }
 
     /// What a contender's node says of its owner: for kazoo, whose programs show it as the contender's

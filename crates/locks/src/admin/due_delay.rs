@@ -87,17 +87,27 @@ async fn due(
         Err(error) => return Err(error),
     };
 
+    Ok(of_mark(lock, names, found, before))
+}
+
+/// The delay of the mark of a lock that has these children, if it is due.
+pub(super) fn of_mark(
+    lock: &ZnodePath,
+    names: &[String],
+    found: Option<DelayMark>,
+    stat: Stat,
+) -> Option<DueDelay> {
     let is_held = match &found {
         Some(mark) => names.contains(&mark.node),
         // It may be that of a holder among them.
         None => !names.is_empty(),
     };
     if is_held {
-        return Ok(None);
+        return None;
     }
     let length = found.as_ref().and_then(DelayMark::delay);
     let left_by = found.as_ref().and_then(|mark| lock.child(&mark.node).ok());
     let owner = found.and_then(|mark| mark.owner);
-    let (written, version) = (before.mzxid, before.version);
-    Ok(Some(DueDelay { mark, length, left_by, owner, written, version }))
+    let (mark, written, version) = (mark_of(lock), stat.mzxid, stat.version);
+    Some(DueDelay { mark, length, left_by, owner, written, version })
 }

@@ -10,7 +10,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the server's wall time, for people to read")]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ use lockkeeper_client::{
 use crate::acquire::lock_delay::{lock_marked_by, mark_of, obeys};
 use crate::admin::due_delay::PendingListing;
 use crate::beside::is_beside_a_lock;
-use crate::contender::order::{Place, Standing, WaitQueue};
+use crate::contender::order::{Place, WaitQueue};
 use crate::guard::revocation::asked;
 use crate::owner_info::{OwnerInfo, RevokeRequest};
 use crate::permit_format::PermitFormat;
@@ -92,11 +92,20 @@ pub struct LockQueues {
     pub unreadable: Vec<ZnodePath>,
 }
 
+/// Nodes with their data, by path.
+pub trait KnownTree {
+    /// The data and stat of a node, if it exists.
+    fn node(&self, path: &str) -> Option<(Bytes, Stat)>;
+
+    /// The names of a node's children; none if it does not exist.
+    fn children(&self, path: &str) -> Vec<String>;
+}
+
 /// How many requests are on their way at once.
 const AT_ONCE: usize = 256;
 
 /// How many digits a number of permits has at most.
-const MOST_DIGITS: i32 = 10;
+const MOST_DIGITS: usize = 10;
 
 /// How often a queue is listed, if contenders leave before their nodes are read.
 const LOOKS: u32 = 4;
@@ -143,9 +152,9 @@ impl LockQueue {
             }
 
             let (profile, queue, foreign) = read(&names);
-            // A semaphore keeps its number for a while after its last use.
-            let may_be_number = names.is_empty() && (1..=MOST_DIGITS).contains(&stat.data_length);
-            let seen = ReadContenders::of(ask(client, &place, &queue, may_be_number)).await?;
+            let length = usize::try_from(stat.data_length).unwrap_or_default();
+            let is_number = says_how_many(&queue, &names, length);
+            let seen = ReadContenders::of(ask(client, &place, &queue, is_number)).await?;
             // Who came after one that left is in no listing yet, and may hold.
             if seen.gone.is_empty() || looks == LOOKS {
                 let (entries, permits) = seen.entries(&queue, delay.as_ref());
@@ -156,13 +165,13 @@ impl LockQueue {
         }
     }
 
-    fn empty(path: &ZnodePath) -> Self {
+    pub(super) fn empty(path: &ZnodePath) -> Self {
         let (entries, foreign) = (Vec::new(), Vec::new());
         let (profile, permits, delay) = (None, None, None);
         Self { path: path.clone(), profile, entries, foreign, permits, delay }
     }
 
-    fn of_node(path: &ZnodePath, entry: Entry) -> Self {
+    pub(super) fn of_node(path: &ZnodePath, entry: Entry) -> Self {
         Self { entries: vec![entry], ..Self::empty(path) }
     }
 
@@ -381,15 +390,15 @@ pub async fn queues(client: &Client, below: &ZnodePath) -> Result<LockQueues, Er
         }
         level = next;
     }
-    found.queues.sort_by(|a, b| a.path.cmp(&b.path));
+    found.sort();
     Ok(found)
 }
 
 /// A path to look at.
-struct Spot {
-    path: ZnodePath,
+pub(super) struct Spot {
+    pub(super) path: ZnodePath,
     /// Whether there may be the mark of a lock delay beside it.
-    is_marked: bool,
+    pub(super) is_marked: bool,
 }
 
 impl LockQueues {
@@ -433,7 +442,7 @@ impl LockQueues {
             queue.into_iter().for_each(|queue| self.add(queue));
         }
 
-        let read = |path, queue| ask(client, path, queue, false);
+        let read = |path, queue| ask(client, path, queue, is_counted(queue));
         let asked: Vec<_> = queues.iter().map(|(path, _, queue, ..)| read(path, queue)).collect();
         let mut looks = Vec::with_capacity(asked.len());
         for asked in asked {
@@ -457,7 +466,11 @@ impl LockQueues {
         Ok(next)
     }
 
-    fn add(&mut self, queue: LockQueue) {
+    pub(super) fn sort(&mut self) {
+        self.queues.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    pub(super) fn add(&mut self, queue: LockQueue) {
         if !queue.entries.is_empty() || queue.delay.is_some() {
             self.queues.push(queue);
         }
@@ -494,7 +507,7 @@ impl fmt::Display for Entry {
 }
 
 /// What is to be looked at below a path with these children.
-fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Spot> {
+pub(super) fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Spot> {
     // A name that looks like a lease may also be a key, with locks below it.
     names.retain(|name| foreign.contains(name) || is_kazoo_lease(name));
     let marked: HashSet<String> =
@@ -528,7 +541,7 @@ async fn node_itself(
 }
 
 /// Reads the names by the profile that most of them follow.
-fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>) {
+pub(super) fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>) {
     let follow = |profile: Profile| {
         let (ours, foreign): (Vec<_>, Vec<_>) =
             names.iter().cloned().partition(|name| profile.parse(name, Kind::ALL).is_some());
@@ -549,31 +562,41 @@ struct PendingReads<'a> {
 }
 
 type PendingRead = Reply<NodeRead>;
-type NodeRead = (Bytes, Stat);
+pub(super) type NodeRead = (Bytes, Stat);
 
-/// `may_be_number`: whether the node may say how many permits there are, although no contender asks for one.
+/// Whether contenders of a queue ask for permits.
+fn is_counted(queue: &WaitQueue) -> bool {
+    queue.places().iter().any(|place| place.kind.permits().is_some())
+}
+
+/// Whether a lock's node may say how many permits there are: it has contenders that ask for some, or nothing
+/// but a short text. A semaphore keeps its number for a while after its last use.
+pub(super) fn says_how_many(queue: &WaitQueue, names: &[String], length: usize) -> bool {
+    is_counted(queue) || names.is_empty() && (1..=MOST_DIGITS).contains(&length)
+}
+
+/// `is_number`: whether the node may say how many permits there are.
 fn ask<'a>(
     client: &Client,
     path: &ZnodePath,
     queue: &'a WaitQueue,
-    may_be_number: bool,
+    is_number: bool,
 ) -> PendingReads<'a> {
     let nodes =
         queue.places().iter().filter_map(|place| Some((place, path.child(&place.name).ok()?)));
-    let counted = queue.places().iter().any(|place| place.kind.permits().is_some());
     PendingReads {
         entries: nodes.map(|(place, node)| (place, client.data(&node), node)).collect(),
-        permits: (counted || may_be_number).then(|| client.data(path)),
+        permits: is_number.then(|| client.data(path)),
     }
 }
 
 /// What the reads have shown of the contenders that were listed.
-struct ReadContenders<'a> {
+pub(super) struct ReadContenders<'a> {
     /// Those whose nodes were there, with what is in them if that may be read.
-    there: Vec<(&'a Place, ZnodePath, Option<NodeRead>)>,
+    pub(super) there: Vec<(&'a Place, ZnodePath, Option<NodeRead>)>,
     /// Those who left between the listing and the look.
-    gone: Vec<(&'a Place, ZnodePath)>,
-    permits: Option<u32>,
+    pub(super) gone: Vec<(&'a Place, ZnodePath)>,
+    pub(super) permits: Option<u32>,
 }
 
 impl<'a> ReadContenders<'a> {
@@ -600,7 +623,11 @@ impl<'a> ReadContenders<'a> {
     }
 
     /// The contenders and the number of permits, in a queue that was listed like this.
-    fn entries(self, listed: &WaitQueue, delay: Option<&DueDelay>) -> (Vec<Entry>, Option<u32>) {
+    pub(super) fn entries(
+        self,
+        listed: &WaitQueue,
+        delay: Option<&DueDelay>,
+    ) -> (Vec<Entry>, Option<u32>) {
         let Self { mut there, gone, permits } = self;
         let mut queue = listed.clone();
         if there.is_empty() {
@@ -608,13 +635,16 @@ impl<'a> ReadContenders<'a> {
             // lock is free now.
             there = gone.into_iter().map(|(place, node)| (place, node, None)).collect();
         } else {
-            queue.keep(|place| gone.iter().all(|(gone, _)| *gone != place));
+            let gone: HashSet<&str> = gone.iter().map(|(gone, _)| gone.name.as_str()).collect();
+            queue.keep(|place| !gone.contains(place.name.as_str()));
         }
         // Where the number is a convention of the programs, every lease holds.
         queue.set_permits(permits.unwrap_or(u32::MAX));
 
+        let places = queue.places().iter().map(|place| place.name.as_str());
+        let holders: HashMap<&str, bool> = places.zip(queue.holders()).collect();
         let entries = there.into_iter().map(|(place, node, found)| {
-            let holds = queue.standing(&place.name) == Standing::Held;
+            let holds = holders.get(place.name.as_str()).is_some_and(|holds| *holds);
             let mut entry = entry(place.kind, holds, node, found);
             // One that does not say so knows no lock delays, and holds during one.
             entry.holds &= delay.is_none() || !obeys(&entry.data);
@@ -626,7 +656,7 @@ impl<'a> ReadContenders<'a> {
     }
 }
 
-fn entry(kind: Kind, holds: bool, node: ZnodePath, found: Option<NodeRead>) -> Entry {
+pub(super) fn entry(kind: Kind, holds: bool, node: ZnodePath, found: Option<NodeRead>) -> Entry {
     let Some((data, stat)) = found else {
         let (token, session, since) =
             (FencingToken::new(Zxid(0)), SessionId::NONE, SystemTime::now());

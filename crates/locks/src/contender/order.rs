@@ -125,6 +125,26 @@ impl WaitQueue {
         }
     }
 
+    /// Which contenders hold, first to last: those whose [`standing`](Self::standing) is [`Standing::Held`] in a
+    /// queue that has not changed since it was listed. Takes time in proportion to their number.
+    pub fn holders(&self) -> Vec<bool> {
+        let (mut kinds, mut taken): (Vec<Kind>, u64) = (Vec::new(), 0);
+        let hold = self.places.iter().map(|place| {
+            let permits = place.kind.permits();
+            taken = taken.saturating_add(permits.map_or(u64::from(u32::MAX), u64::from));
+            let holds = match permits {
+                Some(_) => taken <= u64::from(self.permits),
+                None => !kinds.iter().any(|ahead| place.kind.is_blocked_by(*ahead)),
+            };
+            let kind = permits.map_or(place.kind, |_| Kind::Permits(1));
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+            holds
+        });
+        hold.collect()
+    }
+
     /// Whether a contender ahead, present or gone, may have been replaced since the listing by one
     /// that blocks `me`.
     fn may_be_outdated(&self, me: Kind, ahead: &[Place]) -> bool {

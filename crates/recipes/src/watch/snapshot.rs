@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use lockkeeper_client::{Stat, Zxid};
+use lockkeeper_locks::inspect::KnownTree;
 use rpds::RedBlackTreeMapSync;
 
 /// A node in a [`Snapshot`]. Cheap to clone.
@@ -272,6 +274,18 @@ impl Snapshot {
         let (old, new) = (earlier.nodes(), self.nodes());
         let paths = old.iter().chain(&new).map(|(path, _)| &**path).collect();
         self.changes_since(earlier, &paths)
+    }
+}
+
+/// [`LockQueues::in_tree`](lockkeeper_locks::inspect::LockQueues::in_tree) finds the locks in it.
+impl KnownTree for Snapshot {
+    fn node(&self, path: &str) -> Option<(Bytes, Stat)> {
+        let node = self.get(path)?;
+        Some((Bytes::copy_from_slice(node.data()), *node.stat()))
+    }
+
+    fn children(&self, path: &str) -> Vec<String> {
+        self.children(path).map(|(name, _)| name.to_owned()).collect()
     }
 }
 

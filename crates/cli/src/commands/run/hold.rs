@@ -112,6 +112,7 @@ enum End {
 pub(crate) async fn hold(global: &Global, mut options: HoldOptions) -> Result<u8, Failure> {
     options.which.check(slice::from_ref(&options.lock))?;
     options.which.why = options.why.take();
+    options.wait.detects_deadlocks = options.which.detect_deadlocks;
     let limit = &mut options.wait.limit;
     if options.nonblock {
         *limit = Some(Duration::ZERO);

@@ -64,6 +64,11 @@ pub(super) struct LockOptions {
           value_parser = names::some_time, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
 
+    /// Give up, as if it were not free, if this wait is part of a deadlock (see lockkeeper graph). Looks at all
+    /// locks on the servers, after a second and then more and more seldom
+    #[arg(long)]
+    pub(super) detect_deadlocks: bool,
+
     /// What the lock is held for, which others see.
     #[arg(skip)]
     pub(super) why: Option<String>,

@@ -128,7 +128,8 @@ signal that the command is to get waits until it goes on.
 
 Exit codes:
   the command's own, or 128 + n if signal n ended it
-  1        the lock was not free (-n, -w), or the code of -E; of other
+  1        the lock was not free (-n, -w), or the wait was part of a
+           deadlock (--detect-deadlocks), or the code of -E; of other
            commands: the answer is no
   64       wrong usage
   65       the lock is of another kind, or above or below one, or has
@@ -209,6 +210,7 @@ async fn in_session(
     events: &Events,
 ) -> Result<u8, Failure> {
     options.wait.limit = options.once.limit(options.wait.limit);
+    options.wait.detects_deadlocks = options.which.detect_deadlocks;
     let connection = options.wait.connect(global).await?;
     if options.nonblock {
         options.wait.limit = Some(Duration::ZERO);

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, LossReason, ZnodePath};
+use lockkeeper::{AcquireError, Client, LossReason, ZnodePath, graph};
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
 
@@ -74,8 +74,23 @@ pub(super) async fn acquire(
         }
         pending::<Infallible>().await
     };
+    let attempt = async {
+        if !wait.detects_deadlocks {
+            return attempt.await.map(Some);
+        }
+        match graph::unless_deadlocked(client, &ZnodePath::root(), attempt).await {
+            Ok(outcome) => outcome.map(Some),
+            Err(deadlock) => {
+                tell(&view::printable(&format!("{deadlock}; gave up {}", lock.name())));
+                Ok(None)
+            }
+        }
+    };
     let outcome = tokio::select! {
-        outcome = attempt => outcome.map_err(|failure| with_way_out(failure, connection))?,
+        outcome = attempt => match outcome.map_err(|failure| with_way_out(failure, connection))? {
+            Some(outcome) => outcome,
+            None => return Ok(WaitOutcome::Conflict),
+        },
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next_of_wait() => WaitOutcome::Signal(signal),
         never = notice => match never {},

@@ -287,3 +287,22 @@ fn l23_foreign_names_are_refused_and_named() {
     let foreign = WaitQueue::read(names, Profile::Curator, &[Kind::Exclusive]).unwrap_err();
     assert_eq!(foreign.0, ["config", "x__lock__0000000000"]);
 }
+
+#[test]
+fn those_who_hold_are_those_whose_standing_says_so() {
+    let markers =
+        ["-lock-", "-__READ__", "-__WRIT__", "-upgr-__READ__", "-1-permits-", "-3-permits-"];
+    for seed in 0..1_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        // Often of one kind, as in a lock.
+        let kinds = random.usize(1..=markers.len());
+        let names: Vec<String> = (0..random.usize(0..12))
+            .map(|number| format!("x{}{number:010}", markers[random.usize(..kinds)]))
+            .collect();
+        let mut queue = queue(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        queue.set_permits(random.u32(0..6));
+        let standing: Vec<bool> =
+            names.iter().map(|name| queue.standing(name) == Standing::Held).collect();
+        assert_eq!(queue.holders(), standing, "seed {seed}: {names:?}");
+    }
+}

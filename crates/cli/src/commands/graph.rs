@@ -1,0 +1,319 @@
+//! `lockkeeper graph`: who waits for whom, over many locks.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use clap::Args;
+use lockkeeper::ZnodePath;
+use lockkeeper::graph::{Because, ContenderIndex, RootBlocker, WaitCycle, WaitGraph};
+use lockkeeper::inspect::{self, LockQueues};
+use serde::Serialize;
+
+use crate::session::connect::Connection;
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::global::Global;
+use crate::shared::view::{self, Observed};
+use crate::shared::{names, output};
+
+const NOTES: &str = "\
+A deadlock is a circle of programs that wait for each other's locks. It is shown if it is there at two looks. \
+lockkeeper run --detect-deadlocks gives up a wait in one; lockkeeper revoke asks a holder to leave.
+
+The servers tell which session waits, and not which task of its program. Where a circle leads through a session, \
+`it seems` so: it is no deadlock if one task waits while another one releases. For commands under lockkeeper run it is certain.
+
+BLOCKER is a holder that others wait for and that waits for no lock itself. WAITING counts all behind it, also in \
+the lines of locks that its waiters hold: those are listed under ALSO BLOCKS. Who waits for a lock that is one znode, or for \
+something that is no lock, is not known.
+
+Examples:
+  lockkeeper graph
+  lockkeeper graph --cycles || echo deadlock
+  lockkeeper graph --dot | dot -Tsvg > locks.svg
+
+Exit codes: 0; with --cycles, 1 if there is a deadlock; others: lockkeeper run --help";
+
+/// How many of those ahead are named for one waiter.
+const MOST_BLOCKERS: usize = 100;
+
+/// Show who waits for whom: deadlocks, and the holders with the most waiters behind them
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct GraphOptions {
+    /// The path to look below
+    #[arg(default_value = "/", value_parser = names::folder)]
+    path: ZnodePath,
+
+    /// Show deadlocks alone, and end with 1 if there is one
+    #[arg(long)]
+    cycles: bool,
+
+    /// Print a graph for the programs of Graphviz
+    #[arg(long, conflicts_with_all = ["json", "cycles"])]
+    dot: bool,
+}
+
+/// The graph as JSON. The names are stable. Contenders are named by their nodes.
+#[derive(Debug, Serialize)]
+struct ShownGraph<'a> {
+    path: &'a str,
+    deadlocks: Vec<ShownDeadlock<'a>>,
+    /// The holders that others wait for: those with the most waiters first.
+    blockers: Vec<ShownBlocker<'a>>,
+    waits: Vec<ShownWait<'a>>,
+    /// Nodes that may not be looked into.
+    unreadable: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownDeadlock<'a> {
+    /// Whether it is one whatever programs do in other tasks.
+    certain: bool,
+    steps: Vec<ShownStep<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownStep<'a> {
+    lock: &'a str,
+    waiter: &'a str,
+    who: String,
+    blocker: &'a str,
+    /// Why the blocker stays until the next waiter has had its turn: `it`, `command` or `session`, which waits.
+    because: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownBlocker<'a> {
+    holder: &'a str,
+    lock: &'a str,
+    who: String,
+    session: String,
+    waiters: usize,
+    /// The one that is longest in line.
+    oldest: &'a str,
+    oldest_since_unix_ms: u128,
+    /// The locks whose lines it holds up.
+    locks: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownWait<'a> {
+    lock: &'a str,
+    waiter: &'a str,
+    who: String,
+    session: String,
+    since_unix_ms: u128,
+    /// How many are ahead that it waits for.
+    blockers: usize,
+    /// The first hundred of them.
+    blocked_by: Vec<&'a str>,
+    /// Whether some of them have to go, and not all: permits are counted.
+    waits_for_permits: bool,
+    /// Whether it waits in a deadlock, or behind one.
+    stuck: bool,
+}
+
+/// What was seen.
+struct Seen<'a> {
+    path: &'a ZnodePath,
+    graph: WaitGraph<'a>,
+    cycles: Vec<WaitCycle>,
+    unreadable: &'a [ZnodePath],
+}
+
+/// Shows the graph.
+pub(crate) async fn graph(global: &Global, options: GraphOptions) -> Result<u8, Failure> {
+    let path = &options.path;
+    let looks = Connection::during(global, async |connection| {
+        let look = || inspect::queues(&connection.client, path);
+        let first = look().await?;
+        // A second look only where the first shows a circle, which may never have been there at one moment.
+        match WaitGraph::new(&first.queues).cycles().is_empty() {
+            true => Ok((None, first)),
+            false => Ok((Some(first), look().await?)),
+        }
+    });
+    let (earlier, now): (Option<LockQueues>, LockQueues) = looks.await?;
+    let graph = WaitGraph::new(&now.queues);
+    let cycles = match &earlier {
+        Some(earlier) => graph.cycles_since(&WaitGraph::new(&earlier.queues)),
+        None => Vec::new(),
+    };
+    let seen = Seen { path, graph, cycles, unreadable: &now.unreadable };
+
+    if options.dot {
+        output::print(&seen.dot())?;
+    } else {
+        output::show(global, &seen.shown(options.cycles), || seen.text(options.cycles))?;
+    }
+    let is_no = options.cycles && !seen.cycles.is_empty();
+    Ok(if is_no { Exit::No } else { Exit::Ok }.code())
+}
+
+impl<'a> Seen<'a> {
+    fn lock(&self, at: ContenderIndex) -> &'a ZnodePath {
+        &self.graph.queues()[at.lock].path
+    }
+
+    fn node(&self, at: ContenderIndex) -> &'a str {
+        self.graph.contender(at).node.as_str()
+    }
+
+    fn who(&self, at: ContenderIndex) -> String {
+        view::who(self.graph.contender(at))
+    }
+
+    fn shown(&self, only_cycles: bool) -> ShownGraph<'a> {
+        let roots = if only_cycles { Vec::new() } else { self.graph.roots() };
+        let waits = self.graph.waiters().filter(|at| !only_cycles || self.graph.is_stuck(*at));
+        ShownGraph {
+            path: self.path.as_str(),
+            deadlocks: self.cycles.iter().map(|cycle| self.shown_cycle(cycle)).collect(),
+            blockers: roots.iter().map(|root| self.shown_root(root)).collect(),
+            waits: waits.map(|at| self.shown_wait(at)).collect(),
+            unreadable: self.unreadable.iter().map(AsRef::as_ref).collect(),
+        }
+    }
+
+    fn shown_cycle(&self, cycle: &WaitCycle) -> ShownDeadlock<'a> {
+        let steps = cycle.steps.iter().map(|step| ShownStep {
+            lock: self.lock(step.waiter).as_str(),
+            waiter: self.node(step.waiter),
+            who: self.who(step.waiter),
+            blocker: self.node(step.blocker),
+            because: match step.because {
+                Because::ItWaits => "it",
+                Because::ItsCommandWaits => "command",
+                Because::ItsSessionWaits => "session",
+            },
+        });
+        ShownDeadlock { certain: cycle.is_certain(), steps: steps.collect() }
+    }
+
+    fn shown_root(&self, root: &RootBlocker) -> ShownBlocker<'a> {
+        let locks = root.locks.iter().map(|lock| self.graph.queues()[*lock].path.as_str());
+        ShownBlocker {
+            holder: self.node(root.holder),
+            lock: self.lock(root.holder).as_str(),
+            who: self.who(root.holder),
+            session: self.graph.contender(root.holder).session.to_string(),
+            waiters: root.waiters,
+            oldest: self.node(root.oldest),
+            oldest_since_unix_ms: view::unix_ms(self.graph.contender(root.oldest).since),
+            locks: locks.collect(),
+        }
+    }
+
+    fn shown_wait(&self, at: ContenderIndex) -> ShownWait<'a> {
+        let entry = self.graph.contender(at);
+        let blocked_by = self.graph.blockers(at).take(MOST_BLOCKERS);
+        ShownWait {
+            lock: self.lock(at).as_str(),
+            waiter: entry.node.as_str(),
+            who: view::who(entry),
+            session: entry.session.to_string(),
+            since_unix_ms: view::unix_ms(entry.since),
+            blockers: self.graph.blockers(at).count(),
+            blocked_by: blocked_by.map(|blocker| self.node(blocker)).collect(),
+            waits_for_permits: entry.kind.permits().is_some(),
+            stuck: self.graph.is_stuck(at),
+        }
+    }
+
+    fn text(&self, only_cycles: bool) -> String {
+        let mut text: String = self.cycles.iter().map(|cycle| self.text_of_cycle(cycle)).collect();
+        let roots = if only_cycles { Vec::new() } else { self.graph.roots() };
+        if !roots.is_empty() {
+            let heading = ["BLOCKER", "LOCK", "SINCE", "WAITING", "LONGEST", "ALSO BLOCKS"];
+            let mut rows = vec![heading.map(str::to_owned).to_vec()];
+            rows.extend(roots.iter().map(|root| self.row(root)));
+            text.push_str(&view::table(&rows));
+        }
+        if text.is_empty() {
+            let path = self.path;
+            text = match only_cycles {
+                true => format!("no deadlock among the locks below {path}\n"),
+                false => format!("nobody waits for a lock below {path}\n"),
+            };
+        }
+        for node in self.unreadable {
+            let _ = writeln!(text, "{}: no permission to look", view::printable(node.as_str()));
+        }
+        text
+    }
+
+    fn text_of_cycle(&self, cycle: &WaitCycle) -> String {
+        let mut text = String::from(match cycle.is_certain() {
+            true => "deadlock:\n",
+            false => "deadlock, as it seems:\n",
+        });
+        for step in &cycle.steps {
+            let since = self.graph.contender(step.waiter).since;
+            let since = view::duration(since.elapsed().unwrap_or_default());
+            let (who, blocker) = (self.who(step.waiter), self.who(step.blocker));
+            let lock = view::printable(self.lock(step.waiter).as_str());
+            let waits = match step.because {
+                Because::ItWaits => "which waits too",
+                Because::ItsCommandWaits => "whose command waits",
+                Because::ItsSessionWaits => "whose session waits",
+            };
+            let _ = writeln!(
+                text,
+                "  {who} is in line for {lock} for {since}, behind {blocker}, {waits}"
+            );
+        }
+        text
+    }
+
+    fn row(&self, root: &RootBlocker) -> Vec<String> {
+        let oldest = self.graph.contender(root.oldest).since;
+        let others = root.locks.iter().filter(|lock| **lock != root.holder.lock);
+        let others = others.map(|lock| self.graph.queues()[*lock].path.to_string());
+        vec![
+            self.who(root.holder),
+            view::printable(self.lock(root.holder).as_str()),
+            view::how_long(self.graph.contender(root.holder), &Observed::new()),
+            root.waiters.to_string(),
+            view::duration(SystemTime::now().duration_since(oldest).unwrap_or_default()),
+            view::listed(&others.collect::<Vec<_>>()),
+        ]
+    }
+
+    /// The contenders of locks that somebody waits for. A line leads from each waiter to those it waits for, and a
+    /// dashed one from each contender to what its program waits for meanwhile.
+    fn dot(&self) -> String {
+        let mut text = String::from("digraph locks {\n  rankdir=LR;\n  node [shape=box];\n");
+        let in_cycle = |waiter: ContenderIndex, blocker: ContenderIndex| {
+            let mut steps = self.cycles.iter().flat_map(|cycle| &cycle.steps);
+            steps.any(|step| (step.waiter, step.blocker) == (waiter, blocker))
+        };
+        for (lock, queue) in self.graph.queues().iter().enumerate() {
+            if queue.waiters().next().is_none() {
+                continue;
+            }
+            for (entry, found) in queue.entries.iter().enumerate() {
+                let at = ContenderIndex { lock, entry };
+                let state = if found.holds { "holds" } else { "waits for" };
+                let label = format!("{}\n{state} {}", self.who(at), queue.path);
+                let node = quoted(self.node(at));
+                let _ = writeln!(text, "  {node} [label={}];", quoted(&label));
+                for blocker in self.graph.blockers(at).take(MOST_BLOCKERS) {
+                    let color = if in_cycle(at, blocker) { " [color=red]" } else { "" };
+                    let _ = writeln!(text, "  {node} -> {}{color};", quoted(self.node(blocker)));
+                }
+                for (wait, _) in self.graph.kept_for(at) {
+                    let _ =
+                        writeln!(text, "  {node} -> {} [style=dashed];", quoted(self.node(wait)));
+                }
+            }
+        }
+        text + "}\n"
+    }
+}
+
+/// A text as DOT has it.
+fn quoted(text: &str) -> String {
+    let lines = text.lines().map(view::printable);
+    let lines: Vec<_> = lines.map(|line| line.replace('\\', "\\\\").replace('"', "\\\"")).collect();
+    format!("\"{}\"", lines.join("\\n"))
+}

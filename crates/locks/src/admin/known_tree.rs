@@ -1,0 +1,81 @@
+//! The locks in a tree whose nodes are known already, as those of a cache are: no I/O.
+
+use std::collections::HashSet;
+
+use lockkeeper_client::{SessionId, ZnodePath};
+
+use crate::acquire::lock_delay::{DelayMark, mark_of};
+use crate::admin::due_delay::of_mark;
+use crate::admin::inspect::{
+    DueDelay, KnownTree, LockQueue, LockQueues, ReadContenders, Spot, below, entry, read,
+    says_how_many,
+};
+use crate::permit_format::PermitFormat;
+use crate::profile::{Kind, LEASES, has_curators_leases};
+
+impl LockQueues {
+    /// The queues of all locks at a path and below it, as [`queues`](crate::inspect::queues) finds them. No I/O, and
+    /// exact if the tree is: all of them at one moment.
+    pub fn in_tree(tree: &impl KnownTree, top: &ZnodePath) -> Self {
+        let mut found = Self::default();
+        let mut next = vec![Spot { path: top.clone(), is_marked: true }];
+        while let Some(spot) = next.pop() {
+            found.add_known(tree, &spot, &mut next);
+        }
+        found.sort();
+        found
+    }
+
+    /// Adds the lock at a path, if there is one, and where to look next.
+    fn add_known(&mut self, tree: &impl KnownTree, spot: &Spot, next: &mut Vec<Spot>) {
+        let path = &spot.path;
+        let mut names = tree.children(path.as_str());
+        let delay = spot.is_marked.then(|| delay_of(tree, path, &names)).flatten();
+        let Some((data, stat)) = tree.node(path.as_str()) else {
+            self.add(LockQueue { delay, ..LockQueue::empty(path) });
+            return;
+        };
+        if stat.ephemeral_owner != SessionId::NONE {
+            let holder = entry(Kind::Exclusive, true, path.clone(), Some((data, stat)));
+            self.add(LockQueue::of_node(path, holder));
+            return;
+        }
+
+        let mut place = path.clone();
+        if has_curators_leases(&names)
+            && let Ok(leases) = path.child(LEASES)
+        {
+            names = tree.children(leases.as_str());
+            place = leases;
+        }
+        let (profile, queue, foreign) = read(&names);
+        let nodes = queue.places().iter().filter_map(|contender| {
+            let child = place.child(&contender.name).ok()?;
+            let found = tree.node(child.as_str())?;
+            Some((contender, child, Some(found)))
+        });
+        let is_number = says_how_many(&queue, &names, data.len());
+        let permits = is_number.then(|| tree.node(place.as_str())).flatten();
+        let permits = permits.and_then(|(data, _)| PermitFormat::Text.read(&data));
+        let seen = ReadContenders { there: nodes.collect(), permits, gone: Vec::new() };
+
+        let (entries, permits) = seen.entries(&queue, delay.as_ref());
+        // A lease is no lock of its own.
+        let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
+        let leases: HashSet<ZnodePath> = leases.map(|entry| entry.node.clone()).collect();
+        if place == *path {
+            next.extend(
+                below(path, names, &foreign)
+                    .into_iter()
+                    .filter(|spot| !leases.contains(&spot.path)),
+            );
+        }
+        let path = path.clone();
+        self.add(LockQueue { path, profile, entries, foreign, permits, delay });
+    }
+}
+
+fn delay_of(tree: &impl KnownTree, lock: &ZnodePath, names: &[String]) -> Option<DueDelay> {
+    let (data, stat) = (!lock.is_root()).then(|| tree.node(mark_of(lock).as_str())).flatten()?;
+    of_mark(lock, names, DelayMark::from_data(&data), stat)
+}
