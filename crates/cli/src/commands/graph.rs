@@ -28,8 +28,8 @@ something that is no lock, is not known.
 
 Examples:
   lockkeeper graph
-  lockkeeper graph --cycles || echo deadlock
-  lockkeeper graph --dot | dot -Tsvg > locks.svg
+  lockkeeper graph --cycles                      for a monitor: 1 if there is a deadlock
+  lockkeeper graph --dot | dot -Tsvg > locks.svg as a picture
 
 Exit codes: 0; with --cycles, 1 if there is a deadlock; others: lockkeeper run --help";
 
