@@ -101,6 +101,27 @@ impl BarrierCore {
         }
     }
 
+    /// The names of those who are inside the rounds before this one.
+    pub(super) async fn inside_before(&self, round: u32) -> Result<Vec<String>, Error> {
+        let rounds = present(self.client.children(&self.places.rounds).await)?;
+        let rounds = rounds.map(|(names, _)| names).unwrap_or_default();
+        let mut numbers: Vec<_> = rounds_before(&rounds, round).collect();
+        numbers.sort_unstable();
+        let directories: Vec<_> = numbers.iter().map(|it| self.places.round(*it)).collect();
+        // Sent in one go.
+        let asked: Vec<_> = directories.iter().map(|it| self.client.children(it)).collect();
+
+        let mut inside = Vec::new();
+        for answer in asked {
+            let nodes = present(answer.await)?.map(|(nodes, _)| nodes).unwrap_or_default();
+            let mut parties: Vec<_> =
+                nodes.iter().filter_map(|node| PartyName::read(node)).collect();
+            parties.sort_unstable_by_key(PartyName::number);
+            inside.extend(parties.iter().map(|party| party.name().to_owned()));
+        }
+        Ok(inside)
+    }
+
     pub(super) fn note_newest(&self, number: u32) {
         let mut newest = lock(&self.newest);
         *newest = Some(newest.map_or(number, |known| known.max(number)));

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::barrier::core::{BarrierCore, Deaths};
 use crate::barrier::error::{BarrierError, Missing};
-use crate::barrier::layout::{BarrierNodes, Parties, PartyName, prefix};
+use crate::barrier::layout::{BarrierNodes, Parties, PartyName, prefix, wanted};
 use crate::barrier::round::Round;
 use crate::exact::{DEFAULT_MARKERS, Writers};
 use crate::last_time::LastTime;
@@ -169,6 +169,11 @@ pub struct BarrierReport {
     pub missing: Missing,
     /// Who of those waits for other parties than this handle: their programs name others, or another number.
     pub others: Vec<String>,
+    /// How many parties each of those who wait needs for a round, in their order: numbers up to 10,000. `None` if its
+    /// parties are declared by name.
+    pub wanted: Vec<Option<usize>>,
+    /// Who is inside a round that has opened, and has not left it.
+    pub inside: Vec<String>,
 }
 
 /// When that time is over, if anybody will see it.
@@ -238,7 +243,8 @@ impl DoubleBarrier {
         self.0.enter(name, Some(after(timeout))).await
     }
 
-    /// Looks who waits, and who is missing. Makes the barrier if there is none. Costs 2 round trips (2 reads).
+    /// Looks who waits, who is missing, and who is inside. Makes the barrier if there is none. Costs 4 round trips (3 reads,
+    /// and 1 for each open round, or failed round that is kept).
     ///
     /// # Errors
     /// If a request is refused, or no server can be reached for a session timeout.
@@ -263,11 +269,19 @@ impl DoubleBarrier {
             let mut waiting: Vec<_> =
                 names.iter().filter_map(|name| PartyName::read(name)).collect();
             waiting.sort_unstable_by_key(PartyName::number);
+            let wanted = wanted(&waiting);
             let waiting = waiting.iter().map(|party| party.name().to_owned()).collect();
             let missing = core.parties.standing(&names).err();
             let missing = missing.unwrap_or_else(|| core.parties.nobody());
             let others = core.parties.others(&names);
-            return Ok(BarrierReport { round, waiting, missing, others });
+            let inside = match core.inside_before(round).await {
+                Ok(inside) => inside,
+                Err(error) => {
+                    core.again(error).await?;
+                    continue;
+                }
+            };
+            return Ok(BarrierReport { round, waiting, missing, others, wanted, inside });
         }
     }
 }

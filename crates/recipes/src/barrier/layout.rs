@@ -321,6 +321,19 @@ impl Parties {
     }
 }
 
+/// The largest number of parties that is read from their nodes.
+const MOST_WANTED: usize = 10_000;
+
+/// How many parties each of these needs for a round; `None` if they are declared by name.
+pub(super) fn wanted(parties: &[PartyName]) -> Vec<Option<usize>> {
+    let mut known: BTreeMap<&str, Option<usize>> = BTreeMap::new();
+    let count = |tag: &str| (1..=MOST_WANTED).find(|it| Parties::Count(*it).tag() == tag);
+    parties
+        .iter()
+        .map(|party| *known.entry(party.tag()).or_insert_with(|| count(party.tag())))
+        .collect()
+}
+
 /// What a node of ours says that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -435,6 +448,16 @@ mod tests {
         assert_eq!(missing.to_string(), "b missing");
         let nodes = [of("b", 2), node("x", 0), of("a", 1)];
         assert_eq!(shown(&names.standing(&nodes).unwrap()), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_node_says_how_many_parties_it_waits_for() {
+        let tags: HashSet<_> = (1..=MOST_WANTED).map(|it| Parties::Count(it).tag()).collect();
+        assert_eq!(tags.len(), MOST_WANTED, "two numbers look the same");
+        let of = |parties: &Parties| PartyName::read(&node_of(parties, "a", 0)).unwrap();
+        let (most, names) = (Parties::Count(MOST_WANTED), Parties::named(["3"]));
+        let nodes = [Parties::Count(1), most, names].map(|parties| of(&parties));
+        assert_eq!(wanted(&nodes), [Some(1), Some(MOST_WANTED), None]);
     }
 
     #[test]
