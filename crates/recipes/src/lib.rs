@@ -67,8 +67,8 @@ pub use queue::{
 };
 pub use values::{
     Added, Codec, CodecError, Counter, CounterBuilder, CounterLayout, Editions, IdBlocks, Json,
-    LastGoodError, Notify, Publication, PublicationBuilder, Raw, Revision, Shared, SharedBuilder,
-    Swap, ValueChange, ValueChanges, ValueError, ValuePathError, Versioned,
+    LastGoodError, Notify, Publication, PublicationBuilder, PublishedEdition, Raw, Revision,
+    Shared, SharedBuilder, Swap, ValueChange, ValueChanges, ValueError, ValuePathError, Versioned,
 };
 pub use watch::{
     CacheChanges, CacheError, CacheUpdate, CachedNode, Change, Presence, PresenceBuilder,

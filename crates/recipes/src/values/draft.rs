@@ -118,36 +118,36 @@ impl Draft {
         Edition { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
     }
 
-    /// The nodes that hold it.
-    fn nodes(&self, place: &Place) -> Vec<ZnodePath> {
-        let above = node(&place.path, &self.id);
-        match self.parts {
-            0 => vec![above],
-            parts => (0..parts).map(|part| node(&above, &part_name(part))).collect(),
-        }
-    }
-
     /// How many steps [`Draft::finish`] takes.
     fn steps(&self) -> usize {
         match &self.body {
-            None => self.parts.max(1) as usize,
-            Some(_) => 1,
+            None if self.parts == 0 => 1,
+            None => self.parts as usize + 1,
+            Some(_) if self.parts == 0 => 1,
+            Some(_) => 2,
         }
     }
 
-    /// What belongs to the write that makes it an edition.
+    /// What belongs to the write that makes it an edition. It writes the node of the edition, whose time is then that of
+    /// the edition.
     pub(super) fn finish(&self, steps: Transaction, place: &Place) -> Transaction {
         let above = node(&place.path, &self.id);
         match &self.body {
             // All of it must be there still.
             None => {
-                let nodes = self.nodes(place);
-                nodes.iter().fold(steps, |steps, node| steps.check(node, None))
+                let parts = (0..self.parts).map(|part| node(&above, &part_name(part)));
+                let steps = parts.fold(steps, |steps, part| steps.check(&part, None));
+                match (&self.inline, self.parts) {
+                    (Some(body), 0) => steps.set_data(&above, body.clone(), None),
+                    // Of a client with longer frames: its time stays that of the older edition.
+                    (None, 0) => steps.check(&above, None),
+                    _ => steps.set_data(&above, "", None),
+                }
             }
             Some(body) if self.parts == 0 => {
                 steps.create(&above, body.clone(), CreateMode::Persistent)
             }
-            Some(_) => steps.delete(&node(&above, WRITING), None),
+            Some(_) => steps.delete(&node(&above, WRITING), None).set_data(&above, "", None),
         }
     }
 

@@ -31,6 +31,6 @@ pub use follower::ValueChange;
 pub use id_blocks::IdBlocks;
 pub use last_good::LastGoodError;
 pub use notify::Notify;
-pub use publication::{Publication, PublicationBuilder};
+pub use publication::{Publication, PublicationBuilder, PublishedEdition};
 pub use revision::{Revision, Versioned};
 pub use shared::{Shared, SharedBuilder, Swap};

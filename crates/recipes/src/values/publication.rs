@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use lockkeeper_client::{
-    Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath, present,
+    Client, CreateMode, Error, SessionId, Stat, Transaction, ZnodePath, Zxid, present,
 };
 
 use crate::exact::shared_write::lock;
@@ -54,8 +54,8 @@ const TRIES: u32 = 3;
 ///
 /// - `<path>`, persistent, is the pointer: a line of JSON that says which editions there are, and
 ///   after it the last one, if that is no longer than 256 KiB.
-/// - `<path>/<uuid>`, persistent, is an edition, or its parts of 512 KiB as nodes below it, which
-///   never change.
+/// - `<path>/<uuid>`, persistent, is an edition, or its parts of 512 KiB as nodes below it. What is in
+///   them never changes. Each edition writes the node once, so that its `mtime` is the time of the last one.
 /// - `<path>/<uuid>/writing`, ephemeral, is there while the parts are being written.
 /// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle.
 ///
@@ -127,6 +127,35 @@ impl Pointed {
             revision => Ok(revision.map(|revision| revision.version)),
         }
     }
+}
+
+/// An edition of a [`Publication`], as [`Publication::history`] lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishedEdition {
+    /// Its number, counted from 1.
+    pub number: u64,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+    /// When it was published, in milliseconds since 1970 by the servers' clock; `None` if the servers do not have that any
+    /// more: a later edition is a [rollback](Publication::rollback) to this one.
+    pub published_unix_ms: Option<u64>,
+}
+
+/// The times of these editions, by the nodes that they are in: the write that publishes an edition writes its node. What
+/// others have written to one after the manifest of `known` is no time of an edition.
+fn dated(editions: &[Edition], stats: &[Option<Stat>], known: Zxid) -> Vec<PublishedEdition> {
+    let listed = editions.iter().zip(stats).enumerate().map(|(place, (entry, stat))| {
+        let is_shown_later = editions[place + 1..].iter().any(|later| later.id == entry.id);
+        let time =
+            stat.filter(|stat| !is_shown_later && stat.mzxid <= known).map(|stat| stat.mtime);
+        PublishedEdition {
+            number: entry.number,
+            bytes: entry.bytes,
+            published_unix_ms: time.and_then(|time| u64::try_from(time).ok()),
+        }
+    });
+    listed.collect()
 }
 
 /// The options of a [`Publication`].
@@ -371,6 +400,49 @@ impl<T, C: Codec<T>> Publication<T, C> {
     pub async fn editions(&self) -> Result<Vec<u64>, ValueError> {
         let manifest = self.pointed().await?.manifest;
         Ok(manifest.editions.iter().map(|entry| entry.number).collect())
+    }
+
+    /// Lists the editions that are kept, the last one at the end, with the times at which they were published. Costs 2 round
+    /// trips, with a small request for each edition, and 2 more for each rollback that comes meanwhile.
+    ///
+    /// # Errors
+    /// As [`Publication::current`].
+    ///
+    /// # Session loss
+    /// As [`Publication::current`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn history(&self) -> Result<Vec<PublishedEdition>, ValueError> {
+        let Place { client, path } = &self.place;
+        let mut now = self.pointed().await?;
+        'again: loop {
+            let entries = &now.manifest.editions;
+            let nodes: Vec<_> = entries.iter().map(|entry| node(path, &entry.id)).collect();
+            // Sent in one go.
+            let asked: Vec<_> = nodes.iter().map(|node| client.exists(node)).collect();
+            let mut stats = Vec::with_capacity(nodes.len());
+            for answer in asked {
+                match answer.await {
+                    Ok(stat) => stats.push(stat),
+                    Err(error) => {
+                        self.place.again(error).await?;
+                        continue 'again;
+                    }
+                }
+            }
+
+            // A rollback to one of them may have come meanwhile, with another manifest.
+            let known = now.revision.map_or(Zxid(0), |revision| revision.mzxid);
+            if stats.iter().flatten().any(|stat| stat.mzxid > known) {
+                let again = self.pointed().await?;
+                if again.revision != now.revision {
+                    now = again;
+                    continue;
+                }
+            }
+            return Ok(dated(entries, &stats, known));
+        }
     }
 
     /// Follows the publication, beginning with the last edition. Nothing is sent before the first
