@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 use crate::support::{Home, LIMIT, eventually};
 
 fn stand(home: &Home, name: &str, value: &str, script: &str) -> Result<Process> {
-    let command = home.command_of(&["elect", "sched", "--value", value, "-c", script]);
+    let command = home.command_of(&["elect", "sched", "--data", value, "-c", script]);
     Process::spawn(name, &command, home.folder())
 }
 

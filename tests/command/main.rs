@@ -48,5 +48,6 @@ mod support;
 mod terminal;
 mod tls;
 mod transfer;
+mod used;
 mod users;
 mod way;

@@ -143,7 +143,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 
 /// The options of all commands that the help of each lists. `settings --help` lists all.
-const SHOWN_EVERYWHERE: &[&str] = &["connect", "json", "verbose"];
+const SHOWN_EVERYWHERE: &[&str] = &["connect", "json", "quiet", "verbose"];
 
 /// The commands that look for no server, as all below them.
 const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "man"];
@@ -169,6 +169,19 @@ const WITHOUT_JSON: &[&str] = &[
     "local disable",
     "local unit",
 ];
+
+/// The commands that run another one, which has to be given.
+const WITH_COMMAND: &[&str] = &["run", "elect", "queue work", "watch"];
+
+/// What the help of options says that several commands share, and what it is for some of them.
+const OTHER_WORDS: &[(&str, &str, &str)] = &[
+    ("elect", "the lock was not free", "another candidate led"),
+    ("elect", "the lock", "the lead"),
+    ("queue work", "the lock", "the item"),
+];
+
+/// The shared options in whose help other words may be meant.
+const SHARED_OPTIONS: &[&str] = &["conflict_exit_code", "on_lost", "on_outage"];
 
 fn is_json(arg: &Arg) -> bool {
     arg.get_id() == "json"
@@ -206,15 +219,32 @@ fn each(command: clap::Command, change: &dyn Fn(clap::Command) -> clap::Command)
     change(command).mut_subcommands(|below| each(below, change))
 }
 
+/// Changes the command of these words.
+fn at(
+    command: clap::Command,
+    words: &str,
+    change: &dyn Fn(clap::Command) -> clap::Command,
+) -> clap::Command {
+    match words.split_once(' ') {
+        Some((name, rest)) => command.mut_subcommand(name, |below| at(below, rest, change)),
+        None => command.mut_subcommand(words, change),
+    }
+}
+
 /// Hides options that have no effect on the command of these words, nor on all below it.
 fn hide(command: clap::Command, words: &str, is_idle: fn(&Arg) -> bool) -> clap::Command {
     let hide_arg = |arg: Arg| if is_idle(&arg) { arg.hide(true) } else { arg };
-    match words.split_once(' ') {
-        Some((name, rest)) => command.mut_subcommand(name, |below| hide(below, rest, is_idle)),
-        None => {
-            command.mut_subcommand(words, |below| each(below, &|below| below.mut_args(hide_arg)))
+    at(command, words, &|below| each(below, &|below| below.mut_args(hide_arg)))
+}
+
+/// Says in the help of the options that are shared what they are about.
+fn reword(command: clap::Command, from: &str, to: &str) -> clap::Command {
+    command.mut_args(|arg| match arg.get_help().map(ToString::to_string) {
+        Some(help) if SHARED_OPTIONS.contains(&arg.get_id().as_str()) => {
+            arg.help(help.replace(from, to))
         }
-    }
+        _ => arg,
+    })
 }
 
 impl Cli {
@@ -230,6 +260,13 @@ impl Cli {
 
     fn defined(command: clap::Command) -> clap::Command {
         let mut command = command.display_name("lockkeeper");
+        for words in WITH_COMMAND {
+            let require = |arg: Arg| arg.required_unless_present("line");
+            command = at(command, words, &|below| below.mut_arg("command", require));
+        }
+        for (words, from, to) in OTHER_WORDS {
+            command = at(command, words, &|below| reword(below, from, to));
+        }
         // Hands the global options down.
         command.build();
         let overview = overview(&command);
@@ -282,12 +319,12 @@ impl Cli {
         global.settings = settings;
         let Some(values) = values else { return Ok(()) };
 
-        let (json, verbose) = (global.json, global.verbose);
+        let (json, quiet, verbose) = (global.json, global.quiet, global.verbose);
         global.update_from_arg_matches(&values).map_err(|error| {
             Failure::new(Exit::Bug, format!("a value of a file was checked, and fails: {error}"))
         })?;
         // To clap, a flag that no file can have is one that is not set.
-        (global.json, global.verbose) = (json, verbose);
+        (global.json, global.quiet, global.verbose) = (json, quiet, verbose);
         Ok(())
     }
 

@@ -1,19 +1,22 @@
 //! `lockkeeper barrier`: programs that wait for each other.
 
-use std::ffi::OsString;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use lockkeeper::{
-    Barrier, BarrierError, Client, ClosedBarrier, Deaths, DoubleBarrier, ErrorCode, LossReason,
-    OwnerInfo, Round, SessionId, ZnodePath,
+    Barrier, BarrierError, BarrierReport, Client, ClosedBarrier, Deaths, DoubleBarrier, ErrorCode,
+    LossReason, OwnerInfo, Round, SessionId, ZnodePath,
 };
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::session::beside::{self, Beside};
+use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::session::lasting::{Lasted, Limit, lasting};
+use crate::session::used::{self, Used};
+use crate::session::waiting::PATIENCE;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::output::{report, tell};
@@ -22,6 +25,9 @@ use crate::shared::{content, names, output, person, view};
 
 /// How long the opening of a barrier that ends with this process is waited for; afterwards the session's end opens it.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest pause between two looks for parties that wait for another number.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
 There are two kinds, each with names of its own. One is closed or open: programs wait while it is closed (close, open, \
@@ -63,7 +69,8 @@ Exit codes: 0, it is open, or was; 1, it was not in time; others: lockkeeper run
 const ENTER_NOTES: &str = "\
 Waits until so many parties have entered, each with its own name; all of them say the same number. Then it runs the \
 command, if there is one, and leaves. It returns when all have left, or have died. Later parties make the next round. \
--w limits the wait for the others to enter: a party that gives up has not entered.
+-w limits the wait for the others to enter: a party that gives up has not entered. If others wait there for another number of \
+parties, a notice says so: they do not enter together.
 
 If a party dies inside, the others are told. With a command that is a failure: their round has not ended as it should. \
 The command is not ended early. Signals are passed on to it.
@@ -83,7 +90,7 @@ well; 79, the session was lost inside, so that the others saw this party die; ot
 const SHOW_NOTES: &str = "\
 Examples:
   lockkeeper barrier show migration
-  lockkeeper barrier show load-test --json | jq -r '.waiting[]'
+  lockkeeper barrier show load-test --json | jq '.parties[]'
 
 Exit codes: 0; 65, there is something else; others: lockkeeper run --help";
 
@@ -146,9 +153,8 @@ pub(crate) struct EnterOptions {
           value_parser = names::some_time, allow_hyphen_values = true)]
     time: Option<Duration>,
 
-    /// A command, and its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    command: CommandLine,
 }
 
 /// A barrier that this process keeps closed, as JSON. The names are stable.
@@ -177,6 +183,19 @@ struct ShownBarrier<'a> {
     round: Option<u32>,
     /// The parties that wait for others.
     waiting: Option<Vec<String>>,
+    /// The same, with the number of parties that each waits for.
+    parties: Option<Vec<WaitingParty>>,
+    /// Those that have entered a round, and not left it.
+    inside: Option<Vec<String>>,
+    #[serde(skip)]
+    groups: Vec<(Option<usize>, Vec<String>)>,
+}
+
+#[derive(Debug, Serialize)]
+struct WaitingParty {
+    party: String,
+    /// `null` if it names the others.
+    wanted: Option<usize>,
 }
 
 /// Closes, opens, shows the barrier, or waits at it.
@@ -215,6 +234,7 @@ async fn check_is_barrier(
     name: &ZnodePath,
     is_opened: bool,
 ) -> Result<(), Failure> {
+    used::check(client, name, Used::Barrier).await?;
     let (data, stat) = match client.data(name).await {
         Ok(found) => found,
         Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
@@ -248,7 +268,7 @@ async fn close(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
 /// Keeps it closed until a signal.
 async fn keep(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let connection = Connection::open_within(global, &mut None).await?;
-    connection.introduce_engine();
+    connection.introduce_engine(global);
     let result = keep_within(global, &connection, name).await;
     connection.close().await;
     result
@@ -260,6 +280,7 @@ async fn keep_within(
     name: &ZnodePath,
 ) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
+    used::check(&connection.client, name, Used::Barrier).await?;
     let barrier = gate(connection, name)?;
     let guard = tokio::select! {
         biased;
@@ -313,12 +334,14 @@ async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
     let ended = match limit.is_none() {
         true => {
             let closed = Connection::during(global, async |connection| {
+                used::check(&connection.client, name, Used::Barrier).await?;
                 gate(connection, name)?.look().await.map_err(failed)
             });
             if closed.await?.is_none() { Lasted::Done(()) } else { Lasted::TimeUp }
         }
         false => {
             let ended = lasting(global, limit.time, async |connection| {
+                used::check(&connection.client, name, Used::Barrier).await?;
                 gate(connection, name)?.wait().await.map_err(failed)
             });
             ended.await?
@@ -331,16 +354,22 @@ async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
 }
 
 async fn enter(global: &Global, mut options: EnterOptions) -> Result<u8, Failure> {
+    options.command.check()?;
     let connection = Connection::open_within(global, &mut options.time).await?;
-    connection.introduce_engine();
-    let result = enter_within(&connection, options).await;
+    connection.introduce_engine(global);
+    let result = enter_within(global, &connection, options).await;
     connection.close().await;
     result
 }
 
-async fn enter_within(connection: &Connection, options: EnterOptions) -> Result<u8, Failure> {
+async fn enter_within(
+    global: &Global,
+    connection: &Connection,
+    options: EnterOptions,
+) -> Result<u8, Failure> {
     let EnterOptions { barrier: BarrierName { name: path }, parties, name, time, command } =
         options;
+    let command = command.words();
     let mut signals = Signals::listen()?;
     // Without a command, a death inside spoils no work.
     let deaths = if command.is_empty() { Deaths::AreTold } else { Deaths::FailTheRound };
@@ -359,6 +388,7 @@ async fn enter_within(connection: &Connection, options: EnterOptions) -> Result<
         entered = entered => entered.map_err(failed)?,
         signal = signals.next() => return Ok(signal_code(signal.as_raw())),
         failure = connection.keep_engine() => return Err(failure),
+        never = tell_of_others(&barrier, parties), if !global.quiet => match never {},
     };
 
     let code = if command.is_empty() {
@@ -382,6 +412,46 @@ async fn enter_within(connection: &Connection, options: EnterOptions) -> Result<
         }
     };
     leave(connection, round, &mut signals, code).await
+}
+
+/// Tells once that others wait for another number of parties, and never ends.
+async fn tell_of_others(barrier: &DoubleBarrier, parties: usize) -> Infallible {
+    let mut pause = PATIENCE;
+    loop {
+        sleep(pause).await;
+        // What cannot be seen now is seen later.
+        let report = barrier.inspect().await.ok();
+        let groups = report.as_ref().map(groups).unwrap_or_default();
+        let others = groups.iter().find(|(wanted, _)| *wanted != Some(parties));
+        if let Some((wanted, names)) = others {
+            let wait = if names.len() == 1 { "waits" } else { "wait" };
+            let wanted = match wanted {
+                Some(wanted) => format!("{wanted} parties"),
+                None => "parties that it names".to_owned(),
+            };
+            tell(&format!(
+                "{}: {} {wait} there for {wanted}, and this one for {parties}: they do not enter together, so \
+                 all have to say the same number",
+                barrier.path(),
+                view::listed(names)
+            ));
+            break;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    std::future::pending().await
+}
+
+/// Those who wait, by the number of parties that they wait for.
+fn groups(report: &BarrierReport) -> Vec<(Option<usize>, Vec<String>)> {
+    let mut groups: Vec<(Option<usize>, Vec<String>)> = Vec::new();
+    for (name, wanted) in report.waiting.iter().zip(&report.wanted) {
+        match groups.iter_mut().find(|(of, _)| of == wanted) {
+            Some((_, names)) => names.push(name.clone()),
+            None => groups.push((*wanted, vec![name.clone()])),
+        }
+    }
+    groups
 }
 
 /// Leaves, and waits until all have left. If the command has failed, the exit code stays the command's.
@@ -418,16 +488,27 @@ async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let shown = Connection::during(global, async |connection| {
         check_is_barrier(&connection.client, name, false).await?;
         let closed = gate(connection, name)?.look().await;
-        let closed = match closed {
-            Err(BarrierError::Foreign { .. }) => {
-                // It is there, so that this look does not make it.
-                let parties = DoubleBarrier::new(&connection.client, name.as_str(), 1);
-                let report = parties.map_err(failed)?.inspect().await.map_err(failed)?;
-                let (round, waiting) = (Some(report.round), Some(report.waiting));
-                return Ok(ShownBarrier { round, waiting, ..ShownBarrier::new(name, "parties") });
-            }
-            closed => closed.map_err(failed)?,
-        };
+        let closed =
+            match closed {
+                Err(BarrierError::Foreign { .. }) => {
+                    // It is there, so that this look does not make it.
+                    let parties = DoubleBarrier::new(&connection.client, name.as_str(), 1);
+                    let report = parties.map_err(failed)?.inspect().await.map_err(failed)?;
+                    let wanted = report.wanted.iter();
+                    let parties = report.waiting.iter().zip(wanted).map(|(party, wanted)| {
+                        WaitingParty { party: party.clone(), wanted: *wanted }
+                    });
+                    return Ok(ShownBarrier {
+                        round: Some(report.round),
+                        parties: Some(parties.collect()),
+                        groups: groups(&report),
+                        waiting: Some(report.waiting),
+                        inside: Some(report.inside),
+                        ..ShownBarrier::new(name, "parties")
+                    });
+                }
+                closed => closed.map_err(failed)?,
+            };
         let shown = ShownBarrier::new(name, "gate");
         Ok(match closed {
             None => ShownBarrier { closed: Some(false), ..shown },
@@ -456,16 +537,31 @@ impl<'a> ShownBarrier<'a> {
             owner: None,
             round: None,
             waiting: None,
+            parties: None,
+            inside: None,
+            groups: Vec::new(),
         }
     }
 
     fn text(&self) -> String {
         let Self { barrier, .. } = self;
-        if let (Some(round), Some(waiting)) = (self.round, &self.waiting) {
-            return match waiting.as_slice() {
-                [] => format!("{barrier}: no party waits for round {round}\n"),
-                some => format!("{barrier}: {} wait for round {round}\n", view::listed(some)),
-            };
+        if let Some(round) = self.round {
+            let lines = self.groups.iter().map(|(wanted, names)| {
+                let (count, listed) = (names.len(), view::listed(names));
+                let wait = if count == 1 { "waits" } else { "wait" };
+                let wanted = wanted.map_or("the named".to_owned(), |wanted| wanted.to_string());
+                format!(
+                    "{barrier}: {count} of {wanted} parties {wait} for round {round}: {listed}\n"
+                )
+            });
+            let mut text: String = lines.collect();
+            if text.is_empty() {
+                text = format!("{barrier}: no party waits for round {round}\n");
+            }
+            if let Some(inside) = self.inside.as_ref().filter(|inside| !inside.is_empty()) {
+                text += &format!("{barrier}: inside: {}\n", view::listed(inside));
+            }
+            return text;
         }
         let Some(since) = self.since_unix_ms else { return format!("{barrier}: open\n") };
         let since = view::ago(since);

@@ -5,6 +5,7 @@ use lockkeeper::{Counter, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
+use crate::session::used::{self, Used};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::{names, output};
@@ -53,6 +54,9 @@ pub(crate) async fn counter(global: &Global, task: CounterTask) -> Result<u8, Fa
         CounterTask::Add { counter, delta } => (counter, Some(delta)),
     };
     let value = Connection::during(global, async |connection| {
+        if delta.is_some() {
+            used::check(&connection.client, &name, Used::Counter).await?;
+        }
         let counter = Counter::new(&connection.client, name.as_str())
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
         let value = match delta {

@@ -11,7 +11,7 @@ use crate::shared::output::{self, print_to_reader, tell};
 use crate::shared::{names, view};
 
 const NOTES: &str = "\
-Prints the value of the leader (elect --value), or else what it is called.
+Prints the value of the leader (elect --data), or else what it is called.
 
 Exit codes: 1, no candidate leads; others: lockkeeper run --help";
 

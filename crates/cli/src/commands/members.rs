@@ -10,8 +10,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::session::beside::{self, OwnEntry};
+use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::session::lasting::{Lasted, Limit, lasting, unless_unread};
+use crate::session::used::{self, Used};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print_to_reader, tell};
@@ -110,9 +112,8 @@ pub(crate) struct JoinOptions {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     data: Option<OsString>,
 
-    /// A command, and its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    command: CommandLine,
 }
 
 /// A member that has joined, as JSON. The names are stable.
@@ -181,7 +182,9 @@ async fn join(global: &Global, options: JoinOptions) -> Result<u8, Failure> {
     let JoinOptions { group: GroupName { name: path }, name, data, command } = options;
     let id = name.unwrap_or_else(person::host_and_process);
     let data = data.map(OsString::into_vec).unwrap_or_default();
-    beside::listed(global, &command, async |connection| {
+    command.check()?;
+    beside::listed(global, &command.words(), async |connection| {
+        used::check(&connection.client, &path, Used::Group).await?;
         let group = Group::new(&connection.client, path.as_str()).map_err(failed)?;
         let membership = group.join(id, data).await.map_err(failed)?;
         Ok(Joined { group: path.clone(), membership })

@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
-use crate::shared::output::tell;
 use crate::shared::{names, output, view};
 
 const LS_NOTES: &str = "\
@@ -19,7 +18,7 @@ Examples:
   lockkeeper pool ls gpu --json | jq -r '.free[]'
   lockkeeper run --one-of gpu/{0..7} -- ./train
 
-Exit codes: 0; 1, there is no pool; 65, there is something else; others: lockkeeper run --help";
+Exit codes: 0, also if there is no pool; 65, there is something else; others: lockkeeper run --help";
 
 /// What is done with the pool.
 #[derive(Debug, Subcommand)]
@@ -85,19 +84,18 @@ pub(crate) async fn pool(global: &Global, task: PoolTask) -> Result<u8, Failure>
     let report = report.await?;
     let exists = report.is_some();
     let report = report.unwrap_or_default();
-    if exists || global.json {
-        let shown = ShownPool {
-            pool: name.as_str(),
-            exists,
-            free: &report.free,
-            held: report.held.iter().map(ShownThing::new).collect(),
-            waiting: report.waiting.iter().map(ShownWaiter::new).collect(),
-        };
-        output::show(global, &shown, || text(&name, &report))?;
-    } else {
-        tell(&format!("there is no pool at {name}"));
-    }
-    Ok(if exists { Exit::Ok } else { Exit::No }.code())
+    let shown = ShownPool {
+        pool: name.as_str(),
+        exists,
+        free: &report.free,
+        held: report.held.iter().map(ShownThing::new).collect(),
+        waiting: report.waiting.iter().map(ShownWaiter::new).collect(),
+    };
+    output::show(global, &shown, || match exists {
+        true => text(&name, &report),
+        false => format!("there is no pool at {name}\n"),
+    })?;
+    Ok(Exit::Ok.code())
 }
 
 fn text(name: &ZnodePath, report: &PoolReport) -> String {

@@ -36,7 +36,7 @@ Examples:
   lockkeeper queue ls jobs
   lockkeeper queue retry --all jobs
 
-Exit codes: 1, there is no item, or none of that id; 69, the queue has an item of the id of put --id; others: \
+Exit codes: 1, there is no item, none of that id, or it is worked on; 69, the queue has an item of the id of put --id; others: \
 lockkeeper run --help";
 
 const TAKE_NOTES: &str = "\
@@ -163,6 +163,8 @@ struct ShownItem<'a> {
 #[derive(Debug, Serialize)]
 struct ShownQueue<'a> {
     queue: &'a str,
+    /// Whether there is one.
+    exists: bool,
     waiting: usize,
     claimed: usize,
     delayed: usize,
@@ -205,6 +207,8 @@ struct ShownDone<'a> {
     done: &'a [String],
     /// There are none of these ids.
     missing: &'a [String],
+    /// These are there, but not in a state for it.
+    left: Vec<ListedItem<'a>>,
 }
 
 /// Puts, takes, lists or changes items.
@@ -344,7 +348,7 @@ async fn each(
     all: bool,
     change: impl AsyncFn(&Queue<Bytes>, &str) -> Result<bool, QueueError>,
 ) -> Result<u8, Failure> {
-    let (mut done, mut missing) = (Vec::new(), Vec::new());
+    let (mut done, mut missing, mut left) = (Vec::new(), Vec::new(), Vec::new());
     Connection::during(global, async |connection| {
         let queue = open(&connection.client, name)?;
         let ids = match all {
@@ -359,16 +363,34 @@ async fn each(
                 false => missing.push(id),
             }
         }
+        if !missing.is_empty() {
+            let listed = queue.items(usize::MAX).await;
+            left = listed.map_err(|error| Failure::of_recipe(&error))?;
+            left.retain(|item| missing.contains(&item.id));
+            missing.retain(|id| left.iter().all(|item| item.id != *id));
+        }
         Ok(())
     })
     .await?;
 
-    let shown = ShownDone { queue: name.as_str(), done: &done, missing: &missing };
+    let (queue, listed) = (name.as_str(), left.iter().map(ListedItem::new).collect());
+    let shown = ShownDone { queue, done: &done, missing: &missing, left: listed };
     output::show(global, &shown, || done.iter().fold(String::new(), |text, id| text + id + "\n"))?;
     for id in &missing {
         tell(&view::printable(&format!("{name} has no such item {id}: see lockkeeper queue ls")));
     }
-    Ok(if missing.is_empty() { Exit::Ok } else { Exit::No }.code())
+    for item in &left {
+        let state = match (&item.holder, item.state) {
+            (Some(holder), ItemState::Claimed) => {
+                format!("is worked on by {}: only cancel ends it", view::program(holder))
+            }
+            (None, ItemState::Claimed) => "is worked on: only cancel ends it".to_owned(),
+            (_, ItemState::Delayed) => "comes later, and is no dead letter".to_owned(),
+            _ => "waits, and is no dead letter".to_owned(),
+        };
+        tell(&format!("{name}: item {} {state}", view::printable(&item.id)));
+    }
+    Ok(if missing.is_empty() && left.is_empty() { Exit::Ok } else { Exit::No }.code())
 }
 
 async fn ls(global: &Global, name: &ZnodePath, most: usize) -> Result<u8, Failure> {
@@ -383,12 +405,14 @@ async fn ls(global: &Global, name: &ZnodePath, most: usize) -> Result<u8, Failur
             Err(error) => Err(Failure::of_recipe(&error)),
         }
     });
-    let Some((report, items, dead)) = found.await? else {
-        tell(&format!("there is no queue at {name}: the first put or take makes it"));
-        return Ok(Exit::No.code());
-    };
-    let shown = ShownQueue::new(name, &report, &items, &dead);
-    output::show(global, &shown, || describe(name, &report, &items, &dead))?;
+    let found = found.await?;
+    let exists = found.is_some();
+    let (report, items, dead) = found.unwrap_or_default();
+    let shown = ShownQueue { exists, ..ShownQueue::new(name, &report, &items, &dead) };
+    output::show(global, &shown, || match exists {
+        true => describe(name, &report, &items, &dead),
+        false => format!("there is no queue at {name}\n"),
+    })?;
     Ok(Exit::Ok.code())
 }
 
@@ -411,8 +435,12 @@ fn describe(
     let rows = items.iter().map(|item| {
         let detail = match (&item.holder, &item.reason) {
             (Some(holder), _) if item.state == ItemState::Claimed => view::program(holder),
-            (_, Some(reason)) => view::printable(reason),
-            _ => String::new(),
+            (_, Some(reason)) => [due(item), Some(view::printable(reason))]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(": "),
+            _ => due(item).unwrap_or_default(),
         };
         let age = view::duration(age(item.since_unix_ms));
         [item.id.clone(), word(item.state).to_owned(), item.attempts.to_string(), age, detail]
@@ -437,6 +465,13 @@ fn describe(
         let _ = writeln!(text, "the first {} items; --most lists more", items.len());
     }
     text
+}
+
+/// When a delayed item is due, by the clock of this machine.
+fn due(item: &QueuedItem) -> Option<String> {
+    let due = std::time::UNIX_EPOCH + Duration::from_millis(item.due_unix_ms?);
+    let left = due.duration_since(std::time::SystemTime::now());
+    Some(left.map_or("due now".to_owned(), |left| format!("due in {}", view::duration(left))))
 }
 
 fn age(since_unix_ms: u64) -> Duration {
@@ -465,14 +500,9 @@ impl<'a> ShownItem<'a> {
     }
 }
 
-impl<'a> ShownQueue<'a> {
-    fn new(
-        name: &'a ZnodePath,
-        report: &QueueReport,
-        items: &'a [QueuedItem],
-        dead: &'a [DeadLetter],
-    ) -> Self {
-        let items = items.iter().map(|item| ListedItem {
+impl<'a> ListedItem<'a> {
+    fn new(item: &'a QueuedItem) -> Self {
+        Self {
             id: &item.id,
             state: word(item.state),
             attempts: item.attempts,
@@ -482,7 +512,18 @@ impl<'a> ShownQueue<'a> {
             key: item.key.as_deref(),
             holder: item.holder.as_ref(),
             reason: item.reason.as_deref(),
-        });
+        }
+    }
+}
+
+impl<'a> ShownQueue<'a> {
+    fn new(
+        name: &'a ZnodePath,
+        report: &QueueReport,
+        items: &'a [QueuedItem],
+        dead: &'a [DeadLetter],
+    ) -> Self {
+        let items = items.iter().map(ListedItem::new);
         let letters = dead.iter().map(|letter| ListedLetter {
             id: &letter.id,
             reason: &letter.reason,
@@ -492,6 +533,7 @@ impl<'a> ShownQueue<'a> {
         });
         Self {
             queue: name.as_str(),
+            exists: true,
             waiting: report.waiting,
             claimed: report.claimed,
             delayed: report.delayed,

@@ -9,7 +9,7 @@ use lockkeeper::revoke::{Revocation, RevokeOutcome};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::waiting;
+use crate::session::used::{self, Used};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::show;
@@ -104,7 +104,7 @@ fn is_time_of_wait(lock: &ZnodePath, words: impl Iterator<Item = String>) -> boo
 
 async fn ask(connection: &Connection, options: &RevokeOptions) -> Result<Vec<Asked>, Failure> {
     let client = &connection.client;
-    waiting::check_is_lock(client, &options.lock).await?;
+    used::check(client, &options.lock, Used::Lock).await?;
     // The request replaces what holders say of themselves.
     let before = LockQueue::inspect(client, &options.lock).await?;
 

@@ -15,8 +15,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::session::beside::{self, OwnEntry};
+use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::session::lasting::{lasting, unless_unread};
+use crate::session::used::{self, Used};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print, print_to_reader, tell};
@@ -28,7 +30,7 @@ is none: the output is the command's. The instance is taken out when the command
 HUP or QUIT. It is marked as not enabled before such a signal is passed on to the command, so that no new calls come. If \
 lockkeeper is killed, the instance is listed until its session expires, and the command goes on.
 
-An instance with the same --id is replaced: a program that is started again takes the place of its earlier life.
+An instance with the same --name is replaced: a program that is started again takes the place of its earlier life.
 
 The znode is that of Curator's service discovery, so its programs find the instance, too. The command gets these in its \
 environment: LOCKKEEPER_SERVICE, the folder and the service; LOCKKEEPER_INSTANCE, the id; LOCKKEEPER_CONNECT, and the \
@@ -36,8 +38,8 @@ files of credentials and certificates under the names of their variables.
 
 Examples:
   lockkeeper service register services/web --address 10.0.0.7 --port 80 -- ./web
-  lockkeeper service register services/web --address $(hostname) --port 80 --id web1 --weight 2
-  lockkeeper service register services/web --address 10.0.0.7 --port 80 --payload '{\"version\":\"1.2\"}' -- ./web
+  lockkeeper service register services/web --address $(hostname) --port 80 --name web1 --weight 2
+  lockkeeper service register services/web --address 10.0.0.7 --port 80 --data '{\"version\":\"1.2\"}' -- ./web
 
 Exit codes: the command's own; 0 without one; 128 + n, signal n came before the instance was there; others: lockkeeper \
 run --help";
@@ -136,9 +138,9 @@ pub(crate) struct RegisterOptions {
     #[arg(long, value_name = "N")]
     ssl_port: Option<u16>,
 
-    /// Its name among the instances of the service; without it, HOST:PORT
-    #[arg(long, value_name = "ID")]
-    id: Option<String>,
+    /// What the instance is called: its id; without it, HOST:PORT
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 
     /// Its share of the calls, compared with that of others
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -148,13 +150,12 @@ pub(crate) struct RegisterOptions {
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
 
-    /// What else it says, as JSON; programs on Curator read an object
+    /// What others read of it, as JSON: its payload. Programs on Curator read an object
     #[arg(long, value_name = "JSON", value_parser = payload)]
-    payload: Option<Payload>,
+    data: Option<Payload>,
 
-    /// A command, and its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    command: CommandLine,
 }
 
 /// A registered instance as JSON. The names are stable.
@@ -248,7 +249,7 @@ struct Registered {
 
 async fn register(global: &Global, options: RegisterOptions) -> Result<u8, Failure> {
     let ServiceName { path: service } = options.service;
-    let id = options.id.unwrap_or_else(|| endpoint(&options.address, Some(options.port)));
+    let id = options.name.unwrap_or_else(|| endpoint(&options.address, Some(options.port)));
     let node = service.path.child(&id).map_err(|error| {
         Failure::new(Exit::Usage, format!("{id:?} cannot be the id of an instance: {error}"))
     })?;
@@ -257,9 +258,11 @@ async fn register(global: &Global, options: RegisterOptions) -> Result<u8, Failu
         .port(options.port)
         .weight(options.weight);
     (instance.ssl_port, instance.zone) = (options.ssl_port, options.zone);
-    instance.payload = options.payload;
+    instance.payload = options.data;
 
-    beside::listed(global, &options.command, async |connection| {
+    options.command.check()?;
+    beside::listed(global, &options.command.words(), async |connection| {
+        used::check(&connection.client, &service.path, Used::Service).await?;
         let registration =
             Registration::start(&connection.client, service.folder.as_str(), instance)
                 .await

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::session::connect::Connection;
 use crate::session::follow::{Picture, follow};
+use crate::session::used::{self, Used};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::view::{self, Contender, Observed};
@@ -63,13 +64,21 @@ struct ShownQueue<'a> {
 struct SeenQueue<'a> {
     lock: &'a ZnodePath,
     queue: Option<LockQueue>,
+    /// Of one without contenders.
+    used: Option<Used>,
 }
 
 /// Shows the queue of a lock.
 pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Failure> {
     let lock = &options.lock;
     let look = async |client: &Client| {
-        Ok(SeenQueue { lock, queue: LockQueue::inspect(client, lock).await? })
+        let queue = LockQueue::inspect(client, lock).await?;
+        let used = match queue.as_ref().is_some_and(view::is_free) {
+            // What cannot be seen now is not said.
+            true => used::look(client, lock).await.unwrap_or_default(),
+            false => None,
+        };
+        Ok(SeenQueue { lock, queue, used })
     };
     if options.watch {
         return follow(global, lock, look).await;
@@ -107,16 +116,19 @@ impl Picture for SeenQueue<'_> {
     }
 
     fn text(&self, observed: &Observed) -> String {
-        describe(self.lock.as_str(), self.queue.as_ref(), observed)
+        let path = self.lock.as_str();
+        match self.used.filter(|used| *used != Used::Lock).map(Used::names) {
+            Some((what, see)) => {
+                format!("{path} is {what}, and no lock: see lockkeeper {see} {path}\n")
+            }
+            None => describe(path, self.queue.as_ref(), observed),
+        }
     }
 }
 
 fn describe(path: &str, queue: Option<&LockQueue>, observed: &Observed) -> String {
     let entries = queue.map(|queue| queue.entries.as_slice()).unwrap_or_default();
     let foreign = queue.map(|queue| queue.foreign.as_slice()).unwrap_or_default();
-    if let Some((what, see)) = view::other_recipe(foreign).filter(|_| entries.is_empty()) {
-        return format!("{path} is {what}, and no lock: see lockkeeper {see} {path}\n");
-    }
     let summary = queue.map_or("free".to_owned(), view::summary);
     let mut text = format!("{path}: {summary}\n");
 

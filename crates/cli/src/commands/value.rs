@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use crate::session::connect::Connection;
 use crate::session::lasting::{lasting, unless_unread};
+use crate::session::used::{self, Used};
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{print, print_line_to_reader, print_to_reader, print_value, tell};
-use crate::shared::{names, output};
+use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
 A value is any bytes, of any length. Programs on the library read it as a Publication; by default they expect JSON. The last \
@@ -27,6 +28,15 @@ Examples:
   lockkeeper value rollback app/limits 3
 
 Exit codes: 1, there is no value, or no edition of that number; others: lockkeeper run --help";
+
+const SET_NOTES: &str = "\
+An empty text or input is an empty value, as from /dev/null: there is a value then. The number of the edition is printed.";
+
+const HISTORY_NOTES: &str = "\
+PUBLISHED is by the clock of the servers. It is empty if a later edition is a rollback to this one: the servers have one \
+time for both, that of the later one.
+
+Exit codes: 1, there is no value; others: lockkeeper run --help";
 
 const WATCH_NOTES: &str = "\
 Without --json, each edition is written as it is, with a line end after it if it has none. Several editions in a row \
@@ -46,6 +56,7 @@ pub(crate) enum ValueTask {
         edition: Option<u64>,
     },
     /// Set it, to the text or to standard input
+    #[command(after_long_help = SET_NOTES)]
     Set {
         #[command(flatten)]
         value: ValueName,
@@ -61,7 +72,8 @@ pub(crate) enum ValueTask {
     /// Print the value now and after each change, until Ctrl-C
     #[command(after_long_help = WATCH_NOTES)]
     Watch(ValueName),
-    /// List the editions that are kept
+    /// List the editions that are kept, and when they were published
+    #[command(after_long_help = HISTORY_NOTES)]
     History(ValueName),
     /// Set an older edition again, under a new number
     Rollback {
@@ -102,7 +114,24 @@ struct ShownEdition<'a> {
 #[derive(Debug, Serialize)]
 struct ShownHistory<'a> {
     value: &'a str,
-    editions: Vec<u64>,
+    editions: Vec<ShownPublished>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownPublished {
+    edition: u64,
+    bytes: usize,
+    /// By the clock of the servers; `null` if they do not have it, as a later edition is a rollback to this one.
+    published_unix_ms: Option<u64>,
+}
+
+/// A value with the number of its edition.
+#[derive(Debug, Serialize)]
+struct ShownNumbered<'a> {
+    /// `null` if there is none.
+    edition: Option<u64>,
+    #[serde(flatten)]
+    shown: ShownValue<'a>,
 }
 
 /// Reads, sets or follows a value.
@@ -111,17 +140,10 @@ pub(crate) async fn value(global: &Global, task: ValueTask) -> Result<u8, Failur
         ValueTask::Get { value, edition } => get(global, &value.name, edition).await,
         ValueTask::Set { value, text, keep } => {
             let text = content(text)?.into();
-            let number = during(global, &value.name, keep, async |it| it.publish(&text).await);
-            show_edition(global, &value.name, number.await?)
+            set(global, &value.name, &text, keep).await
         }
         ValueTask::Watch(value) => watch(global, &value.name).await,
-        ValueTask::History(value) => {
-            let found = during(global, &value.name, None, async |it| it.editions().await).await?;
-            let shown = ShownHistory { value: value.name.as_str(), editions: found.clone() };
-            let line = |number: &u64| format!("{number}\n");
-            output::show(global, &shown, || found.iter().map(line).collect())?;
-            Ok(if found.is_empty() { Exit::No } else { Exit::Ok }.code())
-        }
+        ValueTask::History(value) => history(global, &value.name).await,
         ValueTask::Rollback { value: ValueName { name }, edition } => {
             // Not fewer than there are.
             let keep = during(global, &name, None, async |it| it.editions().await).await?.len();
@@ -163,14 +185,57 @@ async fn during<T>(
     .await
 }
 
+async fn set(
+    global: &Global,
+    name: &ZnodePath,
+    text: &Bytes,
+    keep: Option<u16>,
+) -> Result<u8, Failure> {
+    let number = Connection::during(global, async |connection| {
+        used::check(&connection.client, name, Used::Value).await?;
+        let publication = publication(&connection.client, name, keep)?;
+        publication.publish(text).await.map_err(|error| Failure::of_recipe(&error))
+    });
+    show_edition(global, name, number.await?)
+}
+
+async fn history(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
+    let found = during(global, name, None, async |it| it.history().await).await?;
+    let editions = found.iter().map(|edition| ShownPublished {
+        edition: edition.number,
+        bytes: edition.bytes,
+        published_unix_ms: edition.published_unix_ms,
+    });
+    let shown = ShownHistory { value: name.as_str(), editions: editions.collect() };
+    if found.is_empty() && !global.json {
+        tell(&format!("{name} has no value"));
+    } else {
+        output::show(global, &shown, || shown.text())?;
+    }
+    Ok(if found.is_empty() { Exit::No } else { Exit::Ok }.code())
+}
+
+/// The last edition and its number, read by that: it may be dropped meanwhile, as there are newer ones.
+async fn last(
+    publication: &Publication<Bytes, Raw>,
+) -> Result<Option<(u64, Bytes)>, lockkeeper::ValueError> {
+    loop {
+        let Some(number) = publication.editions().await?.pop() else { return Ok(None) };
+        if let Some(value) = publication.edition(number).await? {
+            return Ok(Some((number, value)));
+        }
+    }
+}
+
 async fn get(global: &Global, name: &ZnodePath, edition: Option<u64>) -> Result<u8, Failure> {
     let found = during(global, name, None, async |it| match edition {
-        Some(number) => it.edition(number).await,
-        None => Ok(it.current().await?.map(|found| found.value)),
+        Some(number) => Ok(it.edition(number).await?.map(|value| (number, value))),
+        None => last(it).await,
     });
-    let found = found.await?;
+    let (number, found) = found.await?.unzip();
     if global.json {
-        output::print_json(&ShownValue::new(name, found.as_ref()))?;
+        let shown = ShownValue::new(name, found.as_ref());
+        output::print_json(&ShownNumbered { edition: number, shown })?;
     } else if let Some(value) = &found {
         print_value(value)?;
     } else {
@@ -222,6 +287,17 @@ fn show_edition(global: &Global, name: &ZnodePath, edition: u64) -> Result<u8, F
         false => print(&format!("{edition}\n"))?,
     }
     Ok(Exit::Ok.code())
+}
+
+impl ShownHistory<'_> {
+    fn text(&self) -> String {
+        let mut rows = vec![["EDITION", "BYTES", "PUBLISHED"].map(str::to_owned).to_vec()];
+        rows.extend(self.editions.iter().map(|it| {
+            let published = it.published_unix_ms.map(view::date).unwrap_or_default();
+            vec![it.edition.to_string(), it.bytes.to_string(), published]
+        }));
+        view::table(&rows)
+    }
 }
 
 impl<'a> ShownValue<'a> {

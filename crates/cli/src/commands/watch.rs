@@ -9,6 +9,7 @@ use clap::Args;
 use lockkeeper::{CacheChanges, Change, Snapshot, TreeCache, ZnodePath};
 
 use crate::session::beside::{self, Beside, is_to_end};
+use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
@@ -43,7 +44,7 @@ the command cannot be run; others: lockkeeper run --help";
 
 /// Run a command now, and after each change of a znode
 #[derive(Debug, Args)]
-#[command(after_long_help = NOTES)]
+#[command(override_usage = "lockkeeper watch [OPTIONS] <PATH> -- <CMD>...", after_long_help = NOTES)]
 pub(crate) struct WatchOptions {
     /// The znode
     #[arg(value_name = "PATH", value_parser = names::folder)]
@@ -57,15 +58,15 @@ pub(crate) struct WatchOptions {
     #[arg(long)]
     until_failure: bool,
 
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    command: CommandLine,
 }
 
 /// Runs the command again and again.
 pub(crate) async fn watch(global: &Global, options: WatchOptions) -> Result<u8, Failure> {
+    options.command.check()?;
     let connection = Connection::open_within(global, &mut None).await?;
-    connection.introduce_engine();
+    connection.introduce_engine(global);
     let result = with_session(&connection, &options).await;
     connection.close().await;
     result
@@ -96,13 +97,14 @@ async fn runs(
         signal = signals.next() => return Ok(signal_code(signal.as_raw())),
     };
 
+    let command = options.command.words();
     let mut changes = cache.changes();
     let mut seen = cache.snapshot();
     loop {
         let variables = beside::way_to_servers(connection).chain(variables(path, &seen)).collect();
         let input = seen.get(path).map(|node| Bytes::copy_from_slice(node.data()));
         let input = Some(input.unwrap_or_default());
-        let beside = Beside { command: &options.command, variables, input };
+        let beside = Beside { command: &command, variables, input };
         let ended = beside.run(signals, async || {}).await?;
         if let Some(signal) = ended.signal {
             return Ok(signal_code(signal.as_raw()));

@@ -174,7 +174,7 @@ pub(crate) async fn listed<E: OwnEntry>(
     enter: impl AsyncFnOnce(&Connection) -> Result<E, Failure>,
 ) -> Result<u8, Failure> {
     let connection = Connection::open_within(global, &mut None).await?;
-    connection.introduce_engine();
+    connection.introduce_engine(global);
     let result = with_session(global, &connection, command, enter).await;
     // With it goes an entry that is there still.
     connection.close().await;
@@ -191,7 +191,7 @@ async fn with_session<E: OwnEntry>(
     let entered = async {
         let entry = enter(connection).await?;
         let mut changes = entry.changes();
-        until_listed(&entry.node(), &mut changes).await?;
+        until_listed(global, &entry.node(), &mut changes).await?;
         Ok::<_, Failure>((entry, changes))
     };
     let (entry, mut changes) = tokio::select! {
@@ -252,6 +252,7 @@ async fn over<E: OwnEntry>(
 
 /// Returns when the node is there. Reports on standard error if another program has it.
 async fn until_listed(
+    global: &Global,
     node: &ZnodePath,
     changes: &mut watch::Receiver<PresenceState>,
 ) -> Result<(), Failure> {
@@ -262,7 +263,7 @@ async fn until_listed(
             PresenceState::Stuck(error) | PresenceState::Ended(error) => {
                 return Err(Failure::of_recipe(&error));
             }
-            PresenceState::Taken { by } => tell_taken(node, by),
+            PresenceState::Taken { by } if !global.quiet => tell_taken(node, by),
             _ => {}
         }
         // After the last state, which gives the reason, the channel is closed.

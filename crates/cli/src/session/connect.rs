@@ -93,8 +93,8 @@ impl Connection {
 
     /// Tells a user who takes or awaits a lock whose locks this machine's engine has, if that could be a
     /// surprise.
-    pub(crate) fn introduce_engine(&self) {
-        if let Some(engine) = self.unnamed_engine() {
+    pub(crate) fn introduce_engine(&self, global: &Global) {
+        if let Some(engine) = self.unnamed_engine().filter(|_| !global.quiet) {
             engine.introduce();
         }
     }

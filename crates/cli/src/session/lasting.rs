@@ -83,7 +83,7 @@ pub(crate) async fn lasting<T>(
     work: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
 ) -> Result<Lasted<T>, Failure> {
     let connection = Connection::open_within(global, &mut limit).await?;
-    connection.introduce_engine();
+    connection.introduce_engine(global);
     let mut signals = Signals::listen()?;
     let ended = tokio::select! {
         // What was done counts, also if the time is over as well.

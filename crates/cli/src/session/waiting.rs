@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
+use crate::shared::names;
 use crate::shared::output::tell;
-use crate::shared::{names, view};
 
 /// The options of every command that waits for a lock.
 #[derive(Clone, Copy, Debug, Args)]
@@ -27,9 +27,8 @@ pub(crate) struct WaitOptions {
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
     pub(crate) conflict_exit_code: u8,
 
-    /// Do not say who holds the lock, that the command of run has run already (--once-per, --every), how short an
-    /// outage would end it, nor that other users have engines of their own
-    #[arg(short, long)]
+    /// As the options of all commands say.
+    #[arg(skip)]
     pub(crate) quiet: bool,
 
     /// Whether a wait in a deadlock is given up.
@@ -40,10 +39,9 @@ pub(crate) struct WaitOptions {
 impl WaitOptions {
     /// Opens a session within the limit, of which the rest is left.
     pub(crate) async fn connect(&mut self, global: &Global) -> Result<Connection, Failure> {
+        self.quiet = global.quiet;
         let connection = Connection::open_within(global, &mut self.limit).await?;
-        if !self.quiet {
-            connection.introduce_engine();
-        }
+        connection.introduce_engine(global);
         Ok(connection)
     }
 }
@@ -74,19 +72,6 @@ pub(crate) async fn over(limit: Option<Duration>) {
 /// Who holds a lock and who waits for it; `None` if there is nothing, or it cannot be seen now.
 pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<LockQueue> {
     timeout(PATIENCE, LockQueue::inspect(client, lock)).await.ok()?.ok()?
-}
-
-/// Refuses a path that is in use as something else than a lock, which always looks free.
-pub(crate) async fn check_is_lock(client: &Client, lock: &ZnodePath) -> Result<(), Failure> {
-    // What cannot be seen now fails in so many words later.
-    let Some(found) = queue(client, lock).await else { return Ok(()) };
-    match view::other_recipe(&found.foreign) {
-        Some((what, see)) if found.entries.is_empty() => {
-            let message = format!("{lock} is {what}, and no lock");
-            Err(Failure::new(Exit::Data, message).advise(&format!("see lockkeeper {see} {lock}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Whether the next request waits for a connection.

@@ -107,6 +107,11 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
+    /// Leave out the notices on standard error: who holds what is waited for, what became of an earlier run or of an item,
+    /// how short an outage would end the command, that other users have engines of their own
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+
     /// Log more on standard error; repeat for more detail
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -48,17 +48,6 @@ pub(crate) fn by_whom(request: Option<&RevokeRequest>) -> String {
     printable(&(by.unwrap_or_default() + &reason.unwrap_or_default()))
 }
 
-/// What else than a lock a path is used as, by the names of what is below it: what it is, and the command that shows it.
-pub(crate) fn other_recipe(names: &[String]) -> Option<(&'static str, &'static str)> {
-    let has = |name: &str| names.iter().any(|own| own == name);
-    match () {
-        () if has("entries") && has("claims") => Some(("a queue", "queue ls")),
-        () if has("held") && has("reserved") => Some(("a source of ids", "id")),
-        () if has("held") && has("line") => Some(("a pool", "pool ls")),
-        () => None,
-    }
-}
-
 /// Whether a program that asks for the lock now has it at once.
 pub(crate) fn is_free(queue: &LockQueue) -> bool {
     queue.entries.is_empty() && queue.delay.is_none()
@@ -189,6 +178,12 @@ pub(crate) fn value(data: &[u8]) -> String {
 /// The time of a picture that is one of several.
 pub(crate) fn now() -> String {
     local(SystemTime::now(), "%Y-%m-%d %H:%M:%S")
+}
+
+/// A time that somebody has noted, by the local clock: `2026-01-31 12:03:07`.
+pub(crate) fn date(unix_ms: u64) -> String {
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms));
+    time.map(|time| local(time, "%Y-%m-%d %H:%M:%S")).unwrap_or_default()
 }
 
 /// A time by the local clock, in a format of strftime(3).

@@ -27,11 +27,11 @@ by lockkeeper run, and the candidate stands at the end of the line again. So loc
 candidate.
 
 The command gets the environment of lockkeeper run; LOCKKEEPER_TOKEN is larger for every later leader. An election is a lock: \
-lockkeeper show NAME lists the candidates, lockkeeper leader NAME prints who leads, and what --value says.
+lockkeeper show NAME lists the candidates, lockkeeper leader NAME prints who leads, and what --data says.
 
 Examples:
   lockkeeper elect scheduler -- ./scheduler
-  lockkeeper elect api --value 10.0.0.7:8080 -- ./serve
+  lockkeeper elect api --data 10.0.0.7:8080 -- ./serve
   while addr=$(lockkeeper leader api); do ...; done
 
 Exit codes: the command's own; 1, it was not elected (-n, -w; or the code of -E); others: lockkeeper run --help";
@@ -41,16 +41,16 @@ Exit codes: the command's own; 1, it was not elected (-n, -w; or the code of -E)
 #[command(override_usage = "lockkeeper elect [OPTIONS] <NAME> -- <CMD>...", after_long_help = NOTES)]
 pub(crate) struct ElectOptions {
     /// The election, such as scheduler
-    #[arg(value_parser = names::lock, value_name = "NAME")]
-    name: ZnodePath,
+    #[arg(id = "election", value_parser = names::lock, value_name = "NAME")]
+    election: ZnodePath,
 
     /// What others read of the leader, such as its address: lockkeeper leader
     #[arg(long, value_name = "TEXT", value_parser = names::remark)]
-    value: Option<String>,
+    data: Option<String>,
 
-    /// What the candidate is called [default: its host and process]
+    /// What the candidate is called; without it, HOST-PROCESS
     #[arg(long, value_name = "NAME", value_parser = names::remark)]
-    id: Option<String>,
+    name: Option<String>,
 
     /// Do not stand by: end if another candidate leads
     #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
@@ -74,7 +74,7 @@ enum TermEnd {
 pub(crate) async fn elect(global: &Global, mut options: ElectOptions) -> Result<u8, Failure> {
     options.job.check()?;
     let events =
-        Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.name))?;
+        Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.election))?;
     let connection = options.wait.connect(global).await?;
     if options.nonblock {
         options.wait.limit = Some(Duration::ZERO);
@@ -98,9 +98,9 @@ async fn stand(
 ) -> Result<u8, Failure> {
     let terms = options.job.terms(connection, options.wait.quiet)?;
     let mut signals = Signals::listen()?;
-    let mut election = Election::builder(&connection.client, options.name.as_str());
-    if let Some(id) = &options.id {
-        election = election.id(id);
+    let mut election = Election::builder(&connection.client, options.election.as_str());
+    if let Some(name) = &options.name {
+        election = election.id(name);
     }
     let lock = Lock::Lead(election.build()?);
     let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
@@ -114,7 +114,7 @@ async fn stand(
             WaitOutcome::Held(held) => {
                 events.write(Event::acquired(&held, waited_ms()));
                 match term(&job, options, *held, &mut signals, watchdog).await? {
-                    TermEnd::Again => tell(&format!("{}: standing again", options.name)),
+                    TermEnd::Again => tell(&format!("{}: standing again", options.election)),
                     TermEnd::Over(code) => return Ok(code),
                 }
             }
@@ -145,8 +145,8 @@ async fn term(
     let resign = async |held, limit| release(connection, held, limit, granted, events).await;
     held.guards().iter().for_each(|guard| guard.note_held_since(SystemTime::now()));
 
-    if let (Held::Lead(leadership), Some(value)) = (&held, &options.value)
-        && let Err(error) = leadership.proclaim(value).await
+    if let (Held::Lead(leadership), Some(data)) = (&held, &options.data)
+        && let Err(error) = leadership.proclaim(data).await
         && leadership.is_held()
     {
         let failure = Failure::of_recipe(&error);

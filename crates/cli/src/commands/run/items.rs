@@ -76,8 +76,8 @@ pub(crate) struct WorkOptions {
           allow_hyphen_values = true)]
     retry_after: Duration,
 
-    /// Do not say what becomes of items that fail
-    #[arg(short, long)]
+    /// As the options of all commands say.
+    #[arg(skip)]
     quiet: bool,
 
     #[command(flatten)]
@@ -93,15 +93,14 @@ enum After {
 }
 
 /// Works on items until there is a reason to end.
-pub(crate) async fn work(global: &Global, options: WorkOptions) -> Result<u8, Failure> {
+pub(crate) async fn work(global: &Global, mut options: WorkOptions) -> Result<u8, Failure> {
+    options.quiet = global.quiet;
     options.job.check()?;
     options.job.check_is_there()?;
     let events =
         Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.name))?;
     let connection = Connection::open_within(global, &mut None).await?;
-    if !options.quiet {
-        connection.introduce_engine();
-    }
+    connection.introduce_engine(global);
     let mut watchdog = Watchdog::start(&connection)?;
     let result = work_on(&connection, &options, &events, &mut watchdog).await;
     connection.close().await;

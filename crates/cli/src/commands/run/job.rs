@@ -1,6 +1,5 @@
 //! A command that runs while something is held, from its start to its end: what `run`, `elect` and `queue work` share.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,20 +18,17 @@ use super::lock::Held;
 use super::loss::{self, Loss, OnLost, OnOutage, Terms};
 use super::release::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine};
 use super::watchdog::Watchdog;
+use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::names;
 use crate::shared::signals::Signals;
 
-/// The shell of `-c`. Not that of the user: a line is to mean the same in a crontab, over ssh and for others.
-const SHELL: &str = "/bin/sh";
-
 /// A command, and what becomes of it when what it runs under is lost.
 #[derive(Debug, Args)]
 pub(super) struct CommandOptions {
-    /// A command line for /bin/sh, instead of -- and a command
-    #[arg(short = 'c', long = "command", value_name = "CMDLINE", conflicts_with = "command")]
-    pub(super) line: Option<OsString>,
+    #[command(flatten)]
+    pub(super) command: CommandLine,
 
     /// What happens to the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
@@ -63,41 +59,25 @@ pub(super) struct CommandOptions {
     /// Append what happens to a file, or - for standard error: one JSON text a line (docs/run-log.md)
     #[arg(long, value_name = "FILE")]
     pub(super) json_log: Option<PathBuf>,
-
-    /// The command and its arguments
-    #[arg(last = true, required_unless_present = "line", value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 impl CommandOptions {
-    /// The command and its arguments.
-    pub(super) fn command(&self) -> Vec<OsString> {
-        match &self.line {
-            Some(line) => vec![SHELL.into(), "-c".into(), line.clone()],
-            None => self.command.clone(),
-        }
-    }
-
     /// What the holder is called where the queue is shown. Not the arguments: they may be secret.
     pub(super) fn label(&self) -> String {
-        let command = self.command();
+        let command = self.command.words();
         let program = command.first().map(Path::new).and_then(Path::file_name);
         program.unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Refuses what could never work.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let program = self.line.as_ref().or(self.command.first());
-        if program.is_none_or(|program| program.is_empty()) {
-            let message = "the command is an empty text; a variable that is not set, perhaps?";
-            return Err(Failure::new(Exit::Usage, message));
-        }
+        self.command.check()?;
         self.grace().map(|_| ())
     }
 
     /// Refuses a program that is not there, before anything is taken for it.
     pub(super) fn check_is_there(&self) -> Result<(), Failure> {
-        let command = self.command();
+        let command = self.command.words();
         let Some(program) = command.first().map(Path::new) else { return Ok(()) };
         let is_there = match is_path(program) {
             true => program.exists(),
@@ -196,7 +176,7 @@ impl<'a> Job<'a> {
         input: Option<File>,
     ) -> Result<Ran, Failure> {
         let environment = Environment { connection: self.connection, held, more, input };
-        let mut child = loss.spawn(&self.options.command(), environment)?;
+        let mut child = loss.spawn(&self.options.command.words(), environment)?;
         let began = Clock.now();
         self.events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 

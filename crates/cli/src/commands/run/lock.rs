@@ -13,6 +13,7 @@ use lockkeeper::{
     SemaphoreProfile, State, Usage, ZnodePath,
 };
 
+use crate::session::used::Used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::{names, person, view};
 
@@ -399,6 +400,12 @@ impl Lock {
         }
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
         let Some((library, usage)) = Usage::of(names) else {
+            if let Some(used) = Used::of_children(names).filter(|used| *used != Used::Lock) {
+                let (what, see) = used.names();
+                let message = format!("{path} is {what}, and no lock");
+                return Failure::new(Exit::Data, message)
+                    .advise(&format!("see lockkeeper {see} {path}"));
+            }
             let message = format!(
                 "{path} cannot be a lock while there is something else below it ({}): a lock has \
                  no other locks below it; use another name, such as {path}/all",

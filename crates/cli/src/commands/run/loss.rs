@@ -52,7 +52,7 @@ pub(super) enum OnLost {
 pub(super) enum OnOutage {
     /// It is ended, as --on-lost says
     End,
-    /// It is stopped, and goes on if the lock was held all the time
+    /// It is stopped, and goes on if nothing was lost meanwhile
     Pause,
 }
 

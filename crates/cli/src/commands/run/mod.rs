@@ -232,7 +232,7 @@ async fn in_session(
 /// Refuses what could never work before anything is started for it.
 fn check(options: &mut RunOptions) -> Result<(), Failure> {
     options.job.check()?;
-    let others = options.locks.iter().skip(1).filter(|_| options.job.line.is_some());
+    let others = options.locks.iter().skip(1).filter(|_| options.job.command.is_line());
     if let Some(shell) = others.into_iter().find(|lock| SHELLS.contains(&lock.name())) {
         let message = format!("{shell} would be a lock here, and no shell");
         let advice =

@@ -4,10 +4,11 @@ use clap::builder::Resettable;
 use clap::{Arg, Command};
 
 /// The options that are no keys, and why.
-pub(crate) const WITHOUT_KEY: [(&str, &str); 4] = [
+pub(crate) const WITHOUT_KEY: [(&str, &str); 5] = [
     ("config", "a configuration file does not name another one"),
     ("digest", "credentials belong into a file of their own, which digest-file names"),
     ("json", "each command line says whether a program reads its output"),
+    ("quiet", "each command line says it"),
     ("verbose", "each command line says it; for all of them, set LOCKKEEPER_LOG"),
 ];
 
