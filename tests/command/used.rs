@@ -81,7 +81,11 @@ async fn another_number_of_parties_is_told() -> Result<()> {
     eventually("it waits", || Ok(home.json("barrier show d")?["waiting"] == json!(["a"])))?;
     assert_eq!(home.ends("barrier show d")?.stdout, "/d: 1 of 2 parties waits for round 0: a\n");
     let three = home.spawns("three", "barrier enter d 3 --name b")?;
+    eventually("it waits", || Ok(home.json("barrier show d")?["waiting"] == json!(["a", "b"])))?;
     let quiet = home.spawns("quiet", "barrier enter -q d 3 --name c")?;
+    eventually("all wait", || {
+        Ok(home.json("barrier show d")?["waiting"] == json!(["a", "b", "c"]))
+    })?;
     for (process, parts) in [
         (&two, ["there for 3 parties", "this one for 2"]),
         (&three, ["a waits there for 2 parties", "this one for 3"]),
