@@ -11,6 +11,7 @@
 //! Invariant: no I/O, no clock and no randomness but the hash seeds of the standard library, so
 //! that the same code makes nearly the same count.
 
+mod acquire;
 mod codec;
 mod pick;
 mod session;
@@ -24,6 +25,7 @@ use lockkeeper::Pick;
 type Path = (&'static str, fn(u32));
 
 const PATHS: &[Path] = &[
+    ("acquire-cycle", acquire::cycle),
     ("codec-create", codec::create),
     ("codec-listing-100", codec::listing),
     ("tree-cycle", tree::cycle),

@@ -14,9 +14,9 @@ use lockkeeper_wire::{
 use crate::codec::create_request;
 
 const LOCK: &str = "/lock";
-const CONNECTION: ConnectionId = ConnectionId(1);
+pub(crate) const CONNECTION: ConnectionId = ConnectionId(1);
 
-struct Zeros;
+pub(crate) struct Zeros;
 
 impl Entropy for Zeros {
     fn fill(&mut self, bytes: &mut [u8]) {

@@ -325,6 +325,8 @@ impl ClientBuilder {
     ) -> (Client, watch::Receiver<Tried>) {
         let service = Service::new(servers.hosts.clone(), self.strict_servers);
         let shared = Arc::new(shared);
+        #[cfg(feature = "metrics")]
+        crate::metrics::begin(&shared);
         let dialer = Dialer::new(servers.hosts, Arc::clone(shared.runtime()));
         let failures = Failures::default();
         let failed = failures.subscribe();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper_session::{Binding, Cleanup, HoldId};
+use lockkeeper_session::{Binding, Cleanup, HoldId, Instant};
 use lockkeeper_wire::{SessionId, Zxid};
 use tokio::sync::oneshot;
 
@@ -66,6 +66,11 @@ impl Hold {
         self.shared.give_up(self.id);
     }
 
+    /// A view of it, which does not keep it alive.
+    pub fn probe(&self) -> HoldProbe {
+        HoldProbe { shared: Arc::clone(&self.shared), id: self.id }
+    }
+
     pub(crate) fn id(&self) -> HoldId {
         self.id
     }
@@ -86,6 +91,31 @@ impl Hold {
     ) -> (HoldState, Option<oneshot::Receiver<Answer>>) {
         self.ended = true;
         self.shared.unhold_and_clean_up(self.id, session, target)
+    }
+}
+
+/// A view of a [`Hold`], for what reports on it without holding anything. A hold that has been dropped is not
+/// proven.
+#[derive(Clone, Debug)]
+pub struct HoldProbe {
+    shared: Arc<Shared>,
+    id: HoldId,
+}
+
+impl HoldProbe {
+    /// As [`Hold::state`].
+    pub fn state(&self) -> HoldState {
+        self.shared.hold_state(self.id)
+    }
+
+    /// The time now, by the clock of its client.
+    pub fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
+    /// Notes that the node was found to be missing, or to be another one, so that [`Hold::is_gone`].
+    pub fn found_missing(&self) {
+        self.shared.found_missing(self.id);
     }
 }
 

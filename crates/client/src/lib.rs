@@ -16,6 +16,7 @@
 //!   retry           which failures are transient, and when a request may be made again
 //!   horizon         Horizon: whether what a server shows is old, or all that there is
 //!   status          the state of the connection and the session, and of a hold and its lease
+//!   metrics         the names of all figures, and those of sessions
 //!   identity        SessionIdentity: what another process needs to close a session
 //!   default_acl     DefaultAcl: the access control list of new znodes
 //!   error           the errors of a client, whose messages say what to do
@@ -70,6 +71,8 @@ mod hold;
 #[doc(hidden)]
 pub mod horizon;
 mod identity;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod one_service;
 mod path_sink;
 #[cfg(feature = "rehearsal")]
@@ -100,7 +103,7 @@ pub use default_acl::{AclError, DefaultAcl};
 pub use dirty::DirtyPaths;
 pub use error::{ConnectError, Error, StillHeld, TransactionError, present};
 pub use failure::Failure;
-pub use hold::{Hold, bound_to};
+pub use hold::{Hold, HoldProbe, bound_to};
 pub use identity::SessionIdentity;
 pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
 #[cfg(feature = "rehearsal")]

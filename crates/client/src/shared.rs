@@ -528,6 +528,8 @@ impl Core {
                 Event::NotRearmed { id, code } => self.refuse(id, code),
                 other => {
                     log(&other);
+                    #[cfg(feature = "metrics")]
+                    figure(&other);
                     self.note(&other);
                     changed = true;
                 }
@@ -579,6 +581,15 @@ impl Core {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn figure(event: &Event<Completion>) {
+    match event {
+        Event::Disconnected => crate::metrics::count(crate::metrics::DISCONNECTS, Vec::new()),
+        Event::Expired { .. } => crate::metrics::count(crate::metrics::EXPIRED, Vec::new()),
+        _ => {}
     }
 }
 

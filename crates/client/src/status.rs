@@ -36,3 +36,10 @@ pub struct HoldState {
     /// That moment, by the clock that leases are measured by.
     pub now: Instant,
 }
+
+impl HoldState {
+    /// Whether the node was proven in the lease as it is, and its deadline has not passed.
+    pub fn is_proven(&self) -> bool {
+        self.proof.is_some_and(|proof| self.lease.covers(proof, self.now))
+    }
+}

@@ -33,6 +33,8 @@
 //! ```
 
 pub mod blocking;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 
 #[doc(inline)]
 pub use lockkeeper_locks::*;

@@ -10,6 +10,7 @@
 //!   admin/          inspect: who holds and who waits; graph: who waits for whom; revoke: asking holders to leave
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
 //!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
+//!   telemetry/      what a program can show of its locks: spans, events and figures
 //!   contender/      one place in a wait queue: entering, waiting, order (who is ahead of whom)
 //!
 //! and on the ground floor, what all of them use:
@@ -47,6 +48,7 @@ mod once;
 mod owner_info;
 mod permit_format;
 mod profile;
+mod telemetry;
 mod token;
 
 pub use admin::{graph, inspect, revoke};
@@ -71,4 +73,7 @@ pub use once::{
 };
 pub use owner_info::{OwnerInfo, RevokeRequest};
 pub use profile::{Kind, Profile, Usage};
+#[cfg(feature = "metrics")]
+#[doc(hidden)]
+pub use telemetry::figures;
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};

@@ -211,6 +211,11 @@ impl<T> Session<T> {
         &self.identity.password
     }
 
+    /// When the present server was last heard of, or else the last one.
+    pub fn last_received(&self) -> Instant {
+        self.last_received
+    }
+
     /// The negotiated session timeout, or the wished one before the first connection.
     pub fn timeout(&self) -> Duration {
         self.identity.timeout

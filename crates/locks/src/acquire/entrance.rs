@@ -1,5 +1,6 @@
 //! The way into a queue, which every lock takes that has one.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::state::State;
 use crate::profile::{DIGITS, Kind};
+use crate::telemetry::acquiring::{AcquireSpan, Acquiring};
 use crate::token::FencingToken;
 
 /// A queue, and what the contenders of this program need to enter it.
@@ -69,9 +71,16 @@ impl Entrance {
         Contender::enter(&self.client, &self.terms, kind, &self.data, tail.as_ref()).await
     }
 
+    /// A call for a lock of this queue begins.
+    pub(crate) fn acquiring(&self, kind: Kind) -> Acquiring<'_> {
+        Acquiring::new(&self.client, self.path(), kind)
+    }
+
     /// Waits in the queue.
     pub(crate) async fn acquire(&self, kind: Kind) -> Result<Guard, AcquireError> {
-        self.acquire_behind(None, kind).await.map(|(guard, _)| guard)
+        let acquiring = self.acquiring(kind);
+        let call = pin!(async { Ok(self.acquire_behind(None, kind, acquiring.span()).await?.0) });
+        acquiring.settle(call).await
     }
 
     /// Waits in the queue, whose end may be known from the last holder of the same handle. Also returns the
@@ -80,8 +89,10 @@ impl Entrance {
         &self,
         tail: Option<QueueTail>,
         kind: Kind,
+        span: &AcquireSpan,
     ) -> Result<(Guard, WaitQueue), AcquireError> {
         let (contender, mut queue) = self.enter_behind(tail, kind).await?;
+        span.entered(&queue, contender.name());
         let front = contender.wait_in(&mut queue).await?;
         let guard = self.grant(contender, front).await?;
         Ok((self.with_valid_token(guard, &queue).await?, queue))
@@ -89,7 +100,12 @@ impl Entrance {
 
     /// Takes the lock only if that needs no waiting.
     pub(crate) async fn try_acquire(&self, kind: Kind) -> Result<Option<Guard>, AcquireError> {
-        Ok(self.try_acquire_behind(None, kind).await?.map(|(guard, _)| guard))
+        let acquiring = self.acquiring(kind);
+        let call = pin!(async {
+            let taken = self.try_acquire_behind(None, kind, acquiring.span()).await?;
+            Ok(taken.map(|(guard, _)| guard))
+        });
+        acquiring.settle(call).await
     }
 
     /// [`Entrance::acquire_behind`], only if that needs no waiting.
@@ -97,22 +113,27 @@ impl Entrance {
         &self,
         tail: Option<QueueTail>,
         kind: Kind,
+        span: &AcquireSpan,
     ) -> Result<Option<(Guard, WaitQueue)>, AcquireError> {
         let (contender, queue) = self.enter_behind(tail, kind).await?;
+        span.entered(&queue, contender.name());
         let Some(front) = contender.at_front(&queue)? else { return Ok(None) };
         let Some(guard) = self.try_grant(contender, front).await? else { return Ok(None) };
         Ok(Some((self.with_valid_token(guard, &queue).await?, queue)))
     }
 
+    /// The same with that patience, as a part of a call for something else.
     pub(crate) async fn take(
         &self,
         kind: Kind,
         patience: Patience,
+        span: &AcquireSpan,
     ) -> Result<Option<Guard>, AcquireError> {
-        match patience {
-            Patience::None => self.try_acquire(kind).await,
-            Patience::Endless => self.acquire(kind).await.map(Some),
-        }
+        let taken = match patience {
+            Patience::None => self.try_acquire_behind(None, kind, span).await?,
+            Patience::Endless => Some(self.acquire_behind(None, kind, span).await?),
+        };
+        Ok(taken.map(|(guard, _)| guard))
     }
 
     /// Grants the lock to a contender at the front, after the lock delay that it has to wait out.

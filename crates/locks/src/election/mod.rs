@@ -282,7 +282,7 @@ impl Election {
             match self.work_as_leader(leadership, &mut work).await {
                 Ok(output) => return Ok(output),
                 Err(reason) => {
-                    tracing::warn!(election = %self.path(), %reason, "leadership is lost");
+                    tracing::debug!(election = %self.path(), %reason, "standing again");
                 }
             }
             pause().await;

@@ -1,6 +1,8 @@
 //! The guard of a held lock: how long the lock is certain, and how its loss is noticed.
 //!
 //! ```text
+//!   cancellation  its loss as a `CancellationToken` (feature `tokio-util`); methods of the guard, as here
+//!   holding      what it reports of itself: spans and figures
 //!   state        whether a lock is held: a pure function of the session's state
 //!   jeopardy     running work across an outage, for one lock or several; methods of the guard, as here
 //!   owned_node   a holder's node, and its deletion
@@ -10,6 +12,9 @@
 //!   waits        what a holder can wait for; methods of the guard, as here
 //! ```
 
+#[cfg(feature = "tokio-util")]
+pub(crate) mod cancellation;
+pub(crate) mod holding;
 pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
 mod proving;
@@ -30,10 +35,14 @@ use tokio::sync::{Mutex, SetOnce};
 
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
+#[cfg(feature = "tokio-util")]
+use crate::guard::cancellation::Cancellation;
+use crate::guard::holding::Holding;
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::proving::{Proof, Proofs, prove};
-use crate::guard::state::{State, Unheld, is_proven, judge, unproven};
+use crate::guard::state::{State, Unheld, judge, unproven};
 use crate::owner_info::RevokeRequest;
+use crate::telemetry::acquiring::{Granted, Tokens};
 use crate::token::FencingToken;
 
 /// A held lock, with a deadline until which it is certain to be held.
@@ -48,7 +57,11 @@ pub struct Guard(Box<GuardInner>);
 /// The fields of a guard. They are behind a pointer, because a guard is moved many times on its way to
 /// the holder and back.
 struct GuardInner {
-    // Declared before the owned node, whose deletion must not fire it: dropped in this order.
+    // Declared in the order in which they are dropped: what runs under the token ends first, the report looks at
+    // the hold, and the deletion of the owned node must not fire its watch.
+    #[cfg(feature = "tokio-util")]
+    cancellation: Cancellation,
+    holding: Holding,
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
     /// The other nodes that belong to it, if it has several: the loss of any is its loss.
@@ -109,12 +122,17 @@ impl Guard {
     }
 
     fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>) -> Self {
+        let token = FencingToken::new(owned.node.stat.czxid);
+        let holding = Holding::new(&owned.path, token, owned.session(), || hold.probe());
         Self(Box::new(GuardInner {
+            #[cfg(feature = "tokio-util")]
+            cancellation: Cancellation::default(),
+            holding,
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
             is_shared: false,
-            token: FencingToken::new(owned.node.stat.czxid),
+            token,
             lost: SetOnce::new(),
             revoking: AtomicBool::new(false),
             notes: std::sync::Mutex::default(),
@@ -309,8 +327,10 @@ impl Guard {
 
     /// Queues the deletion, so that every later request is sent after it.
     pub(crate) fn begin_release(self) -> Releasing {
+        self.cancel();
         let others_are_gone = self.others_are_gone();
-        let GuardInner { own_watch, hold, others, mut owned, lost, revoking, .. } = *self.0;
+        let GuardInner { own_watch, hold, others, mut owned, lost, revoking, holding, .. } =
+            *self.0;
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
 
@@ -326,6 +346,7 @@ impl Guard {
             Some(reason) => Err(Unheld::Lost(*reason)),
             None => judge(&seen, session, deletion),
         };
+        holding.ends(&lease);
         Releasing { state: State::of(lease), answer }
     }
 
@@ -357,6 +378,9 @@ impl Guard {
     /// The same hold for another holder of this process, with a larger token.
     pub(crate) fn regrant(mut self) -> Self {
         self.0.token = self.0.token.next_grant();
+        let GuardInner { owned, token, hold, .. } = &*self.0;
+        let holding = Holding::new(&owned.path, *token, owned.session(), || hold.probe());
+        self.0.holding = holding;
         self
     }
 
@@ -369,6 +393,8 @@ impl Guard {
     /// Ends it for this holder, and keeps the node for another one. What this holder has asked for and what
     /// is not sent yet is refused. A node that nobody uses outlasts no outage.
     pub(crate) fn hand_on(&mut self) {
+        self.cancel();
+        self.0.holding.lost(LossReason::Released);
         self.end_at_deadline();
         self.0.hold.hand_on();
         self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_on());
@@ -376,6 +402,7 @@ impl Guard {
 
     /// The same with a token that was made at the grant.
     pub(crate) fn with_token(mut self, token: FencingToken) -> Self {
+        self.0.holding.has_token(token);
         self.0.token = token;
         self
     }
@@ -392,6 +419,7 @@ impl Guard {
 
     /// Ends it without deleting its node: another one has taken the place.
     pub(crate) fn dissolve(mut self) {
+        self.0.holding.lost(LossReason::Released);
         self.0.owned.cleanup = None;
     }
 
@@ -415,7 +443,7 @@ impl Guard {
         let is_gone = seen.is_gone || self.others_are_gone();
         let held = judge(&seen, self.session(), is_gone.then(|| self.deletion()))?;
         // After a jeopardy, they may be proven one after the other.
-        match self.0.others.iter().all(|(hold, _)| is_proven(&hold.state())) {
+        match self.0.others.iter().all(|(hold, _)| hold.state().is_proven()) {
             true => Ok(held),
             false => Err(unproven(self.nodes().map(|(hold, _)| hold.state().proof))),
         }
@@ -474,14 +502,29 @@ impl Guard {
     /// Makes a loss final; the first reason stays.
     fn lose(&self, reason: LossReason) -> LossReason {
         // It fails if a reason is known already.
-        let _ = self.0.lost.set(reason);
+        if self.0.lost.set(reason).is_ok() {
+            self.0.holding.lost(reason);
+            self.cancel();
+        }
         self.nodes().for_each(|(hold, _)| hold.give_up());
         self.0.lost.get().copied().unwrap_or(reason)
+    }
+
+    /// Ends what runs under its token.
+    fn cancel(&self) {
+        #[cfg(feature = "tokio-util")]
+        self.0.cancellation.cancel();
     }
 
     /// What it means that the node is gone.
     pub(crate) fn deletion(&self) -> LossReason {
         deletion(self.client(), self.session(), &self.0.revoking)
+    }
+}
+
+impl Granted for Guard {
+    fn tokens(&self) -> Tokens {
+        Tokens::One(self.token())
     }
 }
 
@@ -507,6 +550,12 @@ macro_rules! offers_guard {
         impl std::fmt::Debug for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.describe(stringify!($type), f)
+            }
+        }
+
+        impl $crate::telemetry::acquiring::Granted for $type {
+            fn tokens(&self) -> $crate::telemetry::acquiring::Tokens {
+                $crate::telemetry::acquiring::Tokens::One(self.token())
             }
         }
     };

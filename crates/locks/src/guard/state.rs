@@ -71,7 +71,7 @@ pub(super) fn judge(
         return Err(Unheld::Lost(deletion));
     }
 
-    if is_proven(seen)
+    if seen.is_proven()
         && let Some(deadline) = seen.lease.deadline
     {
         return Ok((deadline, seen.contact));
@@ -95,9 +95,4 @@ pub(super) fn unproven(proofs: impl IntoIterator<Item = Option<HoldProof>>) -> U
         true => Unheld::Jeopardy,
         false => Unheld::Lost(LossReason::DeadlinePassed),
     }
-}
-
-/// Whether the node was proven in the lease as it is, and its deadline has not passed.
-pub(super) fn is_proven(seen: &HoldState) -> bool {
-    seen.proof.is_some_and(|proof| seen.lease.covers(proof, seen.now))
 }

@@ -17,7 +17,7 @@ use super::Guard;
 use crate::contender::watches::first_event;
 use crate::error::LossReason;
 use crate::guard::revocation;
-use crate::guard::state::{State, is_proven};
+use crate::guard::state::State;
 use crate::owner_info::RevokeRequest;
 
 /// The watches of one who waits for the loss of a lock.
@@ -263,7 +263,7 @@ impl Guard {
             // Servers tell of the nodes that go with a session before they tell that it is over, which it
             // cannot be before the deadline. If that has passed, the caller looks again.
             Ok(event)
-                if event.kind == EventKind::NodeDeleted && is_proven(&self.0.hold.state()) =>
+                if event.kind == EventKind::NodeDeleted && self.0.hold.state().is_proven() =>
             {
                 Some(self.deletion())
             }
@@ -304,7 +304,13 @@ impl Guard {
             notes.request = Some(request.clone());
             notes.held_since_unix_ms
         };
-        self.0.revoking.store(true, Ordering::Release);
+        if !self.0.revoking.swap(true, Ordering::AcqRel) {
+            let RevokeRequest { by, reason } = &request;
+            tracing::info!(
+                lock = %self.path(), token = %self.token(), by, reason,
+                "another program asks for the lock"
+            );
+        }
 
         // The request has arrived, and the owner's data shows who ignores it. The version is named,
         // because another future may have answered already. Nothing depends on the reply.

@@ -1,6 +1,7 @@
 //! The simplest lock: one node, which exists while the lock is held. `CreateAttempt` finds out what became
 //! of a create whose reply is lost.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use crate::guard::owned_node::OwnedNode;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
+use crate::telemetry::acquiring::{Acquiring, Sort};
 
 /// The simplest lock: one node, which exists while the lock is held.
 ///
@@ -226,15 +228,26 @@ impl ExclusiveNode {
     }
 
     async fn take(&self) -> Result<Guard, AcquireError> {
-        loop {
-            match self.try_take().await? {
-                Some(guard) => return Ok(guard),
-                None => self.outwait().await?,
+        let call = pin!(async {
+            loop {
+                match self.take_once().await? {
+                    Some(guard) => return Ok(guard),
+                    None => self.outwait().await?,
+                }
             }
-        }
+        });
+        self.acquiring().settle(call).await
     }
 
     async fn try_take(&self) -> Result<Option<Guard>, AcquireError> {
+        self.acquiring().settle(pin!(self.take_once())).await
+    }
+
+    fn acquiring(&self) -> Acquiring<'_> {
+        Acquiring::new(&self.client, &self.path, Sort::Node)
+    }
+
+    async fn take_once(&self) -> Result<Option<Guard>, AcquireError> {
         let made = retried(&self.path, || self.attempt()).await?;
         self.warned.look(&self.client, &self.path).await;
         match made {

@@ -2,6 +2,7 @@
 //! outline, its options, its methods, its guard.
 
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::contender::order::QueueTail;
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::guard::offers_guard;
 use crate::profile::Kind;
+use crate::telemetry::acquiring::AcquireSpan;
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
@@ -205,12 +207,18 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
+        let acquiring = self.entrance.acquiring(self.kind());
+        acquiring.settle(pin!(self.wait(acquiring.span()))).await
+    }
+
+    async fn wait(&self, span: &AcquireSpan) -> Result<MutexGuard, AcquireError> {
         let turn = unless_closed(self.client(), self.path(), self.local.turn()).await?;
         let mut turn = match turn.take_cached() {
             Ok(hold) => return Ok(MutexGuard(hold)),
             Err(turn) => turn,
         };
-        let (guard, queue) = self.entrance.acquire_behind(turn.take_tail(), self.kind()).await?;
+        let (guard, queue) =
+            self.entrance.acquire_behind(turn.take_tail(), self.kind(), span).await?;
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
@@ -245,6 +253,11 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
+        let acquiring = self.entrance.acquiring(self.kind());
+        acquiring.settle(pin!(self.take(acquiring.span()))).await
+    }
+
+    async fn take(&self, span: &AcquireSpan) -> Result<Option<MutexGuard>, AcquireError> {
         let Some(turn) = self.local.try_turn() else {
             return AcquireError::unless_closed(self.client(), self.path());
         };
@@ -255,7 +268,7 @@ impl Mutex {
 
         // The remembered queue may be stale: a contender that has left since would count as waiting.
         let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
-        let taken = self.entrance.try_acquire_behind(tail, self.kind()).await?;
+        let taken = self.entrance.try_acquire_behind(tail, self.kind(), span).await?;
         Ok(taken.map(|(guard, queue)| MutexGuard(turn.hold(guard, &queue))))
     }
 

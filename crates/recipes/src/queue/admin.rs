@@ -51,6 +51,25 @@ impl QueueReport {
             None => Duration::ZERO,
         }
     }
+
+    /// Sets the gauges of the queue.
+    #[cfg(feature = "metrics")]
+    fn show(&self, queue: &ZnodePath) {
+        use lockkeeper_client::metrics::{Label, QUEUE_ITEMS, QUEUE_OLDEST, set};
+
+        let queue = Label::new("queue", queue.to_string());
+        let states = [
+            ("waiting", self.waiting),
+            ("claimed", self.claimed),
+            ("delayed", self.delayed),
+            ("dead", self.dead),
+        ];
+        for (state, items) in states {
+            let labels = vec![queue.clone(), Label::from_static_parts("state", state)];
+            set(QUEUE_ITEMS, labels, u32::try_from(items).unwrap_or(u32::MAX).into());
+        }
+        set(QUEUE_OLDEST, vec![queue], self.age_of_oldest().as_secs_f64());
+    }
 }
 
 /// An item that nobody takes any more, since it was [buried](crate::Item::bury) or tried too often.
@@ -71,7 +90,7 @@ pub struct DeadLetter {
 
 impl<T, D> Queue<T, D> {
     /// How the queue stands. Costs 5 round trips (reads) and some hundred bytes for each 256 items. It is read in parts, so
-    /// while the queue is used they may not fit together.
+    /// while the queue is used they may not fit together. With the feature `metrics`, this sets the queue's gauges.
     ///
     /// # Errors
     /// If the queue was deleted or never made, is something else, or a request is refused.
@@ -82,7 +101,10 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn inspect(&self) -> Result<QueueReport, QueueError> {
-        self.core.inspect().await
+        let report = self.core.inspect().await?;
+        #[cfg(feature = "metrics")]
+        report.show(self.path());
+        Ok(report)
     }
 
     /// The dead letters, oldest first. Costs 1 round trip, and 1 for each 200 of them.

@@ -10,6 +10,7 @@ use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyEr
 use crate::guard::owned_node::{OwnedNode, deleted};
 use crate::guard::state::State;
 use crate::guard::{Guard, jeopardy, several};
+use crate::telemetry::acquiring::{Granted, Tokens};
 use crate::token::FencingToken;
 
 /// Locks that are held already.
@@ -103,6 +104,13 @@ impl MultiGuard {
     /// Safe: call it again.
     pub async fn lost(&self) -> (&ZnodePath, LossReason) {
         several::first(&self.guards, Guard::lost).await
+    }
+
+    /// A token that is cancelled as soon as one of the locks is lost, or all are released; see
+    /// [`Guard::cancellation_token`]. Costs what that does, for each lock.
+    #[cfg(feature = "tokio-util")]
+    pub fn cancellation_token(&self) -> tokio_util::sync::CancellationToken {
+        crate::guard::cancellation::cancellation_token(&self.guards)
     }
 
     /// Waits until a client asks for one of the locks, and tells which; see
@@ -263,6 +271,12 @@ impl MultiGuard {
                 }
             }
         }
+    }
+}
+
+impl Granted for MultiGuard {
+    fn tokens(&self) -> Tokens {
+        Tokens::Several(self.guards.iter().map(Guard::token).collect())
     }
 }
 

@@ -4,6 +4,7 @@
 mod guard;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::contender::order::WaitQueue;
 use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
+use crate::telemetry::acquiring::{Acquiring, Sort};
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
 
@@ -89,8 +91,17 @@ pub struct MultiLock {
 /// Its paths.
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths: Vec<_> = self.paths().map(|path| path.as_str()).collect();
-        write!(f, "MultiLock({})", paths.join(", "))
+        write!(f, "MultiLock({})", Paths(&self.locks))
+    }
+}
+
+/// The paths of several locks, for people.
+struct Paths<'a>(&'a [Entrance]);
+
+impl fmt::Display for Paths<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.0.iter().map(|lock| lock.path().as_str()).collect();
+        f.write_str(&paths.join(", "))
     }
 }
 
@@ -224,6 +235,11 @@ impl MultiLock {
     /// # Cancel safety
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
+        let paths = Paths(&self.locks);
+        self.acquiring(&paths).settle(pin!(self.take())).await
+    }
+
+    async fn take(&self) -> Result<Option<MultiGuard>, AcquireError> {
         let mut acquired = Acquired::new();
         let waiting = self.enter(&mut acquired).await?;
         match waiting {
@@ -233,6 +249,15 @@ impl MultiLock {
     }
 
     async fn acquire_all(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
+        let paths = Paths(&self.locks);
+        self.acquiring(&paths).settle(pin!(self.wait(waiting_for))).await
+    }
+
+    fn acquiring<'a>(&'a self, paths: &'a Paths<'a>) -> Acquiring<'a> {
+        Acquiring::several(&self.client, self.locks[0].path(), paths, Sort::Several)
+    }
+
+    async fn wait(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
         let mut acquired = Acquired::new();
         // After a wait once more, even if no queue is left to enter: it also shows that what was
         // won before is still there.

@@ -5,6 +5,7 @@ mod guard;
 mod permits;
 mod profile;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
@@ -14,6 +15,7 @@ use crate::acquire::setup::{Setup, setup_options};
 use crate::error::{AcquireError, BuildError, SetPermitsError};
 use crate::locks::semaphore::permits::Permits;
 use crate::locks::semaphore::profile::Entrances;
+use crate::telemetry::acquiring::{Acquiring, Sort};
 
 pub use crate::locks::semaphore::guard::SemaphoreGuard;
 pub use crate::locks::semaphore::profile::SemaphoreProfile;
@@ -258,7 +260,9 @@ impl Semaphore {
         if permits == 0 {
             return Err(AcquireError::NoPermits { path: self.path().clone() });
         }
-        self.entrances.take(&self.permits, permits, patience).await
+        let acquiring = Acquiring::new(&self.client, self.path(), Sort::Permits);
+        let call = pin!(self.entrances.take(&self.permits, permits, patience, acquiring.span()));
+        acquiring.settle(call).await
     }
 
     /// How many permits there are, taken or not. Costs one round trip where the number is stored.

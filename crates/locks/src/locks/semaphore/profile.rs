@@ -13,6 +13,7 @@ use crate::locks::semaphore::guard::SemaphoreGuard;
 use crate::locks::semaphore::permits::Permits;
 use crate::permit_format::PermitFormat;
 use crate::profile::{GATE, Kind, LEASES, Profile};
+use crate::telemetry::acquiring::AcquireSpan;
 
 /// Which nodes a [`Semaphore`](crate::Semaphore) is made of, and how they are named. All parties must
 /// use the same profile.
@@ -111,10 +112,12 @@ impl Entrances {
         counted: &Permits,
         wanted: u32,
         patience: Patience,
+        span: &AcquireSpan,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         match self {
             Self::Native(queue) => {
                 let place = Contenders::enter(queue, counted, Kind::Permits(wanted), 1).await?;
+                span.entered(&place.queue, place.last.name());
                 place.hold(counted, wanted, patience).await
             }
             Self::Curator { gate, leases } => {
@@ -123,7 +126,7 @@ impl Entrances {
                     let permits = counted.agreed(&leases.client, None).await?;
                     counted.enough(wanted, permits)?;
                 }
-                let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
+                let Some(gate) = gate.take(Kind::Exclusive, patience, span).await? else {
                     return Ok(None);
                 };
                 let places = Contenders::enter(leases, counted, Kind::Lease, wanted).await?;
@@ -136,7 +139,7 @@ impl Entrances {
             Self::Kazoo { gate, leases } => {
                 let permits = counted.agreed(&leases.client, None).await?;
                 counted.enough(wanted, permits)?;
-                let Some(gate) = gate.take(Kind::Exclusive, patience).await? else {
+                let Some(gate) = gate.take(Kind::Exclusive, patience, span).await? else {
                     return Ok(None);
                 };
 

@@ -1,0 +1,229 @@
+//! Figures for the facade `metrics`: the names of all, and the values of those about sessions.
+//!
+//! The names of locks and queues are here too, so that all are registered with the first client and a dashboard
+//! shows zero instead of nothing.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use lockkeeper_session::{Contact, Session};
+pub use metrics::Label;
+use metrics::{Key, KeyName, Level, Metadata, Unit, with_recorder};
+
+use crate::shared::Shared;
+
+/// Calls that asked for a lock.
+pub const ATTEMPTS: &str = "lockkeeper_acquire_attempts_total";
+/// Calls that got it.
+pub const ACQUIRED: &str = "lockkeeper_acquired_total";
+/// Calls that did not get it.
+pub const NOT_ACQUIRED: &str = "lockkeeper_not_acquired_total";
+/// How long those waited that got it.
+pub const WAIT: &str = "lockkeeper_acquire_wait_seconds";
+/// How many wait now.
+pub const WAITING: &str = "lockkeeper_waiting";
+/// How long the first of them has waited.
+pub const OLDEST_WAIT: &str = "lockkeeper_oldest_wait_seconds";
+/// How many are held now.
+pub const HELD: &str = "lockkeeper_held";
+/// How long the first of them has been held.
+pub const OLDEST_HOLD: &str = "lockkeeper_oldest_hold_seconds";
+/// How long they were held.
+pub const HOLD: &str = "lockkeeper_hold_seconds";
+/// The shortest rest of a lease.
+pub const LEASE_REMAINING: &str = "lockkeeper_lease_remaining_seconds";
+/// What was lost.
+pub const LOST: &str = "lockkeeper_lost_total";
+/// How sessions stand.
+pub const SESSIONS: &str = "lockkeeper_sessions";
+/// The longest silence of a server.
+pub const SILENCE: &str = "lockkeeper_session_silence_seconds";
+/// The shortest session timeout.
+pub const TIMEOUT: &str = "lockkeeper_session_timeout_seconds";
+/// Connections that ended.
+pub const DISCONNECTS: &str = "lockkeeper_disconnects_total";
+/// Sessions that expired.
+pub const EXPIRED: &str = "lockkeeper_sessions_expired_total";
+/// Items of a queue.
+pub const QUEUE_ITEMS: &str = "lockkeeper_queue_items";
+/// The age of the first item of a queue.
+pub const QUEUE_OLDEST: &str = "lockkeeper_queue_oldest_item_seconds";
+
+/// What kinds of locks there are, as values of the label `kind`.
+pub const KINDS: [&str; 8] =
+    ["exclusive", "read", "upgradeable", "write", "permits", "leader", "node", "several"];
+
+/// What a figure measures, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FigureKind {
+    /// It only goes up.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+/// A figure that this library reports.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is measured.
+    pub kind: FigureKind,
+    /// Seconds, or a count.
+    pub unit: Unit,
+    /// Its labels, and all values of each; none where these are names that the program gives.
+    pub labels: &'static [(&'static str, &'static [&'static str])],
+    /// What it says.
+    pub help: &'static str,
+}
+
+const KIND: (&str, &[&str]) = ("kind", &KINDS);
+const NOT_ACQUIRED_REASONS: &[&str] = &["taken", "given_up", "failed"];
+const LOSS_REASONS: &[&str] = &[
+    "session_expired",
+    "deadline_passed",
+    "node_deleted",
+    "check_refused",
+    "revoked",
+    "client_closed",
+    "held_too_long",
+];
+const STATES: &[&str] = &["connected", "disconnected", "unreachable"];
+
+macro_rules! figures {
+    ($($name:ident $kind:ident $unit:ident [$($label:expr),*] $help:literal;)*) => {
+        &[$(Figure {
+            name: $name,
+            kind: FigureKind::$kind,
+            unit: Unit::$unit,
+            labels: &[$($label),*],
+            help: $help,
+        }),*]
+    };
+}
+
+/// All figures that this library reports. `docs/monitoring.md` says what to do about them.
+pub const FIGURES: &[Figure] = figures! {
+    ATTEMPTS Counter Count [KIND] "Calls that asked for a lock";
+    ACQUIRED Counter Count [KIND] "Calls that acquired a lock";
+    NOT_ACQUIRED Counter Count [KIND, ("reason", NOT_ACQUIRED_REASONS)]
+        "Calls that ended without the lock: it was taken, the time limit ended or the caller gave up, or an error";
+    WAIT Histogram Seconds [KIND] "Time from the call to the grant";
+    WAITING Gauge Count [] "Calls that wait for a lock now";
+    OLDEST_WAIT Gauge Seconds [] "How long the call has waited that has waited longest";
+    HELD Gauge Count [] "Guards that hold something now";
+    OLDEST_HOLD Gauge Seconds [] "How long the guard has held that has held longest";
+    HOLD Histogram Seconds [] "Time from the grant to the release or the loss";
+    LEASE_REMAINING Gauge Seconds []
+        "Time to the nearest deadline of what is held; the session timeout while nothing is held";
+    LOST Counter Count [("reason", LOSS_REASONS)] "Guards that lost what they held";
+    SESSIONS Gauge Count [("state", STATES)] "Clients by how they stand with their servers";
+    SILENCE Gauge Seconds [] "Longest time since a client has heard of a server, or connected to one";
+    TIMEOUT Gauge Seconds [] "Shortest session timeout of the clients";
+    DISCONNECTS Counter Count [] "Connections of sessions that ended";
+    EXPIRED Counter Count [] "Sessions that the servers ended";
+    QUEUE_ITEMS Gauge Count [("queue", &[]), ("state", &["waiting", "claimed", "delayed", "dead"])]
+        "Items of a queue when it was last inspected";
+    QUEUE_OLDEST Gauge Seconds [("queue", &[])]
+        "Age of the oldest item of a queue when it was last inspected; 0 without items";
+};
+
+/// What recorders are told about where figures come from.
+pub static METADATA: Metadata<'static> = Metadata::new("lockkeeper", Level::INFO, None);
+
+/// The clients of this program.
+static CLIENTS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// Tells the recorder of all figures, and sets those to zero that have no value yet. Each new client does so;
+/// call it when the recorder is installed later than that.
+pub fn describe() {
+    with_recorder(|recorder| {
+        for Figure { name, kind, unit, labels, help } in FIGURES {
+            let (key_name, unit) = (KeyName::from_const_str(name), Some(*unit));
+            match kind {
+                FigureKind::Counter => recorder.describe_counter(key_name, unit, (*help).into()),
+                FigureKind::Gauge => recorder.describe_gauge(key_name, unit, (*help).into()),
+                FigureKind::Histogram => {
+                    recorder.describe_histogram(key_name, unit, (*help).into());
+                }
+            }
+            for labels in combinations(labels) {
+                let key = Key::from_parts(*name, labels);
+                match kind {
+                    FigureKind::Counter => recorder.register_counter(&key, &METADATA).increment(0),
+                    FigureKind::Gauge => recorder.register_gauge(&key, &METADATA).increment(0.0),
+                    FigureKind::Histogram => drop(recorder.register_histogram(&key, &METADATA)),
+                }
+            }
+        }
+    });
+}
+
+/// All combinations of these labels; none if the values of one are not known.
+fn combinations(labels: &[(&'static str, &'static [&'static str])]) -> Vec<Vec<Label>> {
+    let mut all = vec![Vec::new()];
+    for (label, values) in labels {
+        let with = |before: &Vec<Label>| {
+            let before = before.clone();
+            values.iter().map(move |value| {
+                let mut labels = before.clone();
+                labels.push(Label::from_static_parts(label, value));
+                labels
+            })
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
+}
+
+/// Counts one more.
+pub fn count(name: &'static str, labels: Vec<Label>) {
+    let key = Key::from_parts(name, labels);
+    with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(1));
+}
+
+/// Sets a gauge.
+pub fn set(name: &'static str, labels: Vec<Label>, value: f64) {
+    let key = Key::from_parts(name, labels);
+    with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).set(value));
+}
+
+/// Registers a new client, and all figures.
+pub(crate) fn begin(shared: &Arc<Shared>) {
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    clients.retain(|client| client.strong_count() > 0);
+    clients.push(Arc::downgrade(shared));
+    drop(clients);
+    describe();
+}
+
+/// Sets the gauges of sessions. Returns the shortest session timeout; zero without clients.
+pub fn update_sessions() -> Duration {
+    let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (mut counts, mut silence, mut timeout) = ([0_u32; STATES.len()], Duration::ZERO, None);
+    for client in clients.iter().filter_map(Weak::upgrade) {
+        let now = client.now();
+        let (contact, heard, granted) =
+            client.look(|it| (Session::contact(it), it.last_received(), it.timeout()));
+        let state = match contact {
+            Contact::Connected => 0,
+            Contact::Disconnected => 1,
+            Contact::Unreachable => 2,
+            Contact::Closed => continue,
+        };
+        counts[state] += 1;
+        silence = silence.max(now.since(heard));
+        timeout = timeout.into_iter().chain([granted]).min();
+    }
+
+    for (state, count) in STATES.iter().zip(counts) {
+        set(SESSIONS, vec![Label::from_static_parts("state", state)], count.into());
+    }
+    let timeout = timeout.unwrap_or_default();
+    set(SILENCE, Vec::new(), silence.as_secs_f64());
+    set(TIMEOUT, Vec::new(), timeout.as_secs_f64());
+    timeout
+}

@@ -1,0 +1,237 @@
+//! A call that asks for a lock: its span, how it ends, and its figures.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use lockkeeper_client::{Client, Instant, ZnodePath};
+use tracing::field::Empty;
+use tracing::{Level, Span, debug, debug_span};
+
+use crate::contender::order::WaitQueue;
+use crate::error::AcquireError;
+use crate::profile::Kind;
+#[cfg(feature = "metrics")]
+use crate::telemetry::figures;
+use crate::token::FencingToken;
+
+/// What a lock is called in spans and figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Exclusive,
+    Read,
+    Upgradeable,
+    Write,
+    Permits,
+    Leader,
+    /// One znode, which has no queue.
+    Node,
+    /// Several at once.
+    Several,
+}
+
+impl Sort {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Read => "read",
+            Self::Upgradeable => "upgradeable",
+            Self::Write => "write",
+            Self::Permits => "permits",
+            Self::Leader => "leader",
+            Self::Node => "node",
+            Self::Several => "several",
+        }
+    }
+}
+
+impl From<Kind> for Sort {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Exclusive => Self::Exclusive,
+            Kind::Read => Self::Read,
+            Kind::Upgradeable => Self::Upgradeable,
+            Kind::Write => Self::Write,
+            Kind::Permits(_) | Kind::Lease => Self::Permits,
+            Kind::Latch => Self::Leader,
+        }
+    }
+}
+
+/// The tokens that a call got.
+pub(crate) enum Tokens {
+    /// It was not granted anything.
+    None,
+    One(FencingToken),
+    Several(Vec<FencingToken>),
+}
+
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => Ok(()),
+            Self::One(token) => token.fmt(f),
+            Self::Several(tokens) => {
+                let tokens: Vec<_> = tokens.iter().map(FencingToken::to_string).collect();
+                f.write_str(&tokens.join(", "))
+            }
+        }
+    }
+}
+
+/// What a call returns.
+pub(crate) trait Granted {
+    fn tokens(&self) -> Tokens;
+}
+
+impl<T: Granted> Granted for Option<T> {
+    fn tokens(&self) -> Tokens {
+        self.as_ref().map_or(Tokens::None, T::tokens)
+    }
+}
+
+/// The span of a call.
+#[derive(Debug)]
+pub(crate) struct AcquireSpan(Span);
+
+impl AcquireSpan {
+    /// Notes the place in the queue of the contender with this name, which has just entered: 1 for the first.
+    pub(crate) fn entered(&self, queue: &WaitQueue, name: Option<&str>) {
+        if self.0.is_disabled() {
+            return;
+        }
+        let is_own = |place: &crate::contender::order::Place| Some(place.name.as_str()) == name;
+        if let Some(ahead) = queue.places().iter().position(is_own) {
+            self.0.record("position", ahead + 1);
+        }
+    }
+}
+
+/// A call that asks for a lock. When it is dropped before it has ended, the caller has given up.
+pub(crate) struct Acquiring<'a> {
+    client: &'a Client,
+    #[cfg(feature = "metrics")]
+    first: &'a ZnodePath,
+    /// The lock, or all of them.
+    lock: &'a (dyn fmt::Display + Sync),
+    sort: Sort,
+    span: AcquireSpan,
+    /// `None` if nothing will tell how long it took.
+    since: Option<Instant>,
+    has_ended: AtomicBool,
+    #[cfg(feature = "metrics")]
+    slot: figures::Slot,
+}
+
+impl<'a> Acquiring<'a> {
+    pub(crate) fn new(client: &'a Client, path: &'a ZnodePath, sort: impl Into<Sort>) -> Self {
+        Self::several(client, path, path, sort.into())
+    }
+
+    /// The same for several locks, which are shown as `lock`.
+    pub(crate) fn several(
+        client: &'a Client,
+        first: &'a ZnodePath,
+        lock: &'a (dyn fmt::Display + Sync),
+        sort: Sort,
+    ) -> Self {
+        #[cfg(not(feature = "metrics"))]
+        let _ = first;
+        let span = debug_span!(
+            "acquire",
+            %lock,
+            kind = sort.name(),
+            position = Empty,
+            outcome = Empty,
+            token = Empty,
+            waited_seconds = Empty
+        );
+        let is_told = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
+        let since = is_told.then(|| client.now());
+        Self {
+            client,
+            #[cfg(feature = "metrics")]
+            first,
+            lock,
+            sort,
+            span: AcquireSpan(span),
+            since,
+            has_ended: AtomicBool::new(false),
+            #[cfg(feature = "metrics")]
+            slot: figures::Slot::waiting(sort, first, since.unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn span(&self) -> &AcquireSpan {
+        &self.span
+    }
+
+    /// Makes the call within its span, and tells how it ends. The call is pinned by the caller, and its result is
+    /// passed through: to move them costs more than all the rest.
+    pub(crate) fn settle<T: Granted>(
+        &self,
+        mut call: Pin<&mut impl Future<Output = Result<T, AcquireError>>>,
+    ) -> impl Future<Output = Result<T, AcquireError>> {
+        poll_fn(move |context| {
+            // Entered for each poll, so that nothing else runs within it.
+            let polled = self.span.0.in_scope(|| call.as_mut().poll(context));
+            if self.since.is_some()
+                && let Poll::Ready(result) = &polled
+            {
+                self.has_ended.store(true, Ordering::Relaxed);
+                match result {
+                    Ok(granted) => self.ended(&granted.tokens()),
+                    Err(error) => self.refused("failed", Some(error)),
+                }
+            }
+            polled
+        })
+    }
+
+    fn ended(&self, tokens: &Tokens) {
+        if let Tokens::None = tokens {
+            return self.refused("taken", None);
+        }
+        let waited = self.waited();
+        #[cfg(feature = "metrics")]
+        self.slot.granted(self.sort, self.first, waited);
+
+        let Self { span: AcquireSpan(span), lock, sort, .. } = self;
+        span.record("outcome", "granted").record("waited_seconds", waited);
+        if !span.is_disabled() {
+            span.record("token", tracing::field::display(tokens));
+        }
+        span.in_scope(|| {
+            debug!(%lock, kind = sort.name(), token = %tokens, waited_seconds = waited, "granted");
+        });
+    }
+
+    fn refused(&self, outcome: &'static str, error: Option<&AcquireError>) {
+        #[cfg(feature = "metrics")]
+        self.slot.refused(self.sort, self.first, outcome);
+
+        let waited = self.waited();
+        let Self { span: AcquireSpan(span), lock, sort, .. } = self;
+        span.record("outcome", outcome).record("waited_seconds", waited);
+        let error = error.map(tracing::field::display);
+        span.in_scope(|| {
+            let kind = sort.name();
+            debug!(%lock, kind, outcome, error, waited_seconds = waited, "not acquired");
+        });
+    }
+
+    /// For how long it has waited, in seconds.
+    fn waited(&self) -> f64 {
+        self.since.map_or(0.0, |since| self.client.now().since(since).as_secs_f64())
+    }
+}
+
+impl Drop for Acquiring<'_> {
+    fn drop(&mut self) {
+        if self.since.is_some() && !self.has_ended.load(Ordering::Relaxed) {
+            self.refused("given_up", None);
+        }
+    }
+}

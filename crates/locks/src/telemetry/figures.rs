@@ -1,0 +1,229 @@
+//! The figures of locks, for the facade `metrics`.
+//!
+//! Counters and histograms are recorded as things happen. Gauges are set by [`update`] alone, from a list of the
+//! calls that wait and of the guards that hold: while nobody looks at them, they cost a line of that list.
+
+use std::borrow::Cow;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use lockkeeper_client::metrics::{
+    ACQUIRED, ATTEMPTS, HELD, HOLD, KINDS, LEASE_REMAINING, LOST, METADATA, NOT_ACQUIRED,
+    OLDEST_HOLD, OLDEST_WAIT, WAIT, WAITING, count, set, update_sessions,
+};
+use lockkeeper_client::{Clock, HoldProbe, Instant, ZnodePath};
+use metrics::{Key, Label, SharedString, with_recorder};
+
+use crate::error::LossReason;
+use crate::telemetry::acquiring::Sort;
+
+/// What names a lock in the label `lock`.
+type Namer = Box<dyn Fn(&ZnodePath) -> Option<SharedString> + Send + Sync>;
+
+static NAMER: OnceLock<Namer> = OnceLock::new();
+
+static LIST: Mutex<List> = Mutex::new(List { entries: Vec::new(), free: Vec::new() });
+
+/// What waits and what is held. Entries keep their place, so that adding and removing one costs the same however
+/// many there are.
+struct List {
+    entries: Vec<Entry>,
+    free: Vec<usize>,
+}
+
+enum Entry {
+    Free,
+    Waiting(Instant),
+    Held(Instant, HoldProbe),
+}
+
+/// Gives counters and histograms of locks a label `lock`, whose value is what `name` returns for a path; without
+/// one where that is `None`. Returns `false`, and changes nothing, if a name was given before.
+///
+/// Each value is a time series of its own for each figure and each instance of a program, which monitoring keeps
+/// for as long as it keeps data. So let there be few: `|path| path.parent().map(|it| it.to_string().into())` for
+/// locks below a few nodes, and not the path itself where paths contain the ids of customers or orders. Call it
+/// before the first client is made.
+pub fn name_locks(
+    name: impl Fn(&ZnodePath) -> Option<SharedString> + Send + Sync + 'static,
+) -> bool {
+    NAMER.set(Box::new(name)).is_ok()
+}
+
+/// Sets the gauges, which otherwise keep the values that they had. Call it right before figures are read, as in
+/// the handler that an exporter answers in, or from time to time. Asks no server; costs a look at each session
+/// and each guard.
+pub fn update() {
+    let timeout = update_sessions();
+    let now = Clock.now();
+    let (mut waits, mut holds) = (Vec::new(), Vec::new());
+    for entry in &list().entries {
+        match entry {
+            Entry::Free => {}
+            Entry::Waiting(since) => waits.push(*since),
+            Entry::Held(since, probe) => holds.push((*since, probe.clone())),
+        }
+    }
+
+    // Without the list, which whoever acquires waits for.
+    let left = |(_, probe): &(Instant, HoldProbe)| {
+        let seen = probe.state();
+        let deadline = seen.lease.deadline.filter(|_| seen.is_proven() && !seen.is_gone);
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(seen.now))
+    };
+    let left = holds.iter().map(left).min().unwrap_or(timeout);
+    let age = |first: Option<Instant>| first.map_or(0.0, |since| now.since(since).as_secs_f64());
+    let oldest_hold = holds.iter().map(|(since, _)| *since).min();
+
+    let amount = |amount: usize| u32::try_from(amount).unwrap_or(u32::MAX).into();
+    set(WAITING, Vec::new(), amount(waits.len()));
+    set(OLDEST_WAIT, Vec::new(), age(waits.into_iter().min()));
+    set(HELD, Vec::new(), amount(holds.len()));
+    set(OLDEST_HOLD, Vec::new(), age(oldest_hold));
+    set(LEASE_REMAINING, Vec::new(), left.as_secs_f64());
+}
+
+fn list() -> std::sync::MutexGuard<'static, List> {
+    LIST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A place in the list. Dropping it removes the entry.
+#[derive(Debug)]
+pub(crate) struct Slot(usize);
+
+impl Slot {
+    fn new(entry: Entry) -> Self {
+        let mut list = list();
+        match list.free.pop() {
+            Some(index) => {
+                list.entries[index] = entry;
+                Self(index)
+            }
+            None => {
+                list.entries.push(entry);
+                Self(list.entries.len() - 1)
+            }
+        }
+    }
+
+    /// A call begins.
+    pub(crate) fn waiting(sort: Sort, path: &ZnodePath, since: Instant) -> Self {
+        increment(&ATTEMPTS_BY_KIND[sort as usize], path);
+        Self::new(Entry::Waiting(since))
+    }
+
+    /// The call was granted a lock.
+    #[expect(clippy::unused_self, reason = "only what has begun can end")]
+    pub(crate) fn granted(&self, sort: Sort, path: &ZnodePath, waited: f64) {
+        increment(&ACQUIRED_BY_KIND[sort as usize], path);
+        record(&WAIT_BY_KIND[sort as usize], path, waited);
+    }
+
+    /// The call has ended in another way.
+    #[expect(clippy::unused_self, reason = "only what has begun can end")]
+    pub(crate) fn refused(&self, sort: Sort, path: &ZnodePath, reason: &'static str) {
+        let kind = Label::from_static_parts("kind", sort.name());
+        let labels = [kind, Label::from_static_parts("reason", reason)];
+        count(NOT_ACQUIRED, labels.into_iter().chain(lock_label(path)).collect());
+    }
+
+    /// Something is held.
+    pub(crate) fn held(since: Instant, probe: HoldProbe) -> Self {
+        Self::new(Entry::Held(since, probe))
+    }
+
+    /// It is held no more: `lost` says why, if that was not the holder's wish.
+    pub(crate) fn ended(self, path: &ZnodePath, held: f64, lost: Option<LossReason>) {
+        record(&HOLD_KEY, path, held);
+        if let Some(reason) = lost {
+            let reason = Label::from_static_parts("reason", loss_label(reason));
+            count(LOST, [reason].into_iter().chain(lock_label(path)).collect());
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut list = list();
+        let old = std::mem::replace(&mut list.entries[self.0], Entry::Free);
+        list.free.push(self.0);
+        // What it had may end a client, which takes other locks.
+        drop(list);
+        drop(old);
+    }
+}
+
+fn loss_label(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::SessionExpired => "session_expired",
+        LossReason::DeadlinePassed => "deadline_passed",
+        LossReason::NodeDeleted => "node_deleted",
+        LossReason::CheckRefused => "check_refused",
+        LossReason::Revoked => "revoked",
+        LossReason::ClientClosed => "client_closed",
+        LossReason::HeldTooLong => "held_too_long",
+        LossReason::Released => "released",
+    }
+}
+
+fn lock_label(path: &ZnodePath) -> Option<Label> {
+    let name = NAMER.get()?(path)?;
+    Some(Label::new("lock", name))
+}
+
+fn increment(key: &'static Key, path: &ZnodePath) {
+    let key = named(key, path);
+    with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(1));
+}
+
+fn record(key: &'static Key, path: &ZnodePath, value: f64) {
+    let key = named(key, path);
+    with_recorder(|recorder| recorder.register_histogram(&key, &METADATA).record(value));
+}
+
+fn named(key: &'static Key, path: &ZnodePath) -> Cow<'static, Key> {
+    match lock_label(path) {
+        Some(label) => Cow::Owned(key.with_extra_labels(vec![label])),
+        None => Cow::Borrowed(key),
+    }
+}
+
+// Made by the compiler: a key that is made at each call would cost more than all the rest.
+static HOLD_KEY: Key = Key::from_static_name(HOLD);
+
+macro_rules! by_kind {
+    ($name:ident, $($index:literal)*) => {
+        [$(Key::from_static_parts($name, &KIND_LABELS[$index])),*]
+    };
+}
+
+static KIND_LABELS: [[Label; 1]; KINDS.len()] = {
+    const fn label(index: usize) -> [Label; 1] {
+        [Label::from_static_parts("kind", KINDS[index])]
+    }
+    [label(0), label(1), label(2), label(3), label(4), label(5), label(6), label(7)]
+};
+static ATTEMPTS_BY_KIND: [Key; KINDS.len()] = by_kind!(ATTEMPTS, 0 1 2 3 4 5 6 7);
+static ACQUIRED_BY_KIND: [Key; KINDS.len()] = by_kind!(ACQUIRED, 0 1 2 3 4 5 6 7);
+static WAIT_BY_KIND: [Key; KINDS.len()] = by_kind!(WAIT, 0 1 2 3 4 5 6 7);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sort_is_counted_under_its_own_name() {
+        let all = [
+            Sort::Exclusive,
+            Sort::Read,
+            Sort::Upgradeable,
+            Sort::Write,
+            Sort::Permits,
+            Sort::Leader,
+            Sort::Node,
+            Sort::Several,
+        ];
+        assert_eq!(all.map(Sort::name), KINDS);
+        assert_eq!(all.map(|sort| sort as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+}
