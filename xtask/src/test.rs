@@ -55,6 +55,7 @@ const SUITES: &[Suite] = &[
     suite("leases", Lane::Others, 2, 10),
     suite("contract", Lane::Others, 16, 150),
     suite("command", Lane::Others, 6, 150),
+    suite("monitoring", Lane::Others, 1, 30),
     suite("interop", Lane::Others, 4, 135),
     suite("clients", Lane::Others, 4, 30),
     suite("peers", Lane::Others, 4, 20),

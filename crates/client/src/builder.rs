@@ -326,7 +326,7 @@ impl ClientBuilder {
         let service = Service::new(servers.hosts.clone(), self.strict_servers);
         let shared = Arc::new(shared);
         #[cfg(feature = "metrics")]
-        crate::metrics::begin(&shared);
+        crate::session_figures::begin(&shared);
         let dialer = Dialer::new(servers.hosts, Arc::clone(shared.runtime()));
         let failures = Failures::default();
         let failed = failures.subscribe();

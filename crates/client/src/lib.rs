@@ -16,7 +16,8 @@
 //!   retry           which failures are transient, and when a request may be made again
 //!   horizon         Horizon: whether what a server shows is old, or all that there is
 //!   status          the state of the connection and the session, and of a hold and its lease
-//!   metrics         the names of all figures, and those of sessions
+//!   metrics         the names of all figures, and how one is recorded
+//!   session_figures the figures of sessions
 //!   identity        SessionIdentity: what another process needs to close a session
 //!   default_acl     DefaultAcl: the access control list of new znodes
 //!   error           the errors of a client, whose messages say what to do
@@ -84,6 +85,8 @@ pub mod retry;
 pub mod runtime;
 mod server;
 mod service;
+#[cfg(feature = "metrics")]
+mod session_figures;
 mod shared;
 mod status;
 #[cfg(feature = "tls")]
@@ -110,6 +113,9 @@ pub use path_sink::{DirtyPath, DirtySet, PathsProbe, Rearms};
 pub use rehearsal::Rehearsal;
 pub use reply::{Arrived, Reply, WatchedReply};
 pub use service::ServiceError;
+#[cfg(feature = "metrics")]
+#[doc(hidden)]
+pub use session_figures::update_sessions;
 pub use status::{HoldState, Status};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};

@@ -1,16 +1,10 @@
-//! Figures for the facade `metrics`: the names of all, and the values of those about sessions.
+//! Figures for the facade `metrics`: the names of all, and how one is recorded.
 //!
 //! The names of locks and queues are here too, so that all are registered with the first client and a dashboard
 //! shows zero instead of nothing.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
-
-use lockkeeper_session::{Contact, Session};
 pub use metrics::Label;
 use metrics::{Key, KeyName, Level, Metadata, Unit, with_recorder};
-
-use crate::shared::Shared;
 
 /// Calls that asked for a lock.
 pub const ATTEMPTS: &str = "lockkeeper_acquire_attempts_total";
@@ -91,7 +85,7 @@ const LOSS_REASONS: &[&str] = &[
     "client_closed",
     "held_too_long",
 ];
-const STATES: &[&str] = &["connected", "disconnected", "unreachable"];
+pub(crate) const STATES: &[&str] = &["connected", "disconnected", "unreachable"];
 
 macro_rules! figures {
     ($($name:ident $kind:ident $unit:ident [$($label:expr),*] $help:literal;)*) => {
@@ -133,9 +127,6 @@ pub const FIGURES: &[Figure] = figures! {
 
 /// What recorders are told about where figures come from.
 pub static METADATA: Metadata<'static> = Metadata::new("lockkeeper", Level::INFO, None);
-
-/// The clients of this program.
-static CLIENTS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 /// Tells the recorder of all figures, and sets those to zero that have no value yet. Each new client does so;
 /// call it when the recorder is installed later than that.
@@ -189,41 +180,4 @@ pub fn count(name: &'static str, labels: Vec<Label>) {
 pub fn set(name: &'static str, labels: Vec<Label>, value: f64) {
     let key = Key::from_parts(name, labels);
     with_recorder(|recorder| recorder.register_gauge(&key, &METADATA).set(value));
-}
-
-/// Registers a new client, and all figures.
-pub(crate) fn begin(shared: &Arc<Shared>) {
-    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    clients.retain(|client| client.strong_count() > 0);
-    clients.push(Arc::downgrade(shared));
-    drop(clients);
-    describe();
-}
-
-/// Sets the gauges of sessions. Returns the shortest session timeout; zero without clients.
-pub fn update_sessions() -> Duration {
-    let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (mut counts, mut silence, mut timeout) = ([0_u32; STATES.len()], Duration::ZERO, None);
-    for client in clients.iter().filter_map(Weak::upgrade) {
-        let now = client.now();
-        let (contact, heard, granted) =
-            client.look(|it| (Session::contact(it), it.last_received(), it.timeout()));
-        let state = match contact {
-            Contact::Connected => 0,
-            Contact::Disconnected => 1,
-            Contact::Unreachable => 2,
-            Contact::Closed => continue,
-        };
-        counts[state] += 1;
-        silence = silence.max(now.since(heard));
-        timeout = timeout.into_iter().chain([granted]).min();
-    }
-
-    for (state, count) in STATES.iter().zip(counts) {
-        set(SESSIONS, vec![Label::from_static_parts("state", state)], count.into());
-    }
-    let timeout = timeout.unwrap_or_default();
-    set(SILENCE, Vec::new(), silence.as_secs_f64());
-    set(TIMEOUT, Vec::new(), timeout.as_secs_f64());
-    timeout
 }

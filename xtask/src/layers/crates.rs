@@ -76,7 +76,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: TESTS, inside: Inside::AnyBut(&[BENCHES, XTASK]), outside: Outside::Any },
     layer(VIRTUAL, &[]),
     Layer { name: BENCHES, inside: Inside::AnyBut(&[CLI, TESTS, XTASK]), outside: Outside::Any },
-    layer(HOT_PATHS, &[LOCKKEEPER, SESSION, TREE, WIRE]),
+    layer(HOT_PATHS, &[LOCKKEEPER, CLIENT, SESSION, TREE, WIRE]),
     layer(XTASK, &[]),
 ];
 

@@ -92,7 +92,7 @@ impl Entrance {
         span: &AcquireSpan,
     ) -> Result<(Guard, WaitQueue), AcquireError> {
         let (contender, mut queue) = self.enter_behind(tail, kind).await?;
-        span.entered(&queue, contender.name());
+        span.entered(&queue, &contender);
         let front = contender.wait_in(&mut queue).await?;
         let guard = self.grant(contender, front).await?;
         Ok((self.with_valid_token(guard, &queue).await?, queue))
@@ -116,7 +116,7 @@ impl Entrance {
         span: &AcquireSpan,
     ) -> Result<Option<(Guard, WaitQueue)>, AcquireError> {
         let (contender, queue) = self.enter_behind(tail, kind).await?;
-        span.entered(&queue, contender.name());
+        span.entered(&queue, &contender);
         let Some(front) = contender.at_front(&queue)? else { return Ok(None) };
         let Some(guard) = self.try_grant(contender, front).await? else { return Ok(None) };
         Ok(Some((self.with_valid_token(guard, &queue).await?, queue)))

@@ -1,7 +1,8 @@
 //! The guard of a held lock: how long the lock is certain, and how its loss is noticed.
 //!
 //! ```text
-//!   cancellation  its loss as a `CancellationToken` (feature `tokio-util`); methods of the guard, as here
+//!   cancelling   its loss as a `CancellationToken` (feature `tokio-util`); methods of the guard, as here
+//!   cancellation the token of a guard
 //!   holding      what it reports of itself: spans and figures
 //!   state        whether a lock is held: a pure function of the session's state
 //!   jeopardy     running work across an outage, for one lock or several; methods of the guard, as here
@@ -13,7 +14,9 @@
 //! ```
 
 #[cfg(feature = "tokio-util")]
-pub(crate) mod cancellation;
+mod cancellation;
+#[cfg(feature = "tokio-util")]
+pub(crate) mod cancelling;
 pub(crate) mod holding;
 pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
@@ -327,10 +330,22 @@ impl Guard {
 
     /// Queues the deletion, so that every later request is sent after it.
     pub(crate) fn begin_release(self) -> Releasing {
-        self.cancel();
         let others_are_gone = self.others_are_gone();
-        let GuardInner { own_watch, hold, others, mut owned, lost, revoking, holding, .. } =
-            *self.0;
+        let GuardInner {
+            #[cfg(feature = "tokio-util")]
+            cancellation,
+            holding,
+            own_watch,
+            hold,
+            others,
+            mut owned,
+            lost,
+            revoking,
+            ..
+        } = *self.0;
+        // What runs under the token ends before anything is deleted.
+        #[cfg(feature = "tokio-util")]
+        drop(cancellation);
         // The others go first, so that the last answer is about all.
         drop((own_watch, others));
 

@@ -21,7 +21,8 @@ use crate::guard::owned_node::OwnedNode;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
-use crate::telemetry::acquiring::{Acquiring, Sort};
+use crate::telemetry::acquiring::Acquiring;
+use crate::telemetry::sort::Sort;
 
 /// The simplest lock: one node, which exists while the lock is held.
 ///

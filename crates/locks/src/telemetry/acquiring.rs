@@ -10,55 +10,13 @@ use lockkeeper_client::{Client, Instant, ZnodePath};
 use tracing::field::Empty;
 use tracing::{Level, Span, debug, debug_span};
 
-use crate::contender::order::WaitQueue;
+use crate::contender::node::Contender;
+use crate::contender::order::{Place, WaitQueue};
 use crate::error::AcquireError;
-use crate::profile::Kind;
 #[cfg(feature = "metrics")]
 use crate::telemetry::figures;
+use crate::telemetry::sort::Sort;
 use crate::token::FencingToken;
-
-/// What a lock is called in spans and figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    Exclusive,
-    Read,
-    Upgradeable,
-    Write,
-    Permits,
-    Leader,
-    /// One znode, which has no queue.
-    Node,
-    /// Several at once.
-    Several,
-}
-
-impl Sort {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Exclusive => "exclusive",
-            Self::Read => "read",
-            Self::Upgradeable => "upgradeable",
-            Self::Write => "write",
-            Self::Permits => "permits",
-            Self::Leader => "leader",
-            Self::Node => "node",
-            Self::Several => "several",
-        }
-    }
-}
-
-impl From<Kind> for Sort {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Exclusive => Self::Exclusive,
-            Kind::Read => Self::Read,
-            Kind::Upgradeable => Self::Upgradeable,
-            Kind::Write => Self::Write,
-            Kind::Permits(_) | Kind::Lease => Self::Permits,
-            Kind::Latch => Self::Leader,
-        }
-    }
-}
 
 /// The tokens that a call got.
 pub(crate) enum Tokens {
@@ -97,12 +55,13 @@ impl<T: Granted> Granted for Option<T> {
 pub(crate) struct AcquireSpan(Span);
 
 impl AcquireSpan {
-    /// Notes the place in the queue of the contender with this name, which has just entered: 1 for the first.
-    pub(crate) fn entered(&self, queue: &WaitQueue, name: Option<&str>) {
+    /// Notes the place in the queue of a contender that has just entered: 1 for the first.
+    pub(crate) fn entered(&self, queue: &WaitQueue, contender: &Contender) {
         if self.0.is_disabled() {
             return;
         }
-        let is_own = |place: &crate::contender::order::Place| Some(place.name.as_str()) == name;
+        let name = contender.name();
+        let is_own = |place: &Place| Some(place.name.as_str()) == name;
         if let Some(ahead) = queue.places().iter().position(is_own) {
             self.0.record("position", ahead + 1);
         }

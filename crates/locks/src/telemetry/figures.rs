@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use lockkeeper_client::metrics::{
     ACQUIRED, ATTEMPTS, HELD, HOLD, KINDS, LEASE_REMAINING, LOST, METADATA, NOT_ACQUIRED,
-    OLDEST_HOLD, OLDEST_WAIT, WAIT, WAITING, count, set, update_sessions,
+    OLDEST_HOLD, OLDEST_WAIT, WAIT, WAITING, count, set,
 };
-use lockkeeper_client::{Clock, HoldProbe, Instant, ZnodePath};
+use lockkeeper_client::{Clock, HoldProbe, Instant, ZnodePath, update_sessions};
 use metrics::{Key, Label, SharedString, with_recorder};
 
 use crate::error::LossReason;
-use crate::telemetry::acquiring::Sort;
+use crate::telemetry::sort::Sort;
 
 /// What names a lock in the label `lock`.
 type Namer = Box<dyn Fn(&ZnodePath) -> Option<SharedString> + Send + Sync>;
@@ -27,11 +27,11 @@ static LIST: Mutex<List> = Mutex::new(List { entries: Vec::new(), free: Vec::new
 /// What waits and what is held. Entries keep their place, so that adding and removing one costs the same however
 /// many there are.
 struct List {
-    entries: Vec<Entry>,
+    entries: Vec<Tracked>,
     free: Vec<usize>,
 }
 
-enum Entry {
+enum Tracked {
     Free,
     Waiting(Instant),
     Held(Instant, HoldProbe),
@@ -59,9 +59,9 @@ pub fn update() {
     let (mut waits, mut holds) = (Vec::new(), Vec::new());
     for entry in &list().entries {
         match entry {
-            Entry::Free => {}
-            Entry::Waiting(since) => waits.push(*since),
-            Entry::Held(since, probe) => holds.push((*since, probe.clone())),
+            Tracked::Free => {}
+            Tracked::Waiting(since) => waits.push(*since),
+            Tracked::Held(since, probe) => holds.push((*since, probe.clone())),
         }
     }
 
@@ -92,7 +92,7 @@ fn list() -> std::sync::MutexGuard<'static, List> {
 pub(crate) struct Slot(usize);
 
 impl Slot {
-    fn new(entry: Entry) -> Self {
+    fn new(entry: Tracked) -> Self {
         let mut list = list();
         match list.free.pop() {
             Some(index) => {
@@ -109,7 +109,7 @@ impl Slot {
     /// A call begins.
     pub(crate) fn waiting(sort: Sort, path: &ZnodePath, since: Instant) -> Self {
         increment(&ATTEMPTS_BY_KIND[sort as usize], path);
-        Self::new(Entry::Waiting(since))
+        Self::new(Tracked::Waiting(since))
     }
 
     /// The call was granted a lock.
@@ -129,7 +129,7 @@ impl Slot {
 
     /// Something is held.
     pub(crate) fn held(since: Instant, probe: HoldProbe) -> Self {
-        Self::new(Entry::Held(since, probe))
+        Self::new(Tracked::Held(since, probe))
     }
 
     /// It is held no more: `lost` says why, if that was not the holder's wish.
@@ -145,7 +145,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut list = list();
-        let old = std::mem::replace(&mut list.entries[self.0], Entry::Free);
+        let old = std::mem::replace(&mut list.entries[self.0], Tracked::Free);
         list.free.push(self.0);
         // What it had may end a client, which takes other locks.
         drop(list);

@@ -3,6 +3,7 @@
 //! ```text
 //!   acquiring    a call that asks for a lock: its span, how it ends, and its figures
 //!   figures      the figures of locks (feature `metrics`)
+//!   sort         what a lock is called there
 //! ```
 //!
 //! What is held reports in `guard/holding.rs`.
@@ -10,3 +11,4 @@
 pub(crate) mod acquiring;
 #[cfg(feature = "metrics")]
 pub mod figures;
+pub(crate) mod sort;

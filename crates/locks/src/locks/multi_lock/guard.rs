@@ -110,7 +110,7 @@ impl MultiGuard {
     /// [`Guard::cancellation_token`]. Costs what that does, for each lock.
     #[cfg(feature = "tokio-util")]
     pub fn cancellation_token(&self) -> tokio_util::sync::CancellationToken {
-        crate::guard::cancellation::cancellation_token(&self.guards)
+        crate::guard::cancelling::cancellation_token(&self.guards)
     }
 
     /// Waits until a client asks for one of the locks, and tells which; see

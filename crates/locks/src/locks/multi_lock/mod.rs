@@ -22,7 +22,8 @@ use crate::contender::order::WaitQueue;
 use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
-use crate::telemetry::acquiring::{Acquiring, Sort};
+use crate::telemetry::acquiring::Acquiring;
+use crate::telemetry::sort::Sort;
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
 

@@ -15,7 +15,8 @@ use crate::acquire::setup::{Setup, setup_options};
 use crate::error::{AcquireError, BuildError, SetPermitsError};
 use crate::locks::semaphore::permits::Permits;
 use crate::locks::semaphore::profile::Entrances;
-use crate::telemetry::acquiring::{Acquiring, Sort};
+use crate::telemetry::acquiring::Acquiring;
+use crate::telemetry::sort::Sort;
 
 pub use crate::locks::semaphore::guard::SemaphoreGuard;
 pub use crate::locks::semaphore::profile::SemaphoreProfile;

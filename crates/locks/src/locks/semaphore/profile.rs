@@ -117,7 +117,7 @@ impl Entrances {
         match self {
             Self::Native(queue) => {
                 let place = Contenders::enter(queue, counted, Kind::Permits(wanted), 1).await?;
-                span.entered(&place.queue, place.last.name());
+                span.entered(&place.queue, &place.last);
                 place.hold(counted, wanted, patience).await
             }
             Self::Curator { gate, leases } => {

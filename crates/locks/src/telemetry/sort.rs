@@ -1,0 +1,46 @@
+//! What a lock is called in spans and figures.
+
+use crate::profile::Kind;
+
+/// What a lock is called in spans and figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Exclusive,
+    Read,
+    Upgradeable,
+    Write,
+    Permits,
+    Leader,
+    /// One znode, which has no queue.
+    Node,
+    /// Several at once.
+    Several,
+}
+
+impl Sort {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Read => "read",
+            Self::Upgradeable => "upgradeable",
+            Self::Write => "write",
+            Self::Permits => "permits",
+            Self::Leader => "leader",
+            Self::Node => "node",
+            Self::Several => "several",
+        }
+    }
+}
+
+impl From<Kind> for Sort {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Exclusive => Self::Exclusive,
+            Kind::Read => Self::Read,
+            Kind::Upgradeable => Self::Upgradeable,
+            Kind::Write => Self::Write,
+            Kind::Permits(_) | Kind::Lease => Self::Permits,
+            Kind::Latch => Self::Leader,
+        }
+    }
+}
