@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lockkeeper::{
-    Client, Contact, Election, ExclusiveNode, Guard, MultiLock, Mutex, Names, Owner, Pool, Queue,
-    ReentrantMutex, RwLock, Semaphore,
+    Client, Contact, Election, ExclusiveNode, Guard, LeaseMode, MultiLock, Mutex, Names, Owner,
+    Pool, Queue, ReentrantMutex, RwLock, Semaphore,
 };
 use tokio_util::sync::CancellationToken;
+
+use lockkeeper_testkit::backend::TICK;
 
 use crate::{LOCK, rehearsed, run};
 
@@ -80,15 +82,17 @@ fn it_is_cancelled_by_each_loss_although_nothing_polls_the_guard() -> Result<()>
         token.cancelled().await;
         drop(guard);
 
-        // Another client takes the second lock by force.
-        client.reachable().await;
-        let both = MultiLock::new(&client, ["/locks/a", "/locks/b"])?.acquire().await?;
+        // Another client takes the second lock by force. No heartbeat finds that under this lease.
+        let direct = Client::builder().lease(LeaseMode::Direct).server_tick(TICK);
+        let direct = direct.connect(&backend.connect_string()).await?;
+        let both = MultiLock::new(&direct, ["/locks/a", "/locks/b"])?.acquire().await?;
         let token = both.cancellation_token();
         other.delete(both.guards()[1].node(), None).await?;
         token.cancelled().await;
         ensure!(!both.is_held() && both.guards()[0].is_held(), "the guard says so too");
         ensure!(both.cancellation_token().is_cancelled(), "it stays lost");
         drop(both);
+        client.reachable().await;
 
         // Without servers it ends at the deadline, and no later lock is granted before.
         let (_guard, token) = unpolled(&client).await?;
