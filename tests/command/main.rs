@@ -36,6 +36,7 @@ mod pause;
 mod planted;
 mod put_back;
 mod recipes;
+mod record;
 mod restore;
 mod run;
 mod run_log;

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::commands::transfer::{export, import};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
-    revoke, run, serve, service, settings, show, ticks, value, wait, watch,
+    record, revoke, run, serve, service, settings, show, ticks, value, wait, watch,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Ls(ls::LsOptions),
     Show(show::ShowOptions),
     Graph(graph::GraphOptions),
+    Record(record::RecordOptions),
+    Why(record::why::WhyOptions),
     /// Show or change how many permits a lock has
     #[command(subcommand)]
     Permits(permits::PermitsTask),
@@ -130,7 +132,13 @@ pub(crate) struct CompletionsOptions {
 
 /// The commands as the help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Locks", &["run", "hold", "wait", "revoke", "ls", "show", "graph", "permits", "ticks"]),
+    (
+        "Locks",
+        &[
+            "run", "hold", "wait", "revoke", "ls", "show", "graph", "permits", "ticks", "record",
+            "why",
+        ],
+    ),
     (
         "Other recipes",
         &[
@@ -146,7 +154,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 const SHOWN_EVERYWHERE: &[&str] = &["connect", "json", "quiet", "verbose"];
 
 /// The commands that look for no server, as all below them.
-const WITHOUT_SERVERS: &[&str] = &["serve", "local", "engine", "man"];
+const WITHOUT_SERVERS: &[&str] = &["why", "serve", "local", "engine", "man"];
 
 /// The commands whose output is none, or of a kind of its own.
 const WITHOUT_JSON: &[&str] = &[

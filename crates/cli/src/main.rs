@@ -86,7 +86,7 @@ use std::process::ExitCode;
 use crate::args::{Cli, Command};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
-    revoke, run, serve, service, settings, show, ticks, transfer, value, wait, watch,
+    record, revoke, run, serve, service, settings, show, ticks, transfer, value, wait, watch,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -124,6 +124,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
         Command::Graph(options) => block_on(graph::graph(global, options)),
+        Command::Record(options) => block_on(record::record(global, options)),
+        Command::Why(options) => record::why::why(global, &options),
         Command::Ticks(options) => block_on(ticks::ticks(global, options)),
         Command::Permits(task) => block_on(permits::permits(global, task)),
         Command::Elect(options) => block_on(run::elect::elect(global, *options)),

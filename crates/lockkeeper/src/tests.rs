@@ -16,7 +16,7 @@ fn errors_in(folder: &Path, errors: &mut Vec<String>, failures: &mut String) {
 
         let text = std::fs::read_to_string(&path).unwrap();
         let own = text.lines().filter_map(|line| line.strip_prefix("impl std::error::Error for "));
-        errors.extend(own.map(|line| line.trim_end_matches(" {").to_owned()));
+        errors.extend(own.map(|line| line.trim_end_matches([' ', '{', '}']).to_owned()));
         for derived in text.split("thiserror::Error)]").skip(1) {
             let item =
                 derived.lines().find(|line| line.contains("enum ") || line.contains("struct "));

@@ -13,6 +13,7 @@ pub(crate) mod members;
 pub(crate) mod permits;
 pub(crate) mod pool;
 pub(crate) mod queue;
+pub(crate) mod record;
 pub(crate) mod revoke;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -140,11 +140,11 @@ pub(crate) fn colours() -> bool {
 /// word: levels of all and of single targets, such as `info` or `warn,lockkeeper_engine=debug`.
 pub(crate) fn start_log(verbose: u8, server: bool) {
     let default = match verbose + u8::from(server) {
-        // What a lost connection means for a lock, and another number of permits, is told in so
+        // What a lost connection means for a lock, its loss, and another number of permits are told in so
         // many words. That servers could not be compared is told by nothing else.
         0 => {
             "warn,lockkeeper_client=off,lockkeeper_client::one_service=warn,\
-             lockkeeper_locks::locks::semaphore=off"
+             lockkeeper_locks::guard=off,lockkeeper_locks::locks::semaphore=off"
         }
         1 => "info",
         2 => "debug",

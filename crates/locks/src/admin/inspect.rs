@@ -171,6 +171,11 @@ impl LockQueue {
         Self { path: path.clone(), profile, entries, foreign, permits, delay }
     }
 
+    /// Whether it has contenders, or its lock delay is due.
+    pub(super) fn is_in_use(&self) -> bool {
+        !self.entries.is_empty() || self.delay.is_some()
+    }
+
     pub(super) fn of_node(path: &ZnodePath, entry: Entry) -> Self {
         Self { entries: vec![entry], ..Self::empty(path) }
     }
@@ -471,7 +476,7 @@ impl LockQueues {
     }
 
     pub(super) fn add(&mut self, queue: LockQueue) {
-        if !queue.entries.is_empty() || queue.delay.is_some() {
+        if queue.is_in_use() {
             self.queues.push(queue);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use lockkeeper_client::{SessionId, ZnodePath};
 
-use crate::acquire::lock_delay::{DelayMark, mark_of};
+use crate::acquire::lock_delay::{DelayMark, lock_marked_by, mark_of};
 use crate::admin::due_delay::of_mark;
 use crate::admin::inspect::{
     DueDelay, KnownTree, LockQueue, LockQueues, ReadContenders, Spot, below, entry, read,
@@ -20,59 +20,81 @@ impl LockQueues {
         let mut found = Self::default();
         let mut next = vec![Spot { path: top.clone(), is_marked: true }];
         while let Some(spot) = next.pop() {
-            found.add_known(tree, &spot, &mut next);
+            let (queue, below) = look(tree, &spot);
+            found.add(queue);
+            next.extend(below);
         }
         found.sort();
         found
     }
+}
 
-    /// Adds the lock at a path, if there is one, and where to look next.
-    fn add_known(&mut self, tree: &impl KnownTree, spot: &Spot, next: &mut Vec<Spot>) {
-        let path = &spot.path;
-        let mut names = tree.children(path.as_str());
-        let delay = spot.is_marked.then(|| delay_of(tree, path, &names)).flatten();
-        let Some((data, stat)) = tree.node(path.as_str()) else {
-            self.add(LockQueue { delay, ..LockQueue::empty(path) });
-            return;
-        };
-        if stat.ephemeral_owner != SessionId::NONE {
-            let holder = entry(Kind::Exclusive, true, path.clone(), Some((data, stat)));
-            self.add(LockQueue::of_node(path, holder));
-            return;
+impl LockQueue {
+    /// The queue of one lock; `None` if it has no contenders and no lock delay is due. No I/O.
+    pub fn in_tree(tree: &impl KnownTree, lock: &ZnodePath) -> Option<Self> {
+        let (queue, _) = look(tree, &Spot { path: lock.clone(), is_marked: true });
+        Some(queue).filter(Self::is_in_use)
+    }
+
+    /// The locks whose queues may be other ones after a node has been made, written to or deleted. A node that is named
+    /// like a contender is taken for one, and not for a lock of its own.
+    pub fn changed_by(node: &ZnodePath) -> Vec<ZnodePath> {
+        let name = node.name().to_owned();
+        let Some(parent) = node.parent() else { return Vec::new() };
+        if let Some(lock) = lock_marked_by(&name) {
+            return parent.child(lock).into_iter().collect();
         }
-
-        let mut place = path.clone();
-        if has_curators_leases(&names)
-            && let Ok(leases) = path.child(LEASES)
-        {
-            names = tree.children(leases.as_str());
-            place = leases;
+        let (_, _, foreign) = read(std::slice::from_ref(&name));
+        if !foreign.is_empty() {
+            return vec![node.clone()];
         }
-        let (profile, queue, foreign) = read(&names);
-        let nodes = queue.places().iter().filter_map(|contender| {
-            let child = place.child(&contender.name).ok()?;
-            let found = tree.node(child.as_str())?;
-            Some((contender, child, Some(found)))
-        });
-        let is_number = says_how_many(&queue, &names, data.len());
-        let permits = is_number.then(|| tree.node(place.as_str())).flatten();
-        let permits = permits.and_then(|(data, _)| PermitFormat::Text.read(&data));
-        let seen = ReadContenders { there: nodes.collect(), permits, gone: Vec::new() };
+        let above = parent.parent().filter(|_| parent.name() == LEASES);
+        [Some(parent), above].into_iter().flatten().collect()
+    }
+}
 
-        let (entries, permits) = seen.entries(&queue, delay.as_ref());
+/// What a path is as a lock, and where to look next.
+fn look(tree: &impl KnownTree, spot: &Spot) -> (LockQueue, Vec<Spot>) {
+    let path = &spot.path;
+    let mut names = tree.children(path.as_str());
+    let delay = spot.is_marked.then(|| delay_of(tree, path, &names)).flatten();
+    let Some((data, stat)) = tree.node(path.as_str()) else {
+        return (LockQueue { delay, ..LockQueue::empty(path) }, Vec::new());
+    };
+    if stat.ephemeral_owner != SessionId::NONE {
+        let holder = entry(Kind::Exclusive, true, path.clone(), Some((data, stat)));
+        return (LockQueue::of_node(path, holder), Vec::new());
+    }
+
+    let mut place = path.clone();
+    if has_curators_leases(&names)
+        && let Ok(leases) = path.child(LEASES)
+    {
+        names = tree.children(leases.as_str());
+        place = leases;
+    }
+    let (profile, queue, foreign) = read(&names);
+    let nodes = queue.places().iter().filter_map(|contender| {
+        let child = place.child(&contender.name).ok()?;
+        let found = tree.node(child.as_str())?;
+        Some((contender, child, Some(found)))
+    });
+    let is_number = says_how_many(&queue, &names, data.len());
+    let permits = is_number.then(|| tree.node(place.as_str())).flatten();
+    let permits = permits.and_then(|(data, _)| PermitFormat::Text.read(&data));
+    let seen = ReadContenders { there: nodes.collect(), permits, gone: Vec::new() };
+
+    let (entries, permits) = seen.entries(&queue, delay.as_ref());
+    let mut next = Vec::new();
+    if place == *path {
         // A lease is no lock of its own.
         let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
-        let leases: HashSet<ZnodePath> = leases.map(|entry| entry.node.clone()).collect();
-        if place == *path {
-            next.extend(
-                below(path, names, &foreign)
-                    .into_iter()
-                    .filter(|spot| !leases.contains(&spot.path)),
-            );
-        }
-        let path = path.clone();
-        self.add(LockQueue { path, profile, entries, foreign, permits, delay });
+        let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
+        next = below(path, names, &foreign);
+        next.retain(|spot| !leases.contains(&spot.path));
     }
+    let path = path.clone();
+    (LockQueue { path, profile, entries, foreign, permits, delay }, next)
 }
 
 fn delay_of(tree: &impl KnownTree, lock: &ZnodePath, names: &[String]) -> Option<DueDelay> {

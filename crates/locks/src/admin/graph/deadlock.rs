@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkeeper_client::{Client, Error, SessionId, ZnodePath};
+use lockkeeper_client::{Client, Error, Outcome, SessionId, ZnodePath, impl_failure};
 
 use crate::admin::graph::step::{Because, WaitCycle};
 use crate::admin::graph::wait_graph::WaitGraph;
@@ -185,6 +185,11 @@ impl DeadlockParty {
 }
 
 impl std::error::Error for Deadlock {}
+
+impl_failure!(
+    /// `is_retryable`: the others in the circle may have gone on when it is asked for again.
+    Deadlock { _ => (true, Outcome::NotApplied) }
+);
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,182 @@
+//! `lockkeeper record`: writes down what happens to locks. `lockkeeper why` reads it.
+
+mod history;
+pub(crate) mod why;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use lockkeeper::inspect::{LockQueue, LockQueues};
+use lockkeeper::{TreeCache, ZnodePath};
+
+use self::history::{History, HistoryEvent, HistoryLine};
+use crate::session::connect::Connection;
+use crate::shared::exit::{Exit, Failure, signal_code};
+use crate::shared::global::Global;
+use crate::shared::signals::Signals;
+use crate::shared::{names, output, view};
+
+const NOTES: &str = "\
+Each line is a JSON text: a contender waits, is granted the lock, is asked for it, ended as a holder, or left the line. \
+A recording costs the servers one watch on the path and one read for each change. It goes on over lost connections; of \
+what happened meanwhile it tells the outcome. Times are by the clock of this machine. Whether a holder released the lock or its session \
+expired cannot be seen: ENDED says both.
+
+With --file, no more than --max-size is kept: half of it in the file, and the older half in FILE.old. lockkeeper why LOCK \
+reads them.
+
+Examples:
+  lockkeeper record --file locks.history
+  lockkeeper record /backups | jq -r 'select(.event == \"granted\") | .lock'
+
+Exit codes: 128 + n after signal n; 75, the servers are gone for good; others: lockkeeper run --help";
+
+/// Write down who gets which lock, and when, until Ctrl-C
+#[derive(Debug, Args)]
+#[command(after_long_help = NOTES)]
+pub(crate) struct RecordOptions {
+    /// The path to look below
+    #[arg(default_value = "/", value_parser = names::folder)]
+    path: ZnodePath,
+
+    /// Where to write to [default: standard output]
+    #[arg(long, env = "LOCKKEEPER_HISTORY")]
+    file: Option<PathBuf>,
+
+    /// How many bytes of history are kept in files
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = names::some_bytes)]
+    max_size: usize,
+}
+
+/// Where the older half of a history is.
+fn older(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".old");
+    name.into()
+}
+
+/// Records until a signal.
+pub(crate) async fn record(global: &Global, options: RecordOptions) -> Result<u8, Failure> {
+    let sink = match &options.file {
+        Some(file) => HistorySink::File(HistoryFile::open(file, options.max_size)?),
+        None => HistorySink::Output,
+    };
+    let connection = Connection::open_within(global, &mut None).await?;
+    let result = with_session(&connection, &options.path, sink).await;
+    connection.close().await;
+    result
+}
+
+async fn with_session(
+    connection: &Connection,
+    path: &ZnodePath,
+    sink: HistorySink,
+) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let mut recorder = Recorder { sink, history: History::default() };
+    let result = tokio::select! {
+        failure = recorder.follow(connection, path) => failure.map(|()| Exit::Ok.code()),
+        failure = connection.keep_engine() => Err(failure),
+        signal = signals.next_of_wait() => Ok(signal_code(signal.as_raw())),
+    };
+    recorder.write(&[HistoryLine::of_recording(HistoryEvent::RecordingEnded, path, now())])?;
+    result
+}
+
+fn now() -> u64 {
+    u64::try_from(view::unix_ms(SystemTime::now())).unwrap_or(u64::MAX)
+}
+
+struct Recorder {
+    sink: HistorySink,
+    history: History,
+}
+
+impl Recorder {
+    /// Ends when nobody reads what it writes.
+    async fn follow(&mut self, connection: &Connection, path: &ZnodePath) -> Result<(), Failure> {
+        let cache = TreeCache::builder(&connection.client, path.as_str()).skip_unreadable();
+        let cache = cache.open().await.map_err(|error| Failure::of_recipe(&error))?;
+        let mut changes = cache.changes();
+        let first = cache.snapshot();
+        let began = HistoryLine::of_recording(HistoryEvent::RecordingBegan, path, now());
+        let mut lines = vec![began];
+        for queue in &LockQueues::in_tree(&*first, path).queues {
+            lines.extend(self.history.see(&queue.path, Some(queue), now(), true));
+        }
+
+        while self.write(&lines)? {
+            let update = changes.next().await.map_err(|error| Failure::of_recipe(&error))?;
+            let mut changed: Vec<ZnodePath> = Vec::new();
+            for change in &update.changes {
+                let node = ZnodePath::new(change.path()).ok();
+                changed.extend(node.iter().flat_map(LockQueue::changed_by));
+            }
+            changed.sort();
+            changed.dedup();
+            lines.clear();
+            for lock in changed {
+                let queue = LockQueue::in_tree(&*update.snapshot, &lock);
+                lines.extend(self.history.see(&lock, queue.as_ref(), now(), false));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether there is still a reader.
+    fn write(&mut self, lines: &[HistoryLine]) -> Result<bool, Failure> {
+        let mut text = String::new();
+        for line in lines {
+            text.push_str(&output::json(line)?.to_string());
+            text.push('\n');
+        }
+        match &mut self.sink {
+            HistorySink::Output => output::print_to_reader(&text),
+            HistorySink::File(file) => file.write(text.as_bytes()).map(|()| true),
+        }
+    }
+}
+
+enum HistorySink {
+    Output,
+    File(HistoryFile),
+}
+
+/// A file of bounded size, and the one before it.
+struct HistoryFile {
+    path: PathBuf,
+    file: File,
+    size: usize,
+    /// When the next one begins.
+    limit: usize,
+}
+
+impl HistoryFile {
+    fn open(path: &Path, max_size: usize) -> Result<Self, Failure> {
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o600).open(path);
+        let opened = file.and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (size, file) = opened.map_err(|error| unwritten(path, &error))?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        Ok(Self { path: path.to_owned(), file, size, limit: max_size / 2 })
+    }
+
+    fn write(&mut self, text: &[u8]) -> Result<(), Failure> {
+        if self.size > 0 && self.size.saturating_add(text.len()) > self.limit {
+            let renamed = fs::rename(&self.path, older(&self.path));
+            renamed.map_err(|error| unwritten(&self.path, &error))?;
+            *self = Self::open(&self.path, self.limit * 2)?;
+        }
+        self.file.write_all(text).map_err(|error| unwritten(&self.path, &error))?;
+        self.size += text.len();
+        Ok(())
+    }
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::CannotCreate, format!("{}: {error}", path.display()))
+}
