@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use clap::Args;
 use lockkeeper::inspect::{LockQueue, LockQueues};
 use lockkeeper::{TreeCache, ZnodePath};
+use rustix::fs::OFlags;
 
 use self::history::{History, HistoryEvent, HistoryLine};
 use crate::session::connect::Connection;
@@ -156,9 +157,12 @@ struct HistoryFile {
 }
 
 impl HistoryFile {
+    #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     fn open(path: &Path, max_size: usize) -> Result<Self, Failure> {
         let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o600).open(path);
+        // A pipe without a reader is not waited for.
+        options.append(true).create(true).mode(0o600);
+        let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
         let opened = file.and_then(|file| Ok((file.metadata()?.len(), file)));
         let (size, file) = opened.map_err(|error| unwritten(path, &error))?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);

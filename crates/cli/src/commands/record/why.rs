@@ -1,12 +1,12 @@
 //! `lockkeeper why`: what has happened to a lock, from a recording.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::ZnodePath;
+use lockkeeper_engine::files::read_regular_file;
 use serde::Serialize;
 
 use super::history::{HistoryEvent, HistoryLine};
@@ -24,6 +24,9 @@ Examples:
   lockkeeper why backups/nightly --file locks.history --since 12h --json
 
 Exit code: 1 if nothing of the lock was recorded.";
+
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 1 << 30;
 
 /// Show what has happened to a lock, from a recording: who had it, who waited
 #[derive(Debug, Args)]
@@ -79,7 +82,7 @@ pub(crate) fn why(global: &Global, options: &WhyOptions) -> Result<u8, Failure> 
 
 /// Reads the lines of a file that may be missing unless `must`. A line that is cut, or of a later version, is left out.
 fn read(file: &Path, must: bool, mut each: impl FnMut(HistoryLine)) -> Result<(), Failure> {
-    let text = match fs::read(file) {
+    let text = match read_regular_file(file, LONGEST) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(()),
         Err(error) => {
