@@ -69,6 +69,21 @@ async fn a_history_tells_who_had_the_lock_and_who_waited() -> Result<()> {
     Ok(())
 }
 
+/// Two recordings in one file told everything twice, and threw half of it away.
+#[tokio::test]
+async fn a_file_has_one_recording_and_a_line_that_was_cut_spoils_no_other() -> Result<()> {
+    let home = Home::new()?;
+    fs::write(home.folder().join("history"), "{\"at_unix_ms\":17959444")?;
+    home.ends("why l --file history")?.complains(65, &["history", "no history"]);
+    let _recorder = recorder(&home, "")?;
+    home.ends("record --file history")?.complains(69, &["another recording"]);
+    home.runs("l", "true")?.is_fine();
+    let found = events(&home, "l", 3)?;
+    assert_eq!(found[0]["event"], "recording_began", "{found:#?}");
+    assert!(!lines(&home)?.contains("lockkeeper-outcomes"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_was_there_before_is_told_as_that() -> Result<()> {
     let home = Home::new()?;

@@ -20,10 +20,11 @@ A deadlock is a circle of programs that wait for each other's locks. It is shown
 lockkeeper run --detect-deadlocks gives up a wait in one; lockkeeper revoke asks a holder to leave.
 
 The servers tell which session waits, and not which task of its program. Where a circle leads through a session, \
-`it seems` so: it is no deadlock if one task waits while another one releases. For commands under lockkeeper run it is certain.
+`it seems` so: it is no deadlock if one task waits while another one releases. For commands under lockkeeper run it is certain, \
+unless one has left the inner run in the background. A wait with a limit (-w) ends by itself.
 
 BLOCKER is a holder that others wait for and that waits for no lock itself. WAITING counts all behind it, also in \
-the lines of locks that its waiters hold: those are listed under ALSO BLOCKS. Who waits for a lock that is one znode, or for \
+the lines of locks that its waiters hold: those are listed under ALSO BLOCKS. Only locks below PATH count. Who waits for a lock that is one znode, for a thing of a pool, or for \
 something that is no lock, is not known.
 
 Examples:

@@ -5,14 +5,18 @@ pub(crate) mod why;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::inspect::{LockQueue, LockQueues};
 use lockkeeper::{TreeCache, ZnodePath};
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use self::history::{History, HistoryEvent, HistoryLine};
 use crate::session::connect::Connection;
@@ -24,7 +28,8 @@ use crate::shared::{names, output, view};
 const NOTES: &str = "\
 Each line is a JSON text: a contender waits, is granted the lock, is asked for it, ended as a holder, or left the line. \
 A recording costs the servers one watch on the path and one read for each change. It goes on over lost connections; of \
-what happened meanwhile it tells the outcome. Times are by the clock of this machine. Whether a holder released the lock or its session \
+what happened meanwhile it tells the outcome. It keeps this machine's engine running, if that has the locks. What is \
+taken from a pool is shown by its znodes, such as gpu/held/0. Times are by the clock of this machine. Whether a holder released the lock or its session \
 expired cannot be seen: ENDED says both.
 
 With --file, no more than --max-size is kept: half of it in the file, and the older half in FILE.old. lockkeeper why LOCK \
@@ -34,7 +39,7 @@ Examples:
   lockkeeper record --file locks.history
   lockkeeper record /backups | jq -r 'select(.event == \"granted\") | .lock'
 
-Exit codes: 128 + n after signal n; 75, the servers are gone for good; others: lockkeeper run --help";
+Exit codes: 128 + n after signal n; 0 when nobody reads the output any more; 69, another recording writes to the file; 75, the servers are gone for good; others: lockkeeper run --help";
 
 /// Write down who gets which lock, and when, until Ctrl-C
 #[derive(Debug, Args)]
@@ -52,6 +57,12 @@ pub(crate) struct RecordOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = names::some_bytes)]
     max_size: usize,
 }
+
+/// Where clients note the outcomes of writes, which are no locks.
+const OUTCOMES: &str = "/lockkeeper-outcomes";
+
+/// How long the last line may wait for a reader.
+const LAST_LINE: Duration = Duration::from_secs(1);
 
 /// Where the older half of a history is.
 fn older(file: &Path) -> PathBuf {
@@ -84,7 +95,9 @@ async fn with_session(
         failure = connection.keep_engine() => Err(failure),
         signal = signals.next_of_wait() => Ok(signal_code(signal.as_raw())),
     };
-    recorder.write(&[HistoryLine::of_recording(HistoryEvent::RecordingEnded, path, now())])?;
+    let last = [HistoryLine::of_recording(HistoryEvent::RecordingEnded, path, now())];
+    // Without it, the history ends a little earlier.
+    let _ = timeout(LAST_LINE, recorder.write(&last)).await;
     result
 }
 
@@ -100,7 +113,9 @@ struct Recorder {
 impl Recorder {
     /// Ends when nobody reads what it writes.
     async fn follow(&mut self, connection: &Connection, path: &ZnodePath) -> Result<(), Failure> {
-        let cache = TreeCache::builder(&connection.client, path.as_str()).skip_unreadable();
+        let is_wanted = |path: &str| !path.starts_with(OUTCOMES);
+        let cache = TreeCache::builder(&connection.client, path.as_str());
+        let cache = cache.filter(is_wanted).skip_unreadable();
         let cache = cache.open().await.map_err(|error| Failure::of_recipe(&error))?;
         let mut changes = cache.changes();
         let first = cache.snapshot();
@@ -110,7 +125,7 @@ impl Recorder {
             lines.extend(self.history.see(&queue.path, Some(queue), now(), true));
         }
 
-        while self.write(&lines)? {
+        while self.write(&lines).await? {
             let update = changes.next().await.map_err(|error| Failure::of_recipe(&error))?;
             let mut changed: Vec<ZnodePath> = Vec::new();
             for change in &update.changes {
@@ -129,14 +144,19 @@ impl Recorder {
     }
 
     /// Says whether there is still a reader.
-    fn write(&mut self, lines: &[HistoryLine]) -> Result<bool, Failure> {
+    async fn write(&mut self, lines: &[HistoryLine]) -> Result<bool, Failure> {
         let mut text = String::new();
         for line in lines {
             text.push_str(&output::json(line)?.to_string());
             text.push('\n');
         }
         match &mut self.sink {
-            HistorySink::Output => output::print_to_reader(&text),
+            HistorySink::Output => {
+                // A reader that reads nothing must not keep a signal waiting.
+                let (written, result) = oneshot::channel();
+                thread::spawn(move || written.send(output::print_to_reader(&text)));
+                result.await.unwrap_or(Ok(false))
+            }
             HistorySink::File(file) => file.write(text.as_bytes()).map(|()| true),
         }
     }
@@ -161,12 +181,28 @@ impl HistoryFile {
     fn open(path: &Path, max_size: usize) -> Result<Self, Failure> {
         let mut options = OpenOptions::new();
         // A pipe without a reader is not waited for.
-        options.append(true).create(true).mode(0o600);
+        options.read(true).append(true).create(true).mode(0o600);
         let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-        let opened = file.and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (size, file) = opened.map_err(|error| unwritten(path, &error))?;
+        let opened = file.and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = opened.map_err(|error| unwritten(path, &error))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            let message = format!("{}: another recording writes to it", path.display());
+            return Err(Failure::new(Exit::Taken, message));
+        }
+
+        let size = metadata.len();
+        let mut last = [b'\n'];
+        if metadata.is_file() && size > 0 {
+            let read = file.read_at(&mut last, size - 1);
+            read.map_err(|error| unwritten(path, &error))?;
+        }
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        Ok(Self { path: path.to_owned(), file, size, limit: max_size / 2 })
+        let mut opened = Self { path: path.to_owned(), file, size, limit: max_size / 2 };
+        // A line was cut, as on a disk that was full.
+        if last != [b'\n'] {
+            opened.write(b"\n")?;
+        }
+        Ok(opened)
     }
 
     fn write(&mut self, text: &[u8]) -> Result<(), Failure> {

@@ -23,7 +23,7 @@ Examples:
   lockkeeper why backups/nightly --file locks.history
   lockkeeper why backups/nightly --file locks.history --since 12h --json
 
-Exit code: 1 if nothing of the lock was recorded.";
+Exit codes: 0; 1, nothing of the lock was recorded; 65, the file cannot be read, or is no history.";
 
 /// The longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 30;
@@ -90,7 +90,12 @@ fn read(file: &Path, must: bool, mut each: impl FnMut(HistoryLine)) -> Result<()
         }
     };
     let lines = text.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| serde_json::from_slice(line).ok()).for_each(&mut each);
+    let mut understood = lines.filter_map(|line| serde_json::from_slice(line).ok()).peekable();
+    if understood.peek().is_none() && !text.is_empty() {
+        let message = format!("{} is no history of lockkeeper record", file.display());
+        return Err(Failure::new(Exit::Data, message));
+    }
+    understood.for_each(&mut each);
     Ok(())
 }
 

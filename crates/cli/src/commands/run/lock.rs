@@ -66,7 +66,8 @@ pub(super) struct LockOptions {
     lock_delay: Option<Duration>,
 
     /// Give up, as if it were not free, if this wait is part of a deadlock (see lockkeeper graph). Looks at all
-    /// locks on the servers, after a second and then more and more seldom
+    /// locks on the servers, after a second and then more and more seldom. The wait that came last is given up, or
+    /// after two more seconds another one that has this option: a shorter -w ends first
     #[arg(long)]
     pub(super) detect_deadlocks: bool,
 

@@ -29,7 +29,7 @@ const LOOKS_OF_OTHERS: u32 = 3;
 pub struct Deadlock {
     /// Each waits for the next, and the last for the first.
     pub waits: Vec<DeadlockWait>,
-    /// Whether it is one whatever the programs do in other tasks: see [`WaitCycle::is_certain`].
+    /// Whether it leads through runs within runs alone: see [`WaitCycle::is_certain`].
     pub is_certain: bool,
 }
 
@@ -87,7 +87,7 @@ pub async fn deadlocks(client: &Client, below: &ZnodePath) -> Result<Vec<Deadloc
 /// Waits for `acquire`, unless that would be for ever: gives it up if a wait of this client is part of a deadlock.
 ///
 /// It looks after a second, and again after 2 s, 4 s and so on up to 30 s. Of the programs in a circle that do so, the
-/// one gives up that came last; if that one does not look, another one does, seconds later. Only locks at `below` and
+/// one gives up that came last; if that one does not look, another one does, two seconds later. Only locks at `below` and
 /// below it count. Costs nothing for a wait of less than a second, and for each look what [`queues`] does. So name the
 /// folder of the locks if the servers keep other things too.
 ///
@@ -148,6 +148,8 @@ async fn own_deadlock(client: &Client, below: &ZnodePath) -> Deadlock {
             continue;
         };
         seen += 1;
+        // Another one may leave first, and is not waited for long.
+        rest = FIRST_LOOK;
         if seen >= LOOKS_OF_OTHERS || deadlock.was_closed_by(session) {
             return deadlock;
         }

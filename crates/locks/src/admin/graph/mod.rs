@@ -12,7 +12,8 @@
 //!   is no deadlock if the program waits in one task and releases in another. A session with two contenders of one
 //!   lock has two tasks, so what it waits for there is no reason to keep the lock.
 //! - A command under `lockkeeper run` that takes another lock says so in its node ([`OwnerInfo::under`]), and the
-//!   run does not release before the command ends. A cycle that leads through such runs alone is certain.
+//!   run does not release before the command ends. A cycle that leads through such runs alone is certain, unless a command
+//!   has left the inner run in the background and ends without it.
 //! - An [`ExclusiveNode`](crate::ExclusiveNode) has no queue, and the layouts of other libraries' semaphores do not
 //!   say how many permits there are. Who waits for these is unknown, as is whoever waits for something that is no lock.
 //! - Programs that wait do not do so at one instant: the queues are read one after the other, so a cycle may be

@@ -40,7 +40,8 @@ pub enum Because {
 }
 
 impl WaitCycle {
-    /// Whether it is a deadlock whatever the programs do in other tasks: no step leads through a session.
+    /// Whether no step leads through a session. Then it is a deadlock whatever the programs do in other tasks, unless a
+    /// command under a run has left the run that waits in the background, or a wait in it has a time limit.
     pub fn is_certain(&self) -> bool {
         self.steps.iter().all(|step| step.because != Because::ItsSessionWaits)
     }
