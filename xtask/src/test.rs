@@ -255,16 +255,18 @@ impl Workspace {
     /// Runs tests alone that failed beside others. A step is not failed if all of its tests pass then.
     fn once_more(&self, steps: &mut Steps) -> Result<()> {
         for (step, names) in self.failed.take() {
-            let names = names.join(" ");
-            println!("\n=== {step}, once more, alone: {names}");
+            let listed = names.join(" ");
+            println!("\n=== {step}, once more, alone: {listed}");
             let mut again = self.selected(step);
-            again.env("RUST_TEST_THREADS", "1").args(["--", "--exact"]).args(names.split(' '));
+            again.env("RUST_TEST_THREADS", "1").args(["--", "--exact"]).args(names);
             match passed(&mut again)? {
                 Verdict::Passed => {
                     steps.correct(step, Verdict::Unstable);
-                    self.note(&format!("UNSTABLE, passed at the second attempt: {step}: {names}"))?;
+                    self.note(&format!(
+                        "UNSTABLE, passed at the second attempt: {step}: {listed}"
+                    ))?;
                 }
-                _ => self.note(&format!("FAILED twice: {step}: {names}"))?,
+                _ => self.note(&format!("FAILED twice: {step}: {listed}"))?,
             }
         }
         Ok(())

@@ -240,8 +240,7 @@ async fn check_is_barrier(
         Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let kinds: [&[u8]; 2] = [b"{\"lockkeeper-double-barrier\"", b"{\"lockkeeper-latch\""];
-    let is_known = !is_opened && kinds.iter().any(|kind| data.starts_with(kind));
+    let is_known = !is_opened && Used::marked(&data) == Some(Used::Barrier);
     let is_text = content::text(&data).is_some_and(|text| !text.contains(char::is_control));
     let is_other = stat.num_children > 0 || !is_text || data.starts_with(b"{\"lockkeeper");
     match is_other && !is_known && stat.ephemeral_owner == SessionId::NONE {

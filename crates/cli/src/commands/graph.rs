@@ -1,12 +1,11 @@
 //! `lockkeeper graph`: who waits for whom, over many locks.
 
+use std::collections::HashSet;
 use std::fmt::Write;
-use std::time::SystemTime;
 
 use clap::Args;
 use lockkeeper::ZnodePath;
-use lockkeeper::graph::{Because, ContenderIndex, RootBlocker, WaitCycle, WaitGraph};
-use lockkeeper::inspect::{self, LockQueues};
+use lockkeeper::graph::{Because, ContenderIndex, Looks, RootBlocker, WaitCycle, WaitGraph};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
@@ -126,21 +125,12 @@ struct Seen<'a> {
 pub(crate) async fn graph(global: &Global, options: GraphOptions) -> Result<u8, Failure> {
     let path = &options.path;
     let looks = Connection::during(global, async |connection| {
-        let look = || inspect::queues(&connection.client, path);
-        let first = look().await?;
-        // A second look only where the first shows a circle, which may never have been there at one moment.
-        match WaitGraph::new(&first.queues).cycles().is_empty() {
-            true => Ok((None, first)),
-            false => Ok((Some(first), look().await?)),
-        }
+        Ok(Looks::at(&connection.client, path).await?)
     });
-    let (earlier, now): (Option<LockQueues>, LockQueues) = looks.await?;
-    let graph = WaitGraph::new(&now.queues);
-    let cycles = match &earlier {
-        Some(earlier) => graph.cycles_since(&WaitGraph::new(&earlier.queues)),
-        None => Vec::new(),
-    };
-    let seen = Seen { path, graph, cycles, unreadable: &now.unreadable };
+    let looks = looks.await?;
+    let graph = WaitGraph::new(&looks.now.queues);
+    let cycles = looks.cycles(&graph);
+    let seen = Seen { path, graph, cycles, unreadable: &looks.now.unreadable };
 
     if options.dot {
         output::print(&seen.dot())?;
@@ -249,8 +239,7 @@ impl<'a> Seen<'a> {
             false => "deadlock, as it seems:\n",
         });
         for step in &cycle.steps {
-            let since = self.graph.contender(step.waiter).since;
-            let since = view::duration(since.elapsed().unwrap_or_default());
+            let since = view::duration(self.graph.contender(step.waiter).age());
             let (who, blocker) = (self.who(step.waiter), self.who(step.blocker));
             let lock = view::printable(self.lock(step.waiter).as_str());
             let waits = match step.because {
@@ -267,7 +256,6 @@ impl<'a> Seen<'a> {
     }
 
     fn row(&self, root: &RootBlocker) -> Vec<String> {
-        let oldest = self.graph.contender(root.oldest).since;
         let others = root.locks.iter().filter(|lock| **lock != root.holder.lock);
         let others = others.map(|lock| self.graph.queues()[*lock].path.to_string());
         vec![
@@ -275,7 +263,7 @@ impl<'a> Seen<'a> {
             view::printable(self.lock(root.holder).as_str()),
             view::how_long(self.graph.contender(root.holder), &Observed::new()),
             root.waiters.to_string(),
-            view::duration(SystemTime::now().duration_since(oldest).unwrap_or_default()),
+            view::duration(self.graph.contender(root.oldest).age()),
             view::listed(&others.collect::<Vec<_>>()),
         ]
     }
@@ -284,10 +272,9 @@ impl<'a> Seen<'a> {
     /// dashed one from each contender to what its program waits for meanwhile.
     fn dot(&self) -> String {
         let mut text = String::from("digraph locks {\n  rankdir=LR;\n  node [shape=box];\n");
-        let in_cycle = |waiter: ContenderIndex, blocker: ContenderIndex| {
-            let mut steps = self.cycles.iter().flat_map(|cycle| &cycle.steps);
-            steps.any(|step| (step.waiter, step.blocker) == (waiter, blocker))
-        };
+        let steps = self.cycles.iter().flat_map(|cycle| &cycle.steps);
+        let steps: HashSet<_> = steps.map(|step| (step.waiter, step.blocker)).collect();
+
         for (lock, queue) in self.graph.queues().iter().enumerate() {
             if queue.waiters().next().is_none() {
                 continue;
@@ -298,8 +285,9 @@ impl<'a> Seen<'a> {
                 let label = format!("{}\n{state} {}", self.who(at), queue.path);
                 let node = quoted(self.node(at));
                 let _ = writeln!(text, "  {node} [label={}];", quoted(&label));
+
                 for blocker in self.graph.blockers(at).take(MOST_BLOCKERS) {
-                    let color = if in_cycle(at, blocker) { " [color=red]" } else { "" };
+                    let color = if steps.contains(&(at, blocker)) { " [color=red]" } else { "" };
                     let _ = writeln!(text, "  {node} -> {}{color};", quoted(self.node(blocker)));
                 }
                 for (wait, _) in self.graph.kept_for(at) {

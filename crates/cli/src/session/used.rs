@@ -55,10 +55,14 @@ impl Used {
 
     /// By the data of the znode, and the names of its children.
     fn of(data: &[u8], names: &[String]) -> Option<Self> {
-        let marked = MARKS.iter().find(|(mark, _)| data.starts_with(mark)).map(|(_, used)| *used);
-        marked
+        Self::marked(data)
             .or_else(|| Self::of_children(names))
             .or_else(|| is_number(data).then_some(Self::Counter))
+    }
+
+    /// By the mark in the data alone.
+    pub(crate) fn marked(data: &[u8]) -> Option<Self> {
+        MARKS.iter().find(|(mark, _)| data.starts_with(mark)).map(|(_, used)| *used)
     }
 
     /// By the names of the children alone.

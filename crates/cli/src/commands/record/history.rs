@@ -87,7 +87,7 @@ impl History {
         let (mut came, mut after) = (Vec::new(), HashMap::new());
         for entry in queue.into_iter().flat_map(|queue| &queue.entries) {
             let key = (entry.node.clone(), entry.token);
-            let mut known = before.remove(&key);
+            let known = before.remove(&key);
             let mut tell = |event, lasted_ms, known: &Known| {
                 let request = entry.revoke_request().filter(|_| event == HistoryEvent::Asked);
                 let request = request.map(|request| view::by_whom(Some(&request)));
@@ -97,7 +97,6 @@ impl History {
             };
 
             let mut new = Known::of(entry);
-            let waited = known.as_ref().and_then(|known| known.since);
             if known.is_none() {
                 new.since = (!begins).then_some(now);
                 if !entry.holds {
@@ -106,14 +105,11 @@ impl History {
                     tell(HistoryEvent::Held, None, &new);
                 }
             }
-            match &mut known {
+            match &known {
                 Some(known) if known.holds == entry.holds => new.since = known.since,
-                Some(_) if entry.holds => {
-                    tell(
-                        HistoryEvent::Granted,
-                        waited.map(|since| now.saturating_sub(since)),
-                        &new,
-                    );
+                Some(known) if entry.holds => {
+                    let waited = known.since.map(|since| now.saturating_sub(since));
+                    tell(HistoryEvent::Granted, waited, &new);
                     new.since = Some(now);
                 }
                 None if entry.holds && !begins => tell(HistoryEvent::Granted, Some(0), &new),

@@ -8,7 +8,7 @@ use lockkeeper_client::{Client, Error, Outcome, SessionId, ZnodePath, impl_failu
 
 use crate::admin::graph::step::{Because, WaitCycle};
 use crate::admin::graph::wait_graph::WaitGraph;
-use crate::admin::inspect::{Entry, queues};
+use crate::admin::inspect::{Entry, LockQueues, queues};
 use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
@@ -73,15 +73,45 @@ pub struct DeadlockParty {
 /// # Cancel safety
 /// Safe: it only reads.
 pub async fn deadlocks(client: &Client, below: &ZnodePath) -> Result<Vec<Deadlock>, Error> {
-    let earlier = queues(client, below).await?;
-    let earlier = WaitGraph::new(&earlier.queues);
-    if earlier.cycles().is_empty() {
-        return Ok(Vec::new());
+    let looks = Looks::at(client, below).await?;
+    let graph = WaitGraph::new(&looks.now.queues);
+    Ok(looks.cycles(&graph).iter().map(|cycle| Deadlock::of(&graph, cycle)).collect())
+}
+
+/// The locks at a path and below it, looked at twice where the first look shows a circle.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Looks {
+    /// What the first look has found, if it shows a circle.
+    earlier: Option<LockQueues>,
+    /// What the last look has found.
+    pub now: LockQueues,
+}
+
+impl Looks {
+    /// Looks at the locks. Costs what [`deadlocks`] does.
+    ///
+    /// # Errors
+    /// As [`deadlocks`].
+    ///
+    /// # Session loss
+    /// As [`deadlocks`].
+    ///
+    /// # Cancel safety
+    /// As [`deadlocks`].
+    pub async fn at(client: &Client, below: &ZnodePath) -> Result<Self, Error> {
+        let first = queues(client, below).await?;
+        match WaitGraph::new(&first.queues).cycles().is_empty() {
+            true => Ok(Self { earlier: None, now: first }),
+            false => Ok(Self { now: queues(client, below).await?, earlier: Some(first) }),
+        }
     }
-    let now = queues(client, below).await?;
-    let now = WaitGraph::new(&now.queues);
-    let cycles = now.cycles_since(&earlier);
-    Ok(cycles.iter().map(|cycle| Deadlock::of(&now, cycle)).collect())
+
+    /// The circles of the graph of the last look that the first one shows too.
+    pub fn cycles(&self, graph: &WaitGraph<'_>) -> Vec<WaitCycle> {
+        let earlier = self.earlier.as_ref().map(|earlier| WaitGraph::new(&earlier.queues));
+        earlier.map(|earlier| graph.cycles_since(&earlier)).unwrap_or_default()
+    }
 }
 
 /// Waits for `acquire`, unless that would be for ever: gives it up if a wait of this client is part of a deadlock.
