@@ -1,6 +1,7 @@
 //! `lockkeeper record`: writes down what happens to locks. `lockkeeper why` reads it.
 
 mod history;
+mod hold_times;
 pub(crate) mod why;
 
 use std::fs::{self, File, OpenOptions};
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::history::{History, HistoryEvent, HistoryLine};
+pub(crate) use self::hold_times::hold_times;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
@@ -59,7 +61,7 @@ pub(crate) struct RecordOptions {
 }
 
 /// Where clients note the outcomes of writes, which are no locks.
-const OUTCOMES: &str = "/lockkeeper-outcomes";
+pub(crate) const OUTCOMES: &str = "/lockkeeper-outcomes";
 
 /// How long the last line may wait for a reader.
 const LAST_LINE: Duration = Duration::from_secs(1);

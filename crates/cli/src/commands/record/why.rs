@@ -81,7 +81,11 @@ pub(crate) fn why(global: &Global, options: &WhyOptions) -> Result<u8, Failure> 
 }
 
 /// Reads the lines of a file that may be missing unless `must`. A line that is cut, or of a later version, is left out.
-fn read(file: &Path, must: bool, mut each: impl FnMut(HistoryLine)) -> Result<(), Failure> {
+pub(super) fn read(
+    file: &Path,
+    must: bool,
+    mut each: impl FnMut(HistoryLine),
+) -> Result<(), Failure> {
     let text = match read_regular_file(file, LONGEST) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(()),
