@@ -216,7 +216,9 @@ impl fmt::Display for Warning {
                 write!(f, "the oldest item of {queue} is {} old", Rounded(*age))
             }
             Self::NoConsumers { queue, waiting } => {
-                write!(f, "{queue} has no consumers, and {waiting} items wait")
+                let items =
+                    if *waiting == 1 { "1 item waits" } else { &format!("{waiting} items wait") };
+                write!(f, "{queue} has no consumers, and {items}")
             }
             Self::DeadLetters { queue, letters: 1 } => write!(f, "{queue} has 1 dead letter"),
             Self::DeadLetters { queue, letters } => write!(f, "{queue} has {letters} dead letters"),
