@@ -1,4 +1,4 @@
-//! What must be true of what those say who put items into a queue and take them.
+//! Invariants for the producers and consumers of a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::told::{Asked, End, Fate, Told};
 /// The queue.
 pub const QUEUE: &str = "/queue";
 
-/// Longer than it takes from a look whether an item is cancelled until its take is told, as its session lives on.
+/// Longer than the time from a check whether an item is cancelled until its take is reported, as its session lives on.
 const LONGEST_TAKE: Duration = Duration::from_secs(30);
 
-/// For longer than this, no listing is used.
+/// A listing older than this is not used.
 const OLDEST_LISTING: Duration = Duration::from_millis(2_100);
 
 /// A put of several items.
 #[derive(Debug)]
 struct Put<'a> {
     items: &'a [u64],
-    /// `None`: nobody knows.
+    /// `None`: the outcome is unknown.
     confirmed: Option<bool>,
 }
 
@@ -33,25 +33,25 @@ struct Take {
     tries: u32,
     put: Option<i64>,
     end: Option<End>,
-    /// When it was asked for its end.
+    /// When its end was requested.
     ends_at: Option<Duration>,
-    /// `None`: nobody knows, or there was no end.
+    /// `None`: the outcome is unknown, or there was no end.
     confirmed: Option<bool>,
-    /// When that was known.
+    /// When the outcome was known.
     ended_at: Duration,
-    /// Whether it was refused as somebody had cancelled the item.
+    /// Whether the end was refused because the item had been cancelled.
     is_cancelled: bool,
-    /// How much later the item is to come back: asked for when, in milliseconds.
+    /// The delay after which the item is to come back, in milliseconds, and when it was requested.
     delay: Option<(Duration, u64)>,
 }
 
 impl Take {
-    /// Whether it ended the item for good.
+    /// Whether it certainly ended the item for good.
     fn has_ended(&self) -> bool {
         matches!(self.end, Some(End::Done | End::Bury)) && self.confirmed == Some(true)
     }
 
-    /// Whether the item came back by it for certain.
+    /// Whether it certainly put the item back.
     fn is_retried(&self) -> bool {
         self.end == Some(End::Retry) && self.confirmed == Some(true)
     }
@@ -61,12 +61,12 @@ impl Take {
     }
 }
 
-/// Something that was done to a dead letter.
+/// An operation on a dead letter.
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     item: u64,
     fate: Fate,
-    /// `None`: nobody knows.
+    /// `None`: the outcome is unknown.
     confirmed: Option<bool>,
 }
 
@@ -74,30 +74,30 @@ struct Sending {
 #[derive(Clone, Copy, Debug)]
 struct Cancelling {
     item: u64,
-    /// `None`: nobody knows.
+    /// `None`: the outcome is unknown.
     confirmed: Option<bool>,
     asked_at: Duration,
     answered_at: Duration,
 }
 
-/// What is known of all items.
+/// What the history says about all items.
 #[derive(Debug, Default)]
 struct Known<'a> {
     puts: Vec<Put<'a>>,
-    /// The put of each item, and its place in it.
+    /// The put of each item, and the item's place in it.
     places: BTreeMap<u64, (usize, usize)>,
     /// When a put was confirmed.
     put_at: BTreeMap<u64, Duration>,
-    /// What was asked for by puts, and when.
+    /// The options that puts requested, and when.
     asked: BTreeMap<u64, (Duration, Asked)>,
-    /// How often an item may have been put again, as nobody knew whether it had been.
+    /// How often an item may have been put again because the outcome of its put was unknown.
     again: BTreeMap<u64, usize>,
     cancellings: BTreeMap<u64, Cancelling>,
-    /// Answers that say that an item is done.
+    /// Answers that report an item as done.
     answered: Vec<(Duration, u64, Option<u64>)>,
     takes: BTreeMap<u64, Vec<Take>>,
     removed: Vec<u64>,
-    /// Attempts to take something out of which nobody knows what came.
+    /// Removals with an unknown outcome.
     removes: BTreeSet<u64>,
     /// By attempt.
     sendings: BTreeMap<u64, Sending>,
@@ -231,13 +231,13 @@ impl<'a> Known<'a> {
         self.takes.get(&item).map_or(&[], Vec::as_slice)
     }
 
-    /// How often this may have been done to an item, as a dead letter.
+    /// How often this may have been done to an item as a dead letter.
     fn sent(&self, item: u64, fate: Fate) -> usize {
         let sent = self.sendings.values().filter(|it| (it.item, it.fate) == (item, fate));
         sent.filter(|it| it.confirmed != Some(false)).count()
     }
 
-    /// What was cancelled for certain.
+    /// The cancellations of an item that were confirmed.
     fn cancelled(&self, item: u64) -> impl Iterator<Item = &Cancelling> {
         let of_item = self.cancellings.values().filter(move |it| it.item == item);
         of_item.filter(|it| it.confirmed == Some(true))
@@ -247,12 +247,12 @@ impl<'a> Known<'a> {
         self.cancellings.values().any(|it| it.item == item && it.confirmed != Some(false))
     }
 
-    /// How often it may have been put, one after the other, beside the first time.
+    /// How often it may have been put after the first time.
     fn copies(&self, item: u64) -> usize {
         self.again.get(&item).copied().unwrap_or_default()
     }
 
-    /// What was asked for when it was put.
+    /// The options that it was put with.
     fn asked(&self, item: u64) -> Option<&Asked> {
         self.asked.get(&item).map(|(_, asked)| asked)
     }
@@ -264,7 +264,7 @@ impl<'a> Known<'a> {
         takes
     }
 
-    /// Whether anybody has seen an item.
+    /// Whether any program has seen an item.
     fn is_seen(&self, item: u64) -> bool {
         !self.takes(item).is_empty()
             || self.removed.contains(&item)
@@ -274,12 +274,12 @@ impl<'a> Known<'a> {
             || self.sendings.values().any(|sending| sending.item == item)
     }
 
-    /// How often it came to an end for certain: it was done, it is a dead letter or was one and was discarded, or it
-    /// was removed, or cancelled.
+    /// How many ends of the item are certain: it was done, it is a dead letter or was one and was discarded, it was
+    /// removed, or it was cancelled.
     fn ends(&self, item: u64) -> usize {
         let done = |take: &&Take| take.has_ended() && take.end == Some(End::Done);
         let done = self.takes(item).iter().filter(done).count();
-        // Of one that may have been done, what it wrote tells.
+        // If its end has an unknown outcome, the node that it writes decides.
         let done = done.max(usize::from(self.written.contains(&item)));
         let removed = self.removed.iter().filter(|removed| **removed == item).count();
         let is_discarded = |it: &&Sending| {
@@ -291,14 +291,14 @@ impl<'a> Known<'a> {
     }
 
     /// # Errors
-    /// The item came to more than one end, or to one that it cannot have come to.
+    /// The item came to more than one end, or to an impossible one.
     fn judge(&self, item: u64) -> Result<(), String> {
         let takes = self.takes(item);
         let copies = self.copies(item);
         if self.ends(item) > 1 + copies {
             return Err(format!("item {item} came to more than one end: {takes:?}"));
         }
-        // Each end by burial that another take follows, or that is no dead letter in the end, has been undone.
+        // A burial is undone if another take follows it, or if the item is not a dead letter in the final state.
         let undone = self.sent(item, Fate::PutBack);
         let ended = |how| takes.iter().filter(move |it| it.has_ended() && it.end == Some(how));
         let has_later = |end: &&Take| takes.iter().any(|take| take.token > end.token);
@@ -324,15 +324,15 @@ impl<'a> Known<'a> {
         let left = undone + self.sent(item, Fate::Discard) + usize::from(self.dead.contains(&item));
         let is_gone = self.may_be_cancelled(item);
         if self.is_emptied && !is_gone && ended(End::Bury).count() > left {
-            return Err(format!("item {item} was buried, and is no dead letter: {takes:?}"));
+            return Err(format!("item {item} was buried and is not a dead letter: {takes:?}"));
         }
         Ok(())
     }
 }
 
-/// Each item that was confirmed comes to one end: it is done, a dead letter, or removed by a consumer that
-/// wants it at most once. One that nobody has seen again was lost by such a consumer, or done by one that does
-/// not know. A put whose outcome nobody knows was made as a whole, or not at all.
+/// Each confirmed item comes to one end: it is done, a dead letter, or removed by a consumer with delivery at most
+/// once. An item that was never seen again was lost by such a consumer, or done by one that does not know it. A put
+/// with an unknown outcome was made as a whole or not at all.
 pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let seen = known.takes.keys().chain(&known.removed).chain(&known.dead).chain(&known.written);
@@ -342,7 +342,7 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     for item in seen {
         match known.places.get(item).map(|(put, _)| known.puts[*put].confirmed) {
             None => return Err(format!("item {item} was never put")),
-            Some(Some(false)) => return Err(format!("item {item} was refused, and is there")),
+            Some(Some(false)) => return Err(format!("item {item} was refused and exists")),
             Some(_) => known.judge(*item)?,
         }
     }
@@ -369,7 +369,7 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Of two takes of an item, the later one has the higher token, and was tried more often, unless the item was put
+/// Of two takes of an item, the later one has the higher token and the higher count of tries, unless the item was put
 /// back as a dead letter in between.
 pub(crate) fn takes_grow(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
@@ -385,7 +385,7 @@ pub(crate) fn takes_grow(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// No two consumers that want a value at most once have the same, and none has what another one works on.
+/// No value is removed twice, and none is removed while another consumer works on it.
 pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
     let (known, leases) = (Known::of(entries), leases(entries));
     let mut seen = BTreeSet::new();
@@ -400,14 +400,16 @@ pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
         let of_item = leases.get(&*format!("{QUEUE}/{item}")).map_or(&[][..], Vec::as_slice);
         if let Some(lease) = of_item.iter().find(|lease| lease.end() > *at) {
             let at = at.as_secs_f64();
-            return Err(format!("item {item} was removed by {who} at {at:.3} s, beside {lease}"));
+            return Err(format!(
+                "item {item} was removed by {who} at {at:.3} s while held: {lease}"
+            ));
         }
     }
     Ok(())
 }
 
-/// Who is answered that an item is done has an item that was by then, and its holder's answer. What is removed, and what a
-/// handler's verdict has ended, has none.
+/// An answer that reports an item as done is about an item that was done by then, and carries its holder's answer.
+/// There is no answer for a value that was removed or that a handler's verdict ended.
 pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     for (at, item, answer) in &known.answered {
@@ -426,15 +428,15 @@ pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// There are no more items at once than the bound says. Of each it is known that it is there from its put until it was taken
-/// last, and until its end if that was confirmed, unless somebody may have ended it before.
+/// The number of items never exceeds the bound. An item certainly exists from its put until its last take, and until
+/// its end if that was confirmed, unless another program may have ended it before.
 pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
     let bound = told(entries).find_map(|(_, told)| match told {
         Told::Bounds { items } => Some(*items),
         _ => None,
     });
     let known = Known::of(entries);
-    // What somebody takes out at once is gone at any time.
+    // A removed value may be gone at any time.
     let (Some(bound), true) = (bound, known.removes.is_empty() && known.removed.is_empty()) else {
         return Ok(());
     };
@@ -459,7 +461,7 @@ pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
             changes.extend([(*from, 1), (until, -1)]);
         }
     }
-    // Those that go before those that come.
+    // Ends sort before puts.
     changes.sort_unstable();
     let mut count = 0;
     for (at, change) in changes {
@@ -472,8 +474,8 @@ pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Items of a key are taken in the order of puts, where nothing comes later, first, or passes others: one is taken when
-/// those before it have come to an end. Of one that was put back as a dead letter, nobody knows.
+/// The items of a key are taken in the order of their puts if none is delayed, has a priority or may overtake others:
+/// an item is taken after those before it have ended. After a dead letter was put back, its order is unknown.
 pub(crate) fn keys_in_order(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let mut takes: BTreeMap<&str, Vec<(u128, i64, u64)>> = BTreeMap::new();
@@ -498,10 +500,10 @@ pub(crate) fn keys_in_order(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing is taken before it is due, by the server's clock, or by what it showed before it was set.
+/// No item is taken before it is due, by the server's clock, or by what the clock showed before it was set.
 pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    // What the clock showed at the beginning, by when that was known.
+    // What the clock showed at the beginning, and when that was known.
     let clocks: Vec<(Duration, i64)> = told(entries)
         .filter_map(|(entry, told)| match told {
             Told::ServerClock { unix_ms } => Some((entry.at, *unix_ms)),
@@ -513,7 +515,7 @@ pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     let earliest = |asked: Duration, answered| Some(millis(asked) + until(answered).min()?);
     let is_early = |take: &Take, due: i64| {
-        // What is shown is rounded.
+        // The reported values are rounded.
         let latest = until(take.at).max().map(|zero| zero + millis(take.at) + 2);
         latest.is_some_and(|latest| latest < due)
     };
@@ -546,10 +548,10 @@ pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever takes alone takes nothing before what has a lower priority number and was free before it listed.
+/// A single consumer takes no item before one that has a lower priority number and was free before it listed.
 pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    // Items that wait for nothing but their turn: since when, and by which token they were taken then.
+    // Items that only wait for their turn: since when, and the token by which they were then taken.
     let mut free: Vec<(Duration, i32, u128, u64)> = Vec::new();
     for (item, put_at) in &known.put_at {
         let default = Asked::default();
@@ -597,8 +599,8 @@ pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Where takes tell when their items were put, items without options are taken for the first time in that order. One
-/// that was put back as a dead letter may be taken for the first time again.
+/// If takes report when their items were put, items without options are taken for the first time in that order. A dead
+/// letter that was put back may be taken for the first time again.
 pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let mut first: Vec<_> = known
@@ -617,7 +619,7 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     let mut last: Option<(u128, i64, (usize, usize), u64)> = None;
     for now in first {
         if let Some(before) = last {
-            // Several puts may have gone in one transaction.
+            // One transaction may carry several puts.
             let same_put = before.1 == now.1 && before.2.0 == now.2.0;
             let is_later = before.1 > now.1 || same_put && before.2.1 > now.2.1;
             if is_later && before.0 < now.0 {
@@ -632,14 +634,14 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// An item wakes two consumers at most: the first of those that wait, and the next one when that has left. Two more
-/// events may have been on their way.
+/// An item wakes at most two consumers: the first waiter, and the next one when that has left. Two more events may have
+/// been in flight.
 pub(crate) fn woken_for_items(entries: &[Entry]) -> Result<(), String> {
     for (_, told) in told(entries) {
         if let Told::Woke { items, events } = told
             && *events > 2 * items + 2
         {
-            return Err(format!("{events} events told of {items} items"));
+            return Err(format!("{events} events for {items} items"));
         }
     }
     Ok(())
@@ -682,7 +684,7 @@ mod tests {
         Told::Emptied { dead: dead.to_vec(), written: written.to_vec() }
     }
 
-    /// An item that was put, and done with token 10.
+    /// An item that was put and was done with token 10.
     fn with(more: &[Told]) -> Result<(), String> {
         let done = [puts(&[7]), put(&[7]), takes(7, 10, 1), ends(7, 10, End::Done), ended(7, 10)];
         of(items_are_once, &[&done[..], more].concat())
@@ -702,8 +704,8 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_there_or_not() {
-        // All of a put, or nothing.
+    fn an_unknown_outcome_may_be_either() {
+        // All of a put, or none of it.
         assert_eq!(with(&[puts(&[8, 9]), emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[puts(&[8, 9]), emptied(&[8, 9], &[])]), Ok(()));
         refused(with(&[puts(&[8, 9]), emptied(&[8], &[])]), "items [9] are lost");
@@ -743,7 +745,7 @@ mod tests {
         let again = [&put_back[..], &done].concat();
         assert_eq!(all(items_are_once, &again), Ok(()));
         assert_eq!(all(takes_grow, &again), Ok(()));
-        // Without an answer too, but not if it was no dead letter any more.
+        // Also without an answer, but not if it was no longer a dead letter.
         assert_eq!(all(items_are_once, &[&put_back[..1], &done].concat()), Ok(()));
         let not = [sends(1, Fate::PutBack), Told::NotSent { attempt: 1 }];
         refused(all(items_are_once, &[&not[..], &done].concat()), "taken after its end");
@@ -778,7 +780,7 @@ mod tests {
         let two = [puts(&[8, 9]), put(&[8, 9]), removes(1), removed(1, 8), removes(2)];
         let all = |judge, more: &[Told]| of(judge, &[&two[..], more].concat());
         assert_eq!(all(items_are_once, &[emptied(&[9], &[])]), Ok(()));
-        // The one that nobody knows of has lost it.
+        // The removal with the unknown outcome has lost it.
         assert_eq!(all(items_are_once, &[emptied(&[], &[])]), Ok(()));
         let nothing = Told::NotRemoved { attempt: 2 };
         refused(all(items_are_once, &[nothing, emptied(&[], &[])]), "items [9] are lost");
@@ -817,7 +819,7 @@ mod tests {
         let first = |ends_at| [&begun[..], &end(ends_at, End::Done)].concat();
         assert_eq!(of(first(3)), Ok(()));
         refused(of(first(4)), "2 items at 3.000 s");
-        // Nobody knows.
+        // The outcome is unknown.
         assert_eq!(of([&begun[..], &end(4, End::Done)[..1]].concat()), Ok(()));
         let again = [at(4, takes(7, 12, 2))];
         assert_eq!(of([&begun[..], &end(2, End::Done), &again].concat()), Ok(()));
@@ -843,7 +845,7 @@ mod tests {
         let of = |all: &[Told]| of(taken_in_order, &[&begun[..], all].concat());
         let good = [takes(1, 10, 1, 5), takes(2, 11, 1, 5), takes(3, 12, 1, 6), takes(1, 13, 2, 5)];
         assert_eq!(of(&good), Ok(()));
-        // Both puts were one transaction, or both takes.
+        // Both puts, or both takes, were one transaction.
         assert_eq!(of(&[takes(4, 10, 1, 6), takes(3, 11, 1, 6)]), Ok(()));
         assert_eq!(of(&[takes(3, 10, 1, 6), takes(1, 10, 1, 5)]), Ok(()));
         let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
@@ -853,7 +855,7 @@ mod tests {
         refused(of(&[takes(2, 10, 1, 5), takes(1, 11, 1, 5)]), "item 2 was put by 5");
     }
 
-    /// Everything in one second each, from 1 on.
+    /// Puts one event in each second, from second 1 on.
     fn in_turn(judge: Judge, all: &[Told]) -> Result<(), String> {
         let lines = (1..).zip(all).map(|(at, told)| (at, "a", told.clone()));
         judge(history(lines.collect()).entries())
@@ -871,7 +873,7 @@ mod tests {
         let with = |more: &[Told]| of(items_are_once, &[&begun[..], more].concat());
         let refusal = Told::EndCancelled { item: 8, token: 11 };
         assert_eq!(with(&[cancels(1), cancelled(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
-        // Nobody knows that it was.
+        // The outcome of the cancellation is unknown.
         assert_eq!(with(&[cancels(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
         refused(with(&[cancels(1), cancelled(1), ended(8, 11)]), "more than one end");
         refused(with(&[cancels(1), cancelled(1), cancels(2), cancelled(2)]), "more than one end");
@@ -901,7 +903,7 @@ mod tests {
         let thrice = [&twice[..], &done(13)].concat();
         refused(with(items_are_once, &thrice), "more than one end");
         refused(with(takes_grow, &thrice), "item 8");
-        // It was there, so it was put once.
+        // It existed, so it was put once.
         let once = [&[Told::NotPutAgain { item: 8 }][..], &twice].concat();
         refused(with(items_are_once, &once), "more than one end");
         refused(with(takes_grow, &once), "item 8");
@@ -936,7 +938,7 @@ mod tests {
         let good = [takes(1, 10, 1, 5), takes(3, 11, 1, 7), takes(1, 12, 2, 5), takes(2, 13, 1, 6)];
         assert_eq!(with(&good), Ok(()));
         refused(with(&[takes(2, 10, 1, 6), takes(1, 11, 1, 5)]), "key k: item 2, put by 6");
-        // Before the first one has come to its end.
+        // Before the first one has ended.
         let between = [takes(1, 10, 1, 5), takes(2, 11, 1, 6), takes(1, 12, 2, 5)];
         refused(with(&between), "key k");
         let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
@@ -951,7 +953,7 @@ mod tests {
             let put = [clock(70_000), asks(8, later), puts(&[8]), put(&[8])];
             in_turn(taken_when_due, &[&put[..], more].concat())
         };
-        // Asked for in second 2, and taken in second 5.
+        // Requested in second 2 and taken in second 5.
         assert_eq!(with(3_000, &[takes(8, 10, 1)]), Ok(()));
         refused(with(4_000, &[takes(8, 10, 1)]), "item 8 is due at 76000");
         let set = [clock(71_000), takes(8, 10, 1)];
@@ -984,7 +986,7 @@ mod tests {
             Ok(())
         );
 
-        // And when it has come back.
+        // Also after it has come back.
         let back = |at| {
             let ends = [(4, "b", ends(8, 10, End::Retry)), (5, "b", ended(8, 10)), looks(at)];
             let takes = [(9, "b", takes(9, 11, 1)), (9, "b", takes(8, 12, 2))];

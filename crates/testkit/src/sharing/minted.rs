@@ -1,4 +1,4 @@
-//! What must be true of ids that were minted.
+//! Invariants for minted ids.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::judge::told;
 use crate::history::Entry;
 use crate::told::Told;
 
-/// No id comes twice. Those of one holder of a number grow, and those of the next are larger than all of the ones before,
-/// whatever these have minted after they had lost it; but not where nodes of holders are deleted.
+/// No id is minted twice. The ids of one holder of a number grow, and those of the next holder are larger than all
+/// earlier ones, even those minted after the number was lost; but not where nodes of current holders are deleted.
 pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
     let mut minted: BTreeMap<u32, Vec<Row<'_>>> = BTreeMap::new();
     for (entry, told) in told(entries) {
@@ -29,10 +29,10 @@ pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a holder has minted in a row.
+/// Ids that a holder has minted in a row.
 struct Row<'a> {
     entry: &'a Entry,
-    /// The same for all where nodes of holders are deleted.
+    /// Equal for all rows where nodes of current holders are deleted.
     token: u128,
     first: i64,
     last: i64,
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn ids_that_come_again_or_too_late_are_found() {
-        // One that has lost its number mints on.
+        // A program that has lost its number continues to mint.
         assert_eq!(
             ids_are_once(&history(&[(1, 5, 9), (2, 30, 33), (1, 10, 29), (2, 34, 34)])),
             Ok(())

@@ -1,4 +1,4 @@
-//! What must be true of what those say who use barriers and latches.
+//! Invariants for the users of barriers and latches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::history::Entry;
 use crate::leases::leases;
 use crate::told::Told;
 
-/// An entry of a party that is inside.
+/// A party's entry into a round.
 #[derive(Clone, Debug)]
 struct Inside<'a> {
     who: &'a str,
@@ -19,29 +19,29 @@ struct Inside<'a> {
     parties: &'a [String],
 }
 
-/// A call to enter, and what came of it.
+/// A call to enter and its outcome.
 #[derive(Clone, Debug)]
 struct Entering<'a> {
     party: &'a str,
     at: Duration,
-    /// Whether it may have come several times.
+    /// Whether it may have entered several times.
     again: bool,
     timed_out: bool,
     inside: Option<Inside<'a>>,
     drops_at: Option<Duration>,
     leaves_at: Option<Duration>,
-    /// When it was told that it has left, and whether all others have too.
+    /// When its leave was confirmed, and whether all others had left too.
     left: Option<(Duration, bool)>,
 }
 
 impl Entering<'_> {
-    /// Whether it may have been inside without hearing of it.
+    /// Whether it may have been inside without learning of it.
     fn may_be_unheard(&self) -> bool {
         self.again || self.inside.is_none() && !self.timed_out
     }
 }
 
-/// Somebody was told who has died.
+/// A report of the parties that died in a round.
 #[derive(Clone, Copy, Debug)]
 struct Deaths<'a> {
     who: &'a str,
@@ -50,7 +50,7 @@ struct Deaths<'a> {
     parties: &'a [String],
 }
 
-/// What is known of the rounds of a barrier.
+/// What the history says about the rounds of a barrier.
 #[derive(Debug, Default)]
 struct Known<'a> {
     entries: BTreeMap<u64, Entering<'a>>,
@@ -104,17 +104,17 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Those who were told that they are inside, with what they were told.
+    /// The entries that were confirmed, with the round that was reported to each.
     fn inside(&self) -> impl Iterator<Item = (&Entering<'a>, &Inside<'a>)> {
         self.entries.values().filter_map(|it| Some((it, it.inside.as_ref()?)))
     }
 
-    /// The entry of this party that is inside, if that was told.
+    /// The entry of this party that was confirmed for this round.
     fn of_party(&self, round: u32, party: &str) -> Option<(&Entering<'a>, &Inside<'a>)> {
         self.inside().find(|(it, inside)| inside.round == round && it.party == party)
     }
 
-    /// The parties of each round, and when somebody was first told of them.
+    /// The parties of each round, and when they were first reported.
     fn rounds(&self) -> BTreeMap<u32, (Duration, &'a [String])> {
         let mut rounds = BTreeMap::new();
         for (_, inside) in self.inside() {
@@ -125,7 +125,8 @@ impl<'a> Known<'a> {
     }
 }
 
-/// All who are inside a round are told the same parties, each of which is one entry; who has given up is none.
+/// All entries into a round report the same parties, and each party is one entry; an entry that gave up is not among
+/// them.
 pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let rounds = known.rounds();
@@ -165,12 +166,12 @@ pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
     all_are_accounted_for(&known, &rounds)
 }
 
-/// What the party of a node is called.
+/// The party that a node's name contains.
 fn called(node: &str) -> &str {
     node.rsplit_once('.').map_or(node, |(party, _)| party)
 }
 
-/// Each party of a round is an entry: one that was told so, or one that has not heard of it and has not given up.
+/// Each party of a round is an entry that was confirmed, or one that may be unconfirmed and has not given up.
 fn all_are_accounted_for(
     known: &Known<'_>,
     rounds: &BTreeMap<u32, (Duration, &[String])>,
@@ -199,8 +200,8 @@ fn all_are_accounted_for(
     Ok(())
 }
 
-/// Who is told to have died has not left, and is not told so before its lease has ended or it has dropped what it had.
-/// All who leave together are told of the same deaths, and all others have left or died by then.
+/// A party that is reported dead has not left, and is not reported before its lease has ended or it has dropped its
+/// entry. All parties that leave together get the same report of deaths, and all others have left or died by then.
 pub(crate) fn deaths_are_true(entries: &[Entry]) -> Result<(), String> {
     let (known, leases) = (Known::of(entries), leases(entries));
     let rounds = known.rounds();
@@ -243,13 +244,13 @@ fn all_leave_together(known: &Known<'_>) -> Result<(), String> {
     for (entering, inside) in known.inside() {
         let Some((left, true)) = entering.left else { continue };
         let (who, round) = (inside.who, inside.round);
-        // Told right behind it.
+        // The report of deaths follows immediately.
         let told = known.deaths.iter().rfind(|it| (it.who, it.round) == (who, round));
         let died: BTreeSet<_> = told.into_iter().flat_map(|it| it.parties).collect();
         let (other, of_other) = died_in.entry(round).or_insert((who, died.clone()));
         if died != *of_other {
             return Err(format!(
-                "round {round}: {died:?} died, says {who}, and {of_other:?}, says {other}"
+                "round {round}: {who} reports the deaths {died:?}, and {other} reports {of_other:?}"
             ));
         }
         for party in inside.parties.iter().filter(|party| !died.contains(party)) {
@@ -265,7 +266,7 @@ fn all_leave_together(known: &Known<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A round that all have left is not there any more.
+/// A round that all parties have left is deleted.
 pub(crate) fn rounds_end(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     for (_, told) in told(entries) {
@@ -276,13 +277,13 @@ pub(crate) fn rounds_end(entries: &[Entry]) -> Result<(), String> {
         let Some((_, Inside { who, .. })) = together else { continue };
         let all_left = parties.iter().all(|party| left.contains(party));
         if all_left || died.is_empty() || !is_over {
-            return Err(format!("round {round}, which {who} has left, is there: {told}"));
+            return Err(format!("round {round}, which {who} has left, still exists: {told}"));
         }
     }
     Ok(())
 }
 
-/// A count down counts once, and whoever waits returns when all are counted, and not before.
+/// Each count-down counts once, and waiters return when all are counted and not before.
 pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
     let (mut begun, mut refused, mut resets) = (0_u64, 0_u64, 0_u64);
     let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
@@ -295,9 +296,9 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
             Told::CountedDown { left, .. } => {
                 let times = counted.entry(*left).or_default();
                 *times += 1;
-                // There are no negative ones.
+                // There are no negative counts.
                 if *left > 0 && *times > 1 + resets {
-                    return Err(format!("{}: {left} were left {times} times", entry.who));
+                    return Err(format!("{}: {left} remained {times} times", entry.who));
                 }
             }
             Told::PassesLatch { .. } => passed.push((&entry.who, begun)),
@@ -308,7 +309,7 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
                 let most = all.saturating_sub(counted);
                 let least = all.saturating_sub(begun - refused);
                 if !(least..=most).contains(left) {
-                    return Err(format!("{left} of {all} are left, and not {least} to {most}"));
+                    return Err(format!("{left} of {all} remain, expected {least} to {most}"));
                 }
             }
             _ => {}
@@ -322,10 +323,10 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Nobody passes who waits while the gate is closed.
+/// No waiter passes while the gate is closed.
 pub(crate) fn gates_keep(entries: &[Entry]) -> Result<(), String> {
     let mut waits: BTreeMap<u64, Duration> = BTreeMap::new();
-    // From when to when it was closed for certain.
+    // The times during which it was certainly closed.
     let mut shut: Vec<(Duration, Duration)> = Vec::new();
     let mut passes = Vec::new();
     let mut is_shut = false;

@@ -1,4 +1,4 @@
-//! Programs that add to a counter, append to a shared list and follow it.
+//! Programs that add to a counter, append to a shared list, and follow the list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use super::{Scene, is_unknown_without_reason, retried};
 use crate::history::What;
 use crate::told::Told;
 
-/// The counter.
+/// The path of the counter.
 pub const COUNTER: &str = "/counter";
 
-/// The list.
+/// The path of the list.
 pub const LIST: &str = "/list";
 
-/// Where outcome markers are.
+/// The parent of the outcome markers.
 const MARKERS: &str = "/lockkeeper-outcomes";
 
-/// How long to wait for something else to come.
+/// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// One task of such a program.
 pub struct ValueProgram {
-    /// Where it runs.
+    /// The environment in which it runs.
     pub scene: Arc<dyn Scene + Send + Sync>,
     /// Its client.
     pub client: Client,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What follows from the seed.
+    /// The source of its decisions, which follow from the seed.
     pub random: fastrand::Rng,
 }
 
 impl ValueProgram {
-    /// Adds 1 again and again.
+    /// Adds 1 repeatedly.
     ///
     /// # Panics
-    /// Never, as the path of the counter is one.
+    /// Never: the path of the counter is valid.
     pub async fn add(mut self, counter: Counter) {
         while self.pause().await {
             let (id, session) = (self.unique(), self.client.session_id());
@@ -73,7 +73,7 @@ impl ValueProgram {
         }
     }
 
-    /// Follows the list: every state that it is told is the one before, and more.
+    /// Follows the list: every reported state extends the previous one.
     pub async fn follow(self, list: Shared<Vec<u64>>) {
         let mut changes = list.changes();
         let mut last = Vec::new();
@@ -90,7 +90,7 @@ impl ValueProgram {
                 }
                 Ok(ValueChange::Absent) if last.is_empty() => {}
                 Ok(other) => self.inexact(format!("told {other:?} after {last:?}")),
-                // Without a server for a while; it goes on.
+                // No server can be reached for a while; it continues.
                 Err(_) => sleep(PAUSE).await,
             }
         }
@@ -98,7 +98,7 @@ impl ValueProgram {
         self.tell(Told::Followed { items: last });
     }
 
-    /// A number that nobody else has, whatever seeds they have.
+    /// A number that no other program uses, whatever its seed.
     fn unique(&self) -> u64 {
         self.client.unique_id().as_u64_pair().0
     }
@@ -112,7 +112,7 @@ impl ValueProgram {
         is_unknown
     }
 
-    /// Returns whether there is time for more.
+    /// Returns whether there is time for another step.
     async fn pause(&mut self) -> bool {
         sleep(self.scene.pace().mul_f64(self.random.f64())).await;
         self.scene.goes_on()
@@ -127,15 +127,15 @@ impl ValueProgram {
     }
 }
 
-/// Reads what there is when all programs have ended, and waits until their outcome markers are gone.
+/// Reads the final state after all programs have ended, and waits until their outcome markers are gone.
 ///
 /// # Panics
-/// Never, as the paths are paths.
+/// Never: the paths are valid.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     let counter = Counter::new(client, COUNTER).expect("a path");
     let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a path");
 
-    // A server of an ensemble may be behind; without an answer, so is the read after it.
+    // A server of an ensemble may lag. If the sync is not answered, the read may be old too.
     let path = ZnodePath::new(COUNTER).expect("a path");
     retried(PAUSE, || client.sync(&path)).await;
     let sum = retried(PAUSE, || counter.value()).await;
