@@ -33,7 +33,7 @@ impl LeaseClock {
             (now() - before, lease.saturating_sub(before))
         };
         // The least interrupted measurement.
-        let (_, ahead) = (0..100).map(|_| ahead()).min().expect("there are some");
+        let (_, ahead) = (0..100).map(|_| ahead()).min().expect("a hundred measurements");
         Self { ahead }
     }
 

@@ -159,7 +159,7 @@ impl Design {
             Kind::Multi => &["", "-beside"],
             _ => &[""],
         };
-        let path = |below| ZnodePath::new(&format!("{}{below}", self.path)).expect("a path");
+        let path = |below| ZnodePath::new(&format!("{}{below}", self.path)).expect("a valid path");
         below.iter().map(path).collect()
     }
 }

@@ -122,6 +122,6 @@ mod tests {
     }
 
     fn told(process: &Process, wanted: impl Fn(i64) -> bool) -> (i64, i64) {
-        *lines(process).iter().find(|(wall, _)| wanted(*wall)).expect("it has told")
+        *lines(process).iter().find(|(wall, _)| wanted(*wall)).expect("it has reported")
     }
 }

@@ -100,11 +100,11 @@ impl BarrierTerms {
             Names::Declared => builder.names((0..self.parties).map(|party| self.name(party, 0))),
             _ => builder,
         };
-        builder.build().expect("a path")
+        builder.build().expect("a valid path")
     }
 
     fn latch(&self, client: &Client) -> CountDownLatch {
-        CountDownLatch::new(client, LATCH, self.from).expect("a path")
+        CountDownLatch::new(client, LATCH, self.from).expect("a valid path")
     }
 }
 
@@ -469,7 +469,7 @@ impl BarrierProgram {
 
     /// Closes and opens the gate until the end of the run, and leaves it closed.
     pub async fn keep_gate(mut self) {
-        let gate = Barrier::new(&self.client, GATE).expect("a path");
+        let gate = Barrier::new(&self.client, GATE).expect("a valid path");
         while self.scene.goes_on() {
             self.pause(0.5).await;
             if self.random.bool() {
@@ -515,7 +515,7 @@ impl BarrierProgram {
 
     /// Waits at the gate repeatedly, until it was opened for the last time.
     pub async fn wait_at_gate(mut self) {
-        let gate = Barrier::new(&self.client, GATE).expect("a path");
+        let gate = Barrier::new(&self.client, GATE).expect("a valid path");
         let has_opened = self.orders.has_opened.subscribe();
         while !*has_opened.borrow() {
             let attempt = self.unique();
@@ -593,7 +593,7 @@ impl RoundData {
 }
 
 fn round_node(round: u32) -> ZnodePath {
-    ZnodePath::new(&format!("{ROUNDS}/rounds/{round:010}")).expect("a path")
+    ZnodePath::new(&format!("{ROUNDS}/rounds/{round:010}")).expect("a valid path")
 }
 
 /// After the faults: every party completes rounds, and every waiter returns. `jobs`: the parties; `waiting`: the
@@ -615,7 +615,7 @@ pub async fn settle(
     // All programs wait by now. The gate is closed again at once.
     sleep(WHILE).await;
     program.orders.has_opened.send_replace(true);
-    let gate = Barrier::new(&program.client, GATE).expect("a path");
+    let gate = Barrier::new(&program.client, GATE).expect("a valid path");
     program.tell(Told::GateOpens);
     retried(GLANCE, || gate.open()).await;
     retried(GLANCE, || gate.close()).await;
@@ -675,8 +675,8 @@ async fn left(program: &BarrierProgram) -> Vec<Remains> {
         };
         retried(GLANCE, names).await
     };
-    let rounds = ZnodePath::new(&format!("{ROUNDS}/rounds")).expect("a path");
-    let marks = ZnodePath::new(&format!("{ROUNDS}/left")).expect("a path");
+    let rounds = ZnodePath::new(&format!("{ROUNDS}/rounds")).expect("a valid path");
+    let marks = ZnodePath::new(&format!("{ROUNDS}/left")).expect("a valid path");
     let _ = retried(GLANCE, || client.sync(&rounds)).await;
     let mut names = children(&rounds).await;
     names.extend(children(&marks).await);

@@ -27,7 +27,7 @@ const GLANCES: u32 = 600;
 type There = BTreeMap<String, FencingToken>;
 
 fn group(client: &Client) -> Group {
-    Group::new(client, GROUP).expect("a path")
+    Group::new(client, GROUP).expect("a valid path")
 }
 
 /// Joins and leaves. There are few ids, so that some are taken.

@@ -47,7 +47,7 @@ impl NumberTerms {
 
     fn workers(&self, client: &Client) -> WorkerIds {
         let builder = WorkerIds::builder(client, WORKERS).numbers(0..self.numbers);
-        builder.layout(LAYOUT).max_ahead(self.max_ahead).build().expect("a path")
+        builder.layout(LAYOUT).max_ahead(self.max_ahead).build().expect("a valid path")
     }
 }
 
@@ -258,5 +258,5 @@ pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
 }
 
 fn node_of(number: &str) -> ZnodePath {
-    ZnodePath::new(&format!("{WORKERS}/held/{number}")).expect("a path")
+    ZnodePath::new(&format!("{WORKERS}/held/{number}")).expect("a valid path")
 }

@@ -60,7 +60,7 @@ impl PartitionTerms {
         let weight = if self.weighs { u32::try_from(program).unwrap_or(0) + 1 } else { 1 };
         let items = (0..self.items).map(|item| format!("item {item}"));
         let builder = Partitions::builder(client, PATH).items(items).weight(weight);
-        builder.grace(self.grace).settle(self.settle).build().expect("a path")
+        builder.grace(self.grace).settle(self.settle).build().expect("a valid path")
     }
 }
 
@@ -416,7 +416,7 @@ pub async fn settle(
             scene.note("world", What::Stuck("a member does not leave".into()));
         }
     }
-    let owners = ZnodePath::new(&format!("{PATH}/owners")).expect("a path");
+    let owners = ZnodePath::new(&format!("{PATH}/owners")).expect("a valid path");
     let begin = scene.now();
     loop {
         let _ = retried(GLANCE, || client.sync(&owners)).await;

@@ -77,7 +77,7 @@ impl PoolTerms {
             Some((holder, limit)) => builder.at_most(holder, *limit),
             None => builder,
         };
-        builder.build().expect("a path")
+        builder.build().expect("a valid path")
     }
 }
 
@@ -272,7 +272,7 @@ impl PoolProgram {
     }
 
     async fn look_at_set(&self) {
-        let node = ZnodePath::new(&format!("{POOL}/things")).expect("a path");
+        let node = ZnodePath::new(&format!("{POOL}/things")).expect("a valid path");
         if let Ok(Ok((data, stat))) = timeout(GLANCE, self.client.data(&node)).await
             && let Ok(things) = serde_json::from_slice(&data)
         {
@@ -282,11 +282,11 @@ impl PoolProgram {
     }
 
     async fn look_at_line(&self) {
-        let line = ZnodePath::new(&format!("{POOL}/line")).expect("a path");
+        let line = ZnodePath::new(&format!("{POOL}/line")).expect("a valid path");
         let Ok(Ok((names, _))) = timeout(GLANCE, self.client.children(&line)).await else { return };
         let mut attempts = Vec::new();
         for name in names {
-            let node = line.child(&name).expect("it was listed");
+            let node = line.child(&name).expect("a listed name is valid");
             if let Ok(Ok((data, stat))) = timeout(GLANCE, self.client.data(&node)).await
                 && let Some(label) = OwnerInfo::from_data(&data).and_then(|it| it.label)
                 && let Ok(attempt) = label.parse()
@@ -352,7 +352,7 @@ pub async fn settle(program: &PoolProgram, jobs: Vec<JoinHandle<()>>, patience: 
     loop {
         let mut left = Vec::new();
         for below in ["held", "line"] {
-            let node = ZnodePath::new(&format!("{POOL}/{below}")).expect("a path");
+            let node = ZnodePath::new(&format!("{POOL}/{below}")).expect("a valid path");
             let _ = retried(GLANCE, || program.client.sync(&node)).await;
             left.extend(retried(GLANCE, || program.client.children(&node)).await.0);
         }

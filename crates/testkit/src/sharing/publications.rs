@@ -71,12 +71,12 @@ impl Codec<Edition> for Whole {
 }
 
 fn path() -> ZnodePath {
-    ZnodePath::new(PUBLICATION).expect("a path")
+    ZnodePath::new(PUBLICATION).expect("a valid path")
 }
 
 fn publication(client: &Client) -> Publication<Edition, Whole> {
     let options = Publication::<Edition>::builder(client, PUBLICATION);
-    options.codec(Whole).keep(KEPT).build().expect("a path")
+    options.codec(Whole).keep(KEPT).build().expect("a valid path")
 }
 
 /// Creates the node if it does not exist.

@@ -238,7 +238,7 @@ impl Terms {
     }
 
     fn open(&self, client: &Client) -> Queue<u64> {
-        self.builder(client).build_with(self.codec()).expect("a path")
+        self.builder(client).build_with(self.codec()).expect("a valid path")
     }
 
     fn codec(&self) -> Padded {
@@ -626,7 +626,7 @@ impl QueueProgram {
             sleep(self.upto(0.1)).await;
             let Ok((names, _)) = self.client.children(&markers).await else { continue };
             for name in names {
-                let marker = markers.child(&name).expect("it was a name");
+                let marker = markers.child(&name).expect("a listed name is valid");
                 // The marker may be gone, or no server may be reachable.
                 let _ = self.client.delete(&marker, None).await;
             }
@@ -690,7 +690,8 @@ impl QueueProgram {
     /// Removes values from the queue.
     pub async fn remove(self) {
         let builder = self.terms.builder(&self.client).delivery(AtMostOnce);
-        let queue: Queue<u64, AtMostOnce> = builder.build_with(self.terms.codec()).expect("a path");
+        let queue: Queue<u64, AtMostOnce> =
+            builder.build_with(self.terms.codec()).expect("a valid path");
         while self.pause().await {
             let (attempt, session) = (self.unique(), self.client.session_id());
             self.tell(Told::Removes { attempt });
@@ -1413,7 +1414,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn path(text: &str) -> ZnodePath {
-    ZnodePath::new(text).expect("a path")
+    ZnodePath::new(text).expect("a valid path")
 }
 
 /// Whether no item is to be taken, now or later, and none is held.

@@ -29,7 +29,7 @@ const GLANCE: Duration = Duration::from_millis(200);
 type Nodes = BTreeMap<String, String>;
 
 fn path(text: &str) -> ZnodePath {
-    ZnodePath::new(text).expect("a path")
+    ZnodePath::new(text).expect("a valid path")
 }
 
 fn parse(top: &[u8]) -> Nodes {

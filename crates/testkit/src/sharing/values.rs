@@ -132,17 +132,17 @@ impl ValueProgram {
 /// # Panics
 /// Never: the paths are valid.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
-    let counter = Counter::new(client, COUNTER).expect("a path");
-    let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a path");
+    let counter = Counter::new(client, COUNTER).expect("a valid path");
+    let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a valid path");
 
     // A server of an ensemble may lag. If the sync is not answered, the read may be old too.
-    let path = ZnodePath::new(COUNTER).expect("a path");
+    let path = ZnodePath::new(COUNTER).expect("a valid path");
     retried(PAUSE, || client.sync(&path)).await;
     let sum = retried(PAUSE, || counter.value()).await;
     let found = retried(PAUSE, || list.get()).await;
     let items = found.map(|found| found.value).unwrap_or_default();
 
-    let markers = ZnodePath::new(MARKERS).expect("a path");
+    let markers = ZnodePath::new(MARKERS).expect("a valid path");
     loop {
         match client.children(&markers).await {
             Ok((names, _)) if names.is_empty() => break,

@@ -73,8 +73,8 @@ impl ZooKeeperEnsemble {
     /// Starts `size` servers, with [`Config::new`], and waits until all of them serve.
     ///
     /// # Errors
+    ///
     /// A server is not ready within half a minute. The error shows the end of a log.
-    /// They do not serve within half a minute. The error shows the end of a log.
     pub async fn start(size: usize) -> Result<Self> {
         Config::new().ensemble(size).await
     }
