@@ -1,8 +1,7 @@
 //! The metrics as text for Prometheus.
 //!
-//! Numbers that ZooKeeper's own exporter has too keep its names (`znode_count`). Distributions are
-//! histograms in seconds and begin with `lockkeeper_`, as ZooKeeper's are quantiles in
-//! milliseconds.
+//! Values that ZooKeeper's own exporter also has keep its names (`znode_count`). Distributions are histograms in
+//! seconds with names that begin with `lockkeeper_`, because ZooKeeper's are quantiles in milliseconds.
 
 use std::fmt::Write;
 
@@ -35,7 +34,7 @@ pub(crate) fn exposition(shared: &Shared) -> String {
     histogram(&mut text, name, "", &metrics.commits.read(), SECONDS);
 
     let name = "lockkeeper_sync_seconds";
-    head(&mut text, name, "histogram", "How long the log's syncs took, by what else was under way");
+    head(&mut text, name, "histogram", "How long the log's syncs took, by concurrent activity");
     for (during, syncs) in During::ALL.iter().zip(&metrics.syncs) {
         let label = format!("during=\"{}\"", during.name());
         histogram(&mut text, name, &label, &syncs.read(), SECONDS);
@@ -57,7 +56,7 @@ pub(crate) fn exposition(shared: &Shared) -> String {
     text
 }
 
-/// Microseconds, in which times are counted, per second.
+/// Times are counted in microseconds.
 const SECONDS: f64 = 1e6;
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

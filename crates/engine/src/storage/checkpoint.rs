@@ -1,4 +1,4 @@
-//! Checkpoint: writes a full log into the database, so that its file can be used again.
+//! Checkpoints: write a full log into the database, so that its file can be reused.
 
 use std::mem;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use super::error::{IoResultExt, StorageError};
 use super::log::file::LogFile;
 use super::log::{Applied, History, LogDir};
 
-/// How much of the outcome of a log goes into the database at a time, in bytes. A thread does not give
-/// back memory once it has had it.
+/// How much of a log's outcome is written into the database at a time, in bytes. A thread does not return memory that
+/// it has once used.
 const PORTION: usize = if cfg!(test) { 2 * 1024 } else { 1024 * 1024 };
 
-/// A log that is to be written into the database, and then to be used again.
+/// A log to be written into the database and then reused.
 pub(super) struct Checkpoint {
     pub(super) dir: LogDir,
     pub(super) disk: Arc<OpenDisk>,
-    /// As it was written: to open it anew would be to read it once more.
+    /// As it was written: opening it again would read it once more.
     pub(super) log: Wal<LogFile>,
     pub(super) file: LogFile,
     pub(super) generation: u64,
     /// Its last commit.
     pub(super) sequence: u64,
     pub(super) activity: Activity,
-    /// How long its file is to be.
+    /// The length to which its file is to be cut.
     pub(super) kept: u64,
 }
 
