@@ -17,16 +17,16 @@ use crate::files::read_kernel_file;
 /// The number of parts into which the limit is divided, and how many of them must be in use for memory to be returned
 /// to the system, for only locks to grow, and for all growth to stop.
 const PARTS: u64 = 16;
-const RECYCLE: u64 = 13;
-const LOCKS: u64 = 14;
-const NOTHING: u64 = 15;
+const RECYCLE_PARTS: u64 = 13;
+const LOCKS_ONLY_PARTS: u64 = 14;
+const FULL_PARTS: u64 = 15;
 
 /// The shortest interval between two returns of memory. Clients wait for some milliseconds during each.
 const RECYCLE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The fastest growth of a process, in bytes per second: faster than requests arrive. The memory is checked again
 /// before growth at this rate can pass the next threshold.
-const FASTEST: u64 = 2 * 1024 * 1024 * 1024;
+const MAX_GROWTH_RATE: u64 = 2 * 1024 * 1024 * 1024;
 /// The bounds on the interval between two checks.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -61,7 +61,7 @@ impl MemoryRoom {
 
 /// A measure against a shortage of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Measure {
+pub(crate) enum MemoryAction {
     /// Only this growth is allowed from now on.
     Grow(Growth),
     /// Return free memory to the system.
@@ -83,11 +83,15 @@ impl MemoryGauge {
     }
 
     /// Passes on each measure when it changes. Ends if `used`, the bytes in use by the process, is unknown.
-    pub(crate) async fn watch(mut self, used: impl Fn() -> Option<u64>, tell: impl Fn(Measure)) {
+    pub(crate) async fn watch(
+        mut self,
+        used: impl Fn() -> Option<u64>,
+        tell: impl Fn(MemoryAction),
+    ) {
         while let Some(used) = used() {
             self.room.used.store(used, Ordering::Relaxed);
             if self.is_recycling_due(used, Instant::now()) {
-                tell(Measure::Recycle);
+                tell(MemoryAction::Recycle);
             }
 
             let growth = next(self.growth, used, self.limit);
@@ -95,7 +99,7 @@ impl MemoryGauge {
                 self.log(growth, used);
                 self.growth = growth;
                 self.room.is_full.store(growth == Growth::Nothing, Ordering::Relaxed);
-                tell(Measure::Grow(growth));
+                tell(MemoryAction::Grow(growth));
             }
             sleep(interval(growth, used, self.limit)).await;
         }
@@ -105,7 +109,7 @@ impl MemoryGauge {
     /// may have become free.
     fn is_recycling_due(&mut self, used: u64, now: Instant) -> bool {
         let is_recent = self.recycled_at.is_some_and(|at| now - at < RECYCLE_INTERVAL);
-        let is_due = used >= parts(self.limit, RECYCLE) && !is_recent;
+        let is_due = used >= parts(self.limit, RECYCLE_PARTS) && !is_recent;
         if is_due {
             self.recycled_at = Some(now);
         }
@@ -136,7 +140,7 @@ impl MemoryGauge {
 /// growth resumes, so that single pages do not fill the log.
 fn next(now: Growth, used: u64, limit: u64) -> Growth {
     let margin = limit / (2 * PARTS);
-    let (locks, nothing) = (parts(limit, LOCKS), parts(limit, NOTHING));
+    let (locks, nothing) = (parts(limit, LOCKS_ONLY_PARTS), parts(limit, FULL_PARTS));
     let (locks, nothing) = match now {
         Growth::All => (locks, nothing),
         Growth::Locks => (locks - margin, nothing),
@@ -152,13 +156,13 @@ fn next(now: Growth, used: u64, limit: u64) -> Growth {
 /// The time until the next check.
 fn interval(growth: Growth, used: u64, limit: u64) -> Duration {
     let threshold = match growth {
-        Growth::All if used < parts(limit, RECYCLE) => parts(limit, RECYCLE),
-        Growth::All => parts(limit, LOCKS),
-        Growth::Locks => parts(limit, NOTHING),
+        Growth::All if used < parts(limit, RECYCLE_PARTS) => parts(limit, RECYCLE_PARTS),
+        Growth::All => parts(limit, LOCKS_ONLY_PARTS),
+        Growth::Locks => parts(limit, FULL_PARTS),
         Growth::Nothing => return FULL_INTERVAL,
     };
     let left = threshold.saturating_sub(used);
-    let micros = left.saturating_mul(1_000_000) / FASTEST;
+    let micros = left.saturating_mul(1_000_000) / MAX_GROWTH_RATE;
     Duration::from_micros(micros).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
 }
 

@@ -24,7 +24,7 @@ use crate::data_dir::disk_room;
 use crate::data_dir::succession::Succession;
 use crate::engine::{Ending, Engine};
 use crate::error::{EngineError, StartError};
-use crate::memory_room::{self, Measure, resident};
+use crate::memory_room::{self, MemoryAction, resident};
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
 use crate::net::listener::{BoundSockets, accept};
@@ -248,8 +248,8 @@ pub(crate) async fn watch_memory(shared: Arc<Shared>, limit: u64, used: impl Fn(
     let gauge = memory_room::MemoryGauge::new(limit, shared.memory.clone());
     let tell = |measure| {
         let event = match measure {
-            Measure::Grow(growth) => Event::Growth(Resource::Memory, growth),
-            Measure::Recycle => Event::Recycle,
+            MemoryAction::Grow(growth) => Event::Growth(Resource::Memory, growth),
+            MemoryAction::Recycle => Event::Recycle,
         };
         // If the tree thread has ended, nothing grows.
         let _ = shared.events.send(event);
@@ -303,9 +303,9 @@ fn tree_loop(
         turns: Turns::default(),
         budget: shared.budget.clone(),
         shed_at: Instant::now(),
-        in_part: 0,
-        part_bytes: 0,
-        part_waits: false,
+        batch_requests: 0,
+        batch_bytes: 0,
+        batch_waits: false,
         idle: IdleDetector::new(clock::now().monotonic),
         idle_hook: shared.plan.idle_hook.clone(),
         ending: None,

@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::sockets::pace::Pace;
 
 /// The number of simultaneous connections. A monitor needs one.
-const MOST: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// How long a connection keeps its place although others wait for one.
 const GRACE: Duration = Duration::from_millis(50);
 /// The number of connections accepted in a second: all that the system holds in its queue ([`BACKLOG`] by default)
@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_millis(50);
 /// thread also owns the tree.
 ///
 /// [`BACKLOG`]: crate::sockets::listen::BACKLOG
-const RATE: u32 = 4_000;
+const ACCEPT_RATE: u32 = 4_000;
 /// The longest request, in bytes.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The most header lines of a request. A browser sends twenty.
@@ -42,7 +42,7 @@ const ONE_LOCK: usize = 1024;
 
 /// Answers requests while the runtime runs.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let pace = Pace::per_second(RATE);
+    let pace = Pace::per_second(ACCEPT_RATE);
     let mut open = OpenConnections::default();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -74,7 +74,7 @@ impl OpenConnections {
     /// send nor read would keep others out.
     async fn make_room(&mut self) {
         self.0.retain(|(_, task)| !task.is_finished());
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_CONNECTIONS {
             return;
         }
         if let Some((since, mut task)) = self.0.pop_front() {

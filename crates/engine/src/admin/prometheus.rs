@@ -9,7 +9,7 @@ use crate::admin::four_letter::{Value, metrics};
 use crate::metrics::histogram::Reading;
 use crate::metrics::ops::Op;
 use crate::shared::Shared;
-use crate::storage::During;
+use crate::storage::DiskActivity;
 
 /// The version of the format, as HTTP names it.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -35,7 +35,7 @@ pub(crate) fn exposition(shared: &Shared) -> String {
 
     let name = "lockkeeper_sync_seconds";
     head(&mut text, name, "histogram", "How long the log's syncs took, by concurrent activity");
-    for (during, syncs) in During::ALL.iter().zip(&metrics.syncs) {
+    for (during, syncs) in DiskActivity::ALL.iter().zip(&metrics.syncs) {
         let label = format!("during=\"{}\"", during.name());
         histogram(&mut text, name, &label, &syncs.read(), SECONDS);
     }

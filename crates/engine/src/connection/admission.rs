@@ -11,10 +11,10 @@ use crate::sockets::unix::PRIVATE;
 
 /// One in this many places is reserved for clients that return with a session: when all others are taken, lock holders
 /// must still be able to reconnect.
-const KEPT: usize = 10;
+const RESERVED_FRACTION: usize = 10;
 
 /// The number of additional places for the owner of an engine, if other users may use its socket.
-const FOR_OWNER: usize = 100;
+const OWNER_PLACES: usize = 100;
 
 /// The limits, in connections.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ impl Places {
     pub(crate) fn of(plan: &Plan) -> Self {
         let max = plan.limits.max_connections;
         let is_shared = plan.unix_socket_mode.unwrap_or(PRIVATE) != PRIVATE;
-        let for_owner = if is_shared { FOR_OWNER.min(1 + max / KEPT) } else { 0 };
+        let for_owner = if is_shared { OWNER_PLACES.min(1 + max / RESERVED_FRACTION) } else { 0 };
         Self { max, max_per_origin: plan.limits.max_connections_per_address(), for_owner }
     }
 }
@@ -96,7 +96,12 @@ pub(crate) enum Refusal {
 impl Admission {
     /// `max_tls`: the bytes that all TLS connections may hold.
     pub(crate) fn new(places: Places, max_tls: usize) -> Arc<Self> {
-        Arc::new(Self { places, kept: places.max / KEPT, max_tls, taken: Mutex::default() })
+        Arc::new(Self {
+            places,
+            kept: places.max / RESERVED_FRACTION,
+            max_tls,
+            taken: Mutex::default(),
+        })
     }
 
     /// Takes a slot for a connection from `peer`.

@@ -37,7 +37,7 @@ pub(crate) struct Budget {
 }
 
 /// One in this many parts of the remaining budget may be used while the process is short of memory.
-const SHORT: usize = 4;
+const SHORT_FRACTION: usize = 4;
 
 /// How much of the budget is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Budget {
     fn left(&self) -> usize {
         let left = self.max.saturating_sub(self.watches() + self.identities() + self.tls());
         match self.is_short.load(Ordering::Relaxed) {
-            true => left / SHORT,
+            true => left / SHORT_FRACTION,
             false => left,
         }
     }

@@ -26,9 +26,9 @@ use crate::thread;
 /// The longest line, in bytes: a path of the longest length that the operating system accepts, and its end.
 const MAX_LINE: u64 = 4_200;
 /// The longest answer, in bytes: an error with one or two paths.
-const LONGEST_ANSWER: u64 = 64 * 1024;
+const MAX_ANSWER: u64 = 64 * 1024;
 /// How long a request may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listens in a data directory. If this fails, the engine still works.
 pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
@@ -48,7 +48,7 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
         let (read, mut write) = stream.into_split();
         let mut line = Vec::new();
         let mut limited = tokio::io::BufReader::new(read.take(MAX_LINE));
-        match timeout(PATIENCE, limited.read_until(b'\n', &mut line)).await {
+        match timeout(REQUEST_TIMEOUT, limited.read_until(b'\n', &mut line)).await {
             Ok(Ok(count)) if count > 0 => {}
             _ => continue,
         }
@@ -120,7 +120,7 @@ fn ask(mut stream: BlockingStream, target: &Path) -> Result<u64, BackupError> {
     let line = [target.as_os_str().as_bytes(), b"\n"].concat();
     stream.write_all(&line).map_err(no_answer)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut answer).map_err(no_answer)?;
+    BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut answer).map_err(no_answer)?;
     let answer = answer.trim_end();
     if let Some(records) = answer.strip_prefix("ok ").and_then(|count| count.parse().ok()) {
         return Ok(records);

@@ -117,7 +117,7 @@ pub fn restore(
     }
     // Before anything is changed: a backup that cannot be read replaces nothing.
     let (source, mut server) = read(backup, Storage::inspect)?;
-    let old = Old::claim(&target, existing)?;
+    let old = TargetContent::claim(&target, existing)?;
     // One restore at a time.
     let mut floor = Floor::claim(&target)?;
 
@@ -208,7 +208,7 @@ fn write_changes(server: &mut Server, draft: &Draft) -> Result<(), StorageError>
 }
 
 /// The existing content at the target of a restore. No engine starts on it while this value exists.
-enum Old {
+enum TargetContent {
     /// Nothing, or an empty directory.
     None,
     Readable {
@@ -221,7 +221,7 @@ enum Old {
     },
 }
 
-impl Old {
+impl TargetContent {
     fn claim(target: &Path, existing: Existing) -> Result<Self, RestoreFailure> {
         if is_free(target)? {
             // An empty directory of another user would become this user's.

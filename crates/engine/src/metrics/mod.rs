@@ -12,7 +12,7 @@ use lockkeeper_tree::Stats;
 use crate::metrics::counter::{Counter, Latency};
 use crate::metrics::histogram::{Histogram, Reading};
 use crate::metrics::ops::{Effect, Op, OpCounts};
-use crate::storage::{During, SyncTime};
+use crate::storage::{DiskActivity, SyncTime};
 
 /// Counters and the last known state, written by the engine's threads and readable by all.
 pub(crate) struct Metrics {
@@ -20,7 +20,7 @@ pub(crate) struct Metrics {
     /// How long commits took, syncs included.
     pub(crate) commits: Histogram,
     /// How long syncs of the log took, by concurrent activity, indexed by its number.
-    pub(crate) syncs: [Histogram; During::ALL.len()],
+    pub(crate) syncs: [Histogram; DiskActivity::ALL.len()],
     /// How many requests were made durable by one commit.
     pub(crate) batches: Histogram,
     /// By kind of request: the time from its arrival until its reply is sent.
@@ -79,7 +79,7 @@ impl Metrics {
                 idle_since: Some(Instant::now()),
             }),
             commits: Histogram::of_times(),
-            syncs: During::ALL.map(|_| Histogram::of_times()),
+            syncs: DiskActivity::ALL.map(|_| Histogram::of_times()),
             batches: Histogram::of_sizes(),
             requests: Op::all().map(|_| Histogram::of_times()).collect(),
             counters: Counters::default(),

@@ -36,7 +36,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum CloseCause {
     #[error("the peer closed the connection")]
     ByPeer,
     #[error("the peer closed the connection in the middle of a frame")]
@@ -65,7 +65,7 @@ enum Ended {
     NoClient(String),
 }
 
-impl Ended {
+impl CloseCause {
     /// The error of a failed handshake.
     fn no_tls(error: io::Error) -> Self {
         match error.downcast::<NoRoom>() {
@@ -76,7 +76,7 @@ impl Ended {
 }
 
 /// The first bytes of a connection.
-enum Opening {
+enum FirstBytes {
     Handshake(Bytes),
     /// A four-letter word, and its argument if it takes one.
     Word([u8; 4], i64),
@@ -86,7 +86,12 @@ enum Opening {
 
 /// Serves one connection from its first byte to its last.
 #[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
-pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted, slot: Slot) {
+pub(crate) async fn serve_connection(
+    shared: Arc<Shared>,
+    peer: Peer,
+    accepted: Accepted,
+    slot: Slot,
+) {
     let mut time = shared.plan.limits.handshake_time;
     if slot.is_kept() {
         time = time.min(KEPT_TIME);
@@ -109,12 +114,12 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
     let connection = Arc::new(connection.in_place(slot.is_kept()));
 
     let mut reader = Reader::new(opened.incoming);
-    let ended = match in_time(until, reader.opening()).await {
-        Ok(Opening::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
-        Ok(Opening::Word(word, mask)) => {
+    let ended = match in_time(until, reader.first_bytes()).await {
+        Ok(FirstBytes::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
+        Ok(FirstBytes::Word(word, mask)) => {
             answer_word(&shared, &connection, (word, mask), until).await
         }
-        Ok(Opening::Tls) => refuse_tls(&shared, &connection).await,
+        Ok(FirstBytes::Tls) => refuse_tls(&shared, &connection).await,
         Err(ended) => Err(ended),
     };
 
@@ -135,29 +140,30 @@ async fn open(
     shared: &Shared,
     accepted: Accepted,
     slot: &Slot,
-) -> Result<(Opened, Option<Arc<TlsCharge>>), Ended> {
+) -> Result<(Opened, Option<Arc<TlsCharge>>), CloseCause> {
     let (Some(handshakes), true) = (&shared.handshakes, accepted.is_tls()) else {
         let opened = accepted.open(|_| Ok(())).await;
-        return Ok((opened.map_err(Ended::no_tls)?, None));
+        return Ok((opened.map_err(CloseCause::no_tls)?, None));
     };
 
-    accepted.begins().await.map_err(Ended::NoTls)?;
-    let charge = TlsCharge::begin(&shared.budget, &slot.tls).await.map_err(Ended::NoRoomForTls)?;
+    accepted.begins().await.map_err(CloseCause::NoTls)?;
+    let charge =
+        TlsCharge::begin(&shared.budget, &slot.tls).await.map_err(CloseCause::NoRoomForTls)?;
     let charged = charge.clone();
     let on_read = move |bytes| charged.grow(bytes).map_err(io::Error::other);
     let opened = handshakes.run(slot.tls.turn(), accepted.open(on_read)).await;
     let opened = opened.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()));
-    let opened = opened.map_err(Ended::no_tls)?;
-    charge.finish().map_err(Ended::NoRoomForTls)?;
+    let opened = opened.map_err(CloseCause::no_tls)?;
+    charge.finish().map_err(CloseCause::NoRoomForTls)?;
     Ok((opened, Some(charge)))
 }
 
 /// Waits for a step that a client must complete in time.
 async fn in_time<T>(
     (deadline, time): (Instant, Duration),
-    opening: impl Future<Output = Result<T, Ended>>,
-) -> Result<T, Ended> {
-    timeout_at(deadline, opening).await.unwrap_or(Err(Ended::TooLate(time)))
+    opening: impl Future<Output = Result<T, CloseCause>>,
+) -> Result<T, CloseCause> {
+    timeout_at(deadline, opening).await.unwrap_or(Err(CloseCause::TooLate(time)))
 }
 
 async fn answer_word(
@@ -165,19 +171,20 @@ async fn answer_word(
     connection: &Connection,
     (word, mask): ([u8; 4], i64),
     until: (Instant, Duration),
-) -> Result<(), Ended> {
+) -> Result<(), CloseCause> {
     let answer = async { Ok(four_letter::answer(word, mask, connection.peer, shared).await) };
-    let Some(answer) = in_time(until, answer).await.map_err(|_| Ended::NoAnswer(until.1))? else {
+    let Some(answer) = in_time(until, answer).await.map_err(|_| CloseCause::NoAnswer(until.1))?
+    else {
         let word = String::from_utf8_lossy(&word).into_owned();
         let what = format!("neither a ZooKeeper handshake nor a known four-letter word: {word:?}");
-        return Err(Ended::NoClient(what));
+        return Err(CloseCause::NoClient(what));
     };
     send_last(shared, connection, answer.into()).await
 }
 
 /// Sends a plain-text refusal, which every TLS library reports at once. A client that only saw the connection end would
 /// assume that the engine is starting, and try again.
-async fn refuse_tls(shared: &Shared, connection: &Connection) -> Result<(), Ended> {
+async fn refuse_tls(shared: &Shared, connection: &Connection) -> Result<(), CloseCause> {
     let what = "connection closed: a client uses TLS, which this address does not support";
     shared.log_limiter.warn("TLS at a plain port", Some(connection.peer), &what);
     let refusal = Bytes::from_static(b"this port does not speak TLS\n");
@@ -187,7 +194,11 @@ async fn refuse_tls(shared: &Shared, connection: &Connection) -> Result<(), Ende
 /// Sends plain bytes and ends the connection, for a peer that is not a client. The peer is not read: `nc` has already
 /// closed its side. It must read all bytes within the send timeout, so that it cannot hold memory by reading a byte now
 /// and then.
-async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Result<(), Ended> {
+async fn send_last(
+    shared: &Shared,
+    connection: &Connection,
+    bytes: Bytes,
+) -> Result<(), CloseCause> {
     connection.push_last(bytes);
     connection.flush();
     let time = shared.plan.limits.send_timeout;
@@ -200,7 +211,7 @@ async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Re
             }
             // Load is shed among the connections that the tree knows, and this is not one of them.
             if wants.pause && shared.budget.pressure() == Pressure::Full {
-                return Err(Ended::NoRoomForAnswer);
+                return Err(CloseCause::NoRoomForAnswer);
             }
             let limit = stall.limit(&wants, time);
             tokio::select! {
@@ -209,7 +220,7 @@ async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Re
             }
         }
     };
-    timeout(time, send).await.unwrap_or(Err(Ended::LastNotTaken))
+    timeout(time, send).await.unwrap_or(Err(CloseCause::LastNotTaken))
 }
 
 /// Passes frames to the tree until either side ends the connection.
@@ -218,7 +229,7 @@ async fn serve(
     reader: &mut Reader,
     connection: &Arc<Connection>,
     handshake: Bytes,
-) -> Result<(), Ended> {
+) -> Result<(), CloseCause> {
     // The tree thread normally outlives its connections; otherwise the event is not needed.
     let _ = shared.events.send(Event::Connected(connection.clone(), handshake));
     let ended = exchange(shared, reader, connection).await;
@@ -230,7 +241,7 @@ async fn exchange(
     shared: &Shared,
     reader: &mut Reader,
     connection: &Connection,
-) -> Result<(), Ended> {
+) -> Result<(), CloseCause> {
     // The client may have sent its first requests together with the handshake.
     reader.deliver(shared, connection)?;
     let mut stall = StallDetector::default();
@@ -274,7 +285,7 @@ async fn send(
     connection: &Connection,
     wants: &Interest,
     limit: Option<StallLimit>,
-) -> Result<(), Ended> {
+) -> Result<(), CloseCause> {
     tokio::select! {
         () = connection.attention() => {}
         ready = connection.writable(), if wants.write => {
@@ -285,8 +296,8 @@ async fn send(
             // Another thread may have sent some of it.
             if connection.wants().taken == wants.taken {
                 return Err(match wants.life {
-                    ConnectionState::Finishing => Ended::LastNotTaken,
-                    _ => Ended::NotTaken(patience),
+                    ConnectionState::Finishing => CloseCause::LastNotTaken,
+                    _ => CloseCause::NotTaken(patience),
                 });
             }
         }
@@ -339,26 +350,26 @@ struct StallLimit {
 }
 
 /// Normal ends are only logged for debugging.
-fn log_end(shared: &Shared, peer: Peer, ended: &Ended) {
-    if let Ended::Frame(FrameError::TooLong { .. }) = ended {
+fn log_end(shared: &Shared, peer: Peer, ended: &CloseCause) {
+    if let CloseCause::Frame(FrameError::TooLong { .. }) = ended {
         shared.metrics.counters.too_large.add(1);
     }
 
     let kind = match ended {
-        Ended::ByPeer | Ended::Lost(_) => {
+        CloseCause::ByPeer | CloseCause::Lost(_) => {
             return tracing::debug!(%peer, "connection closed: {ended}");
         }
-        Ended::CutOff => "frame cut off",
-        Ended::Frame(FrameError::TooLong { .. }) => "long frame",
-        Ended::Frame(_) => "negative frame",
-        Ended::LastNotTaken => "last replies",
-        Ended::NoRoomForAnswer => "answer memory",
-        Ended::NoAnswer(_) => "late answer",
-        Ended::NotTaken(_) => "slow client",
-        Ended::NoTls(_) => "TLS handshake",
-        Ended::NoRoomForTls(_) => "TLS memory",
-        Ended::TooLate(_) => "late handshake",
-        Ended::NoClient(_) => "no client",
+        CloseCause::CutOff => "frame cut off",
+        CloseCause::Frame(FrameError::TooLong { .. }) => "long frame",
+        CloseCause::Frame(_) => "negative frame",
+        CloseCause::LastNotTaken => "last replies",
+        CloseCause::NoRoomForAnswer => "answer memory",
+        CloseCause::NoAnswer(_) => "late answer",
+        CloseCause::NotTaken(_) => "slow client",
+        CloseCause::NoTls(_) => "TLS handshake",
+        CloseCause::NoRoomForTls(_) => "TLS memory",
+        CloseCause::TooLate(_) => "late handshake",
+        CloseCause::NoClient(_) => "no client",
     };
 
     shared.log_limiter.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
@@ -380,13 +391,13 @@ impl Reader {
     }
 
     /// Waits for bytes. Cancel-safe.
-    async fn fill(&mut self) -> Result<(), Ended> {
+    async fn fill(&mut self) -> Result<(), CloseCause> {
         self.buffer.reserve(self.room);
         let room = self.buffer.capacity() - self.buffer.len();
         let count = self.incoming.read(&mut self.buffer).await?;
         match count {
-            0 if self.buffer.is_empty() => return Err(Ended::ByPeer),
-            0 => return Err(Ended::CutOff),
+            0 if self.buffer.is_empty() => return Err(CloseCause::ByPeer),
+            0 => return Err(CloseCause::CutOff),
             _ => {}
         }
         self.room = match count == room {
@@ -402,7 +413,7 @@ impl Reader {
     }
 
     /// Delivers all complete frames that have arrived.
-    fn deliver(&mut self, shared: &Shared, connection: &Connection) -> Result<(), Ended> {
+    fn deliver(&mut self, shared: &Shared, connection: &Connection) -> Result<(), CloseCause> {
         let mut frames = Vec::new();
         let outcome = loop {
             match split_frame(&mut self.buffer, shared.plan.config.max_frame) {
@@ -444,13 +455,13 @@ impl Reader {
     }
 
     /// Reads the first frame, or the four-letter word in its place.
-    async fn opening(&mut self) -> Result<Opening, Ended> {
+    async fn first_bytes(&mut self) -> Result<FirstBytes, CloseCause> {
         loop {
             if let Some(word) = self.buffer.first_chunk::<4>().copied()
                 && word.iter().all(u8::is_ascii_alphabetic)
             {
                 match self.argument(word) {
-                    Some(mask) => return Ok(Opening::Word(word, mask)),
+                    Some(mask) => return Ok(FirstBytes::Word(word, mask)),
                     None => {
                         self.fill().await?;
                         continue;
@@ -460,11 +471,11 @@ impl Reader {
 
             // Taken as a length, it would be far above the limit.
             if self.buffer.starts_with(&TLS_HANDSHAKE) {
-                return Ok(Opening::Tls);
+                return Ok(FirstBytes::Tls);
             }
 
             if let Some(frame) = split_frame(&mut self.buffer, MAX_HANDSHAKE)? {
-                return Ok(Opening::Handshake(frame));
+                return Ok(FirstBytes::Handshake(frame));
             }
             self.fill().await?;
         }

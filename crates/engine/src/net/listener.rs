@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, UnixListener};
 
-use super::conversation::converse;
+use super::conversation::serve_connection;
 use crate::error::StartError;
 use crate::settings::plan::Plan;
 use crate::shared::{Addresses, Shared};
@@ -120,7 +120,7 @@ pub(crate) async fn accept(listener: Listener, pace: Arc<Pace>, shared: Arc<Shar
 
         match shared.admission.admit(peer) {
             Ok(slot) => {
-                tokio::spawn(converse(shared.clone(), peer, accepted, slot));
+                tokio::spawn(serve_connection(shared.clone(), peer, accepted, slot));
             }
             Err(refusal) => {
                 shared.metrics.counters.rejected.add(1);

@@ -7,13 +7,13 @@ use rustix::process::{Resource, getrlimit};
 use crate::files::read_kernel_file;
 
 /// The assumed memory if the system does not report it.
-const UNKNOWN: u64 = 1024 * 1024 * 1024;
+const ASSUMED_MEMORY: u64 = 1024 * 1024 * 1024;
 
 /// One in this many of the remaining addresses holds data.
-const ADDRESSES: u64 = 3;
+const ADDRESSES_PER_BYTE: u64 = 3;
 
 /// The least memory that is assumed: an engine could not work with less.
-const LEAST: u64 = 64 * 1024 * 1024;
+const MIN_MEMORY: u64 = 64 * 1024 * 1024;
 
 /// A quarter of the memory, for waiting data and watches: with twice as much for the tree, a quarter remains for the
 /// allocator, the embedding program, and the system.
@@ -36,7 +36,12 @@ pub(crate) fn available() -> u64 {
         read_kernel_file("/proc/meminfo").ok().and_then(|text| kilobytes_of(&text, "MemTotal:"));
     let groups = read_kernel_file("/proc/self/cgroup").unwrap_or_default();
     let groups = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));
-    groups.chain(machine).chain(limits_of_addresses()).min().unwrap_or(UNKNOWN).max(LEAST)
+    groups
+        .chain(machine)
+        .chain(limits_of_addresses())
+        .min()
+        .unwrap_or(ASSUMED_MEMORY)
+        .max(MIN_MEMORY)
 }
 
 /// The memory that the limits of this process leave: the limit of all its addresses (`ulimit -v`), and that of its data
@@ -54,7 +59,7 @@ fn limits_of_addresses() -> impl Iterator<Item = u64> {
 /// The allocator reserves addresses in large blocks, keeps those that have become free, and cannot use them for larger
 /// objects.
 fn usable(addresses: u64, others: u64) -> u64 {
-    addresses.saturating_sub(others) / ADDRESSES
+    addresses.saturating_sub(others) / ADDRESSES_PER_BYTE
 }
 
 /// The value of a line such as `MemTotal:  24737844 kB`, in bytes.
@@ -102,7 +107,7 @@ mod tests {
         let text = "MemTotal:       24737844 kB\nMemFree:         3137144 kB\n";
         assert_eq!(kilobytes_of(text, "MemTotal:"), Some(24_737_844 * 1024));
         assert_eq!(kilobytes_of("MemFree: 1 kB\n", "MemTotal:"), None);
-        assert!(available() >= LEAST);
+        assert!(available() >= MIN_MEMORY);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use lockkeeper_tree::ConnectionId;
 use super::policy::SpinPolicy;
 
 /// The number of requests in a round up to which they count as sequential.
-const FEW: usize = 4;
+const MAX_SEQUENTIAL: usize = 4;
 
 /// The connections that sent requests lately.
 #[derive(Debug, Default)]
@@ -33,8 +33,10 @@ impl Arrivals {
     /// Ends the round. `answered`: whether its replies were sent.
     pub(crate) fn end_round(&mut self, answered: bool) {
         let (requests, only) = (self.requests, self.only);
-        self.one_goes_on =
-            answered && (1..=FEW).contains(&requests) && only.is_some() && only == self.only_before;
+        self.one_goes_on = answered
+            && (1..=MAX_SEQUENTIAL).contains(&requests)
+            && only.is_some()
+            && only == self.only_before;
         if requests > 0 {
             self.only_before = only;
         }
@@ -69,7 +71,7 @@ mod tests {
     fn a_client_with_sequential_requests_is_polled_for() {
         assert!(is_patient(&[&[(1, 1)], &[(1, 1)]], true));
         assert!(is_patient(&[&[(1, 2)], &[(1, 1), (1, 2)]], true));
-        assert!(is_patient(&[&[(2, 1)], &[(1, 1)], &[(1, FEW)]], true));
+        assert!(is_patient(&[&[(2, 1)], &[(1, 1)], &[(1, MAX_SEQUENTIAL)]], true));
     }
 
     /// The pings of thousands of sessions must not keep a processor busy.
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn neither_are_many_requests_nor_those_that_wait_for_the_disk() {
-        assert!(!is_patient(&[&[(1, 1)], &[(1, FEW + 1)]], true));
+        assert!(!is_patient(&[&[(1, 1)], &[(1, MAX_SEQUENTIAL + 1)]], true));
         assert!(!is_patient(&[&[(1, 1)], &[(1, 1)]], false));
         assert!(!is_patient(&[&[(1, 1)], &[(1, 1)], &[]], true), "a round of timeouts alone");
         assert!(!is_patient(&[&[(1, 1)]], true), "the first of all");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The activity with which a sync of the log may share the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum During {
+pub(crate) enum DiskActivity {
     /// No other activity of this engine.
     Nothing,
     /// A log is written into the database.
@@ -15,7 +15,7 @@ pub(crate) enum During {
     Preparation,
 }
 
-impl During {
+impl DiskActivity {
     /// All values, each at the index of its number.
     pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Checkpoint, Self::Preparation];
 
@@ -32,20 +32,20 @@ impl During {
 /// How long the sync of a commit took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SyncTime {
-    pub(crate) during: During,
+    pub(crate) during: DiskActivity,
     pub(crate) took: Duration,
 }
 
 /// The present activity: set by the thread that does it, read by the committing thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Activity(Arc<AtomicU8>);
+pub(super) struct CurrentActivity(Arc<AtomicU8>);
 
-impl Activity {
-    pub(super) fn now(&self) -> During {
-        During::ALL[usize::from(self.0.load(Ordering::Relaxed))]
+impl CurrentActivity {
+    pub(super) fn now(&self) -> DiskActivity {
+        DiskActivity::ALL[usize::from(self.0.load(Ordering::Relaxed))]
     }
 
-    pub(super) fn begin(&self, what: During) {
+    pub(super) fn begin(&self, what: DiskActivity) {
         self.0.store(what as u8, Ordering::Relaxed);
     }
 }

@@ -35,7 +35,7 @@ const NEW: u8 = 0x10;
 const REMOVED: u32 = u32::MAX;
 
 /// The space for changes that is always kept, in bytes.
-const ROOM: usize = 256 * 1024;
+const KEPT_CAPACITY: usize = 256 * 1024;
 
 /// The bytes that a log needs before the changes.
 pub(super) const HEADER: usize = 16;
@@ -91,7 +91,7 @@ impl Batch {
     /// Removes all changes, and frees the memory of an exceptionally large number.
     pub(crate) fn clear(&mut self) {
         self.encoded.clear();
-        self.encoded.shrink_to(ROOM);
+        self.encoded.shrink_to(KEPT_CAPACITY);
     }
 
     /// The changes in order, in the format of a log.
@@ -420,8 +420,8 @@ mod tests {
 
     #[test]
     fn an_exceptional_commit_does_not_keep_its_memory() {
-        let mut batch = batch(|batch| batch.put(Table::Nodes, "k", vec![0; 4 * ROOM]));
+        let mut batch = batch(|batch| batch.put(Table::Nodes, "k", vec![0; 4 * KEPT_CAPACITY]));
         batch.clear();
-        assert!(batch.encoded.capacity() <= ROOM);
+        assert!(batch.encoded.capacity() <= KEPT_CAPACITY);
     }
 }

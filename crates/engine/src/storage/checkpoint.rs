@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wal_db::Wal;
 
-use super::activity::{Activity, During};
+use super::activity::{CurrentActivity, DiskActivity};
 use super::database::{Logs, OpenDisk};
 use super::error::{IoResultExt, StorageError};
 use super::log::file::LogFile;
@@ -25,7 +25,7 @@ pub(super) struct Checkpoint {
     pub(super) generation: u64,
     /// Its last commit.
     pub(super) sequence: u64,
-    pub(super) activity: Activity,
+    pub(super) activity: CurrentActivity,
     /// The length to which its file is to be cut.
     pub(super) kept: u64,
 }
@@ -34,18 +34,18 @@ impl Checkpoint {
     /// Returns the file for the generation after the next.
     #[tracing::instrument(level = "debug", name = "checkpoint", skip_all)]
     pub(super) fn run(self) -> Result<LogFile, StorageError> {
-        self.activity.begin(During::Checkpoint);
+        self.activity.begin(DiskActivity::Checkpoint);
         self.disk.pace.set_background(true);
         let applied = self.apply();
         self.disk.pace.set_background(false);
         applied?;
         self.file.reuse();
 
-        self.activity.begin(During::Preparation);
+        self.activity.begin(DiskActivity::Preparation);
         let path = self.dir.log(self.generation);
         let kept = if self.dir.has_room(self.kept) { self.kept } else { 0 };
         self.file.grow(kept, &self.disk.pace).at(&path)?;
-        self.activity.begin(During::Nothing);
+        self.activity.begin(DiskActivity::Nothing);
         Ok(self.file)
     }
 

@@ -23,24 +23,24 @@ use std::time::Instant;
 use redb::StorageBackend;
 use wal_db::{Wal, WalStore as _};
 
-use super::activity::{Activity, During, SyncTime};
+use super::activity::{CurrentActivity, DiskActivity, SyncTime};
 use super::batch::Batch;
 use super::checkpoint::Checkpoint;
 use super::database::{Logs, OpenDisk};
 use super::error::{IoResultExt, StorageError};
 use super::log::file::{CHUNK, LogFile};
-use super::log::record::{self, Place};
+use super::log::record::{self, CommitPosition};
 use super::log::{Applied, LogDir, acknowledged, strict};
 use crate::files::Access;
 use crate::thread;
 
 /// The longest log while the previous checkpoint is not complete, as a multiple of its usual length.
-const PATIENCE: u64 = 4;
+const MAX_LENGTH_FACTOR: u64 = 4;
 /// How much of the first file a new directory fills before the other file is grown to the length of a log: rarely used
 /// directories stay small.
 const START_OF_GROWTH: u64 = CHUNK / 2;
 /// Larger commits, in bytes, go to the database at once.
-const LARGE: usize = 32 * 1024 * 1024;
+const DIRECT_COMMIT_BYTES: usize = 32 * 1024 * 1024;
 
 /// The logs of an open directory, and their background work.
 pub(super) struct Journal {
@@ -58,7 +58,7 @@ pub(super) struct Journal {
     /// Whether each commit is synced.
     sync: bool,
     /// The present background activity.
-    activity: Activity,
+    activity: CurrentActivity,
     /// The length, in bytes, at which a log is replaced by the next one.
     long: u64,
     /// The length to which files are cut when they are not in use.
@@ -96,7 +96,7 @@ impl Journal {
             background: None,
             acknowledged,
             sync,
-            activity: Activity::default(),
+            activity: CurrentActivity::default(),
             long,
             kept: long,
         })
@@ -111,9 +111,9 @@ impl Journal {
     pub(super) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
         self.take_turns(batch.encoded().len() as u64)?;
         let mut sync = None;
-        let place = Place { generation: self.generation, sequence: self.sequence + 1 };
+        let place = CommitPosition { generation: self.generation, sequence: self.sequence + 1 };
 
-        if batch.encoded().len() > LARGE {
+        if batch.encoded().len() > DIRECT_COMMIT_BYTES {
             self.apply_all()?;
             let applied = Applied { generation: self.generation, sequence: place.sequence };
             // Otherwise a snapshot could lack it and contain the next one, which goes to the log.
@@ -131,7 +131,7 @@ impl Journal {
                 self.file.sync().map_err(failed)?;
                 let during = match self.file.allocated() == allocated {
                     true => before.max(self.activity.now()),
-                    false => During::Preparation,
+                    false => DiskActivity::Preparation,
                 };
                 sync = Some(SyncTime { during, took: start.elapsed() });
             }
@@ -162,7 +162,7 @@ impl Journal {
         }
 
         let end = self.file.end();
-        let is_overdue = end > 0 && self.end_after(bytes) > PATIENCE * self.long;
+        let is_overdue = end > 0 && self.end_after(bytes) > MAX_LENGTH_FACTOR * self.long;
         let is_due = end > 0 && self.would_grow(bytes);
         if is_overdue || (is_due && self.background.is_none()) {
             self.join()?;
@@ -170,7 +170,7 @@ impl Journal {
         }
 
         // On a full disk the other file may have space, once its log is in the database.
-        if end > 0 && bytes <= LARGE as u64 && !self.has_room_for(bytes)? {
+        if end > 0 && bytes <= DIRECT_COMMIT_BYTES as u64 && !self.has_room_for(bytes)? {
             self.join()?;
             return self.turn();
         }
@@ -256,9 +256,9 @@ impl Journal {
         let (kept, disk, activity) = (self.kept, self.disk.clone(), self.activity.clone());
         let path = self.dir.log(self.generation + 1);
         self.run("lockkeeper-growth", move || {
-            activity.begin(During::Preparation);
+            activity.begin(DiskActivity::Preparation);
             next.grow(kept, &disk.pace).at(&path)?;
-            activity.begin(During::Nothing);
+            activity.begin(DiskActivity::Nothing);
             Ok(next)
         })
     }

@@ -26,7 +26,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::activity::{During, SyncTime};
+pub(crate) use self::activity::{DiskActivity, SyncTime};
 pub(crate) use self::batch::Batch;
 pub(crate) use self::copies::Snapshots;
 pub(crate) use self::database::Repairs;

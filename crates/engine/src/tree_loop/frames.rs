@@ -19,15 +19,15 @@ use lockkeeper_tree::{ConnectionId, Now};
 use lockkeeper_wire::OpCode;
 use tokio::task::yield_now;
 
-use super::{Event, PART, PART_BYTES, TreeLoop};
+use super::{BATCH_BYTES, BATCH_REQUESTS, Event, TreeLoop};
 use crate::connection::Connection;
 use crate::connection::budget::LITTLE;
 use crate::metrics::ops::Op;
 
 /// The number of frames up to which short requests are served without a turn.
-const FEW: usize = 16;
+const MAX_IMMEDIATE: usize = 16;
 /// The most frames of a turn: as many as are handed over together.
-const TURN: usize = PART;
+const TURN_REQUESTS: usize = BATCH_REQUESTS;
 /// How long a turn lasts; a request that has begun is completed.
 const TURN_TIME: Duration = Duration::from_micros(500);
 /// How long a round lasts before the remaining turns wait for the next one.
@@ -48,7 +48,8 @@ impl TreeLoop {
 
         let mut frames = VecDeque::from(frames);
         let bytes: usize = frames.iter().map(Bytes::len).sum();
-        let is_little = frames.len() <= FEW && bytes <= LITTLE && connection.is_light(since);
+        let is_little =
+            frames.len() <= MAX_IMMEDIATE && bytes <= LITTLE && connection.is_light(since);
         let is_short = |frame: &Bytes| self.server.is_short(id, frame);
         let has_time = || since.elapsed() <= ROUND_TIME || frames.iter().all(is_short);
         if is_little && !self.turns.waits(id) && has_time() {
@@ -105,14 +106,14 @@ impl TreeLoop {
     ) {
         let began = Instant::now();
         let mut handing_over = Duration::ZERO;
-        for _ in 0..TURN {
+        for _ in 0..TURN_REQUESTS {
             if connection.is_full() {
                 break;
             }
 
             let Some(frame) = frames.pop_front() else { break };
             connection.handled(&frame);
-            self.part_bytes += frame.len();
+            self.batch_bytes += frame.len();
             let op = Op::of_frame(&frame).0;
             match self.server.handle_part(now, connection.id, frame) {
                 None => self.ops.add(op),
@@ -126,8 +127,10 @@ impl TreeLoop {
                 }
             }
 
-            self.in_part += 1;
-            if self.in_part == PART || self.part_bytes + self.server.bytes_to_send() >= PART_BYTES {
+            self.batch_requests += 1;
+            if self.batch_requests == BATCH_REQUESTS
+                || self.batch_bytes + self.server.bytes_to_send() >= BATCH_BYTES
+            {
                 // The measured time includes handing over the effects of others.
                 let before = Instant::now();
                 self.hand_over(since, false);

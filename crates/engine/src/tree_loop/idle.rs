@@ -7,9 +7,9 @@ use std::time::Duration;
 const INTERVAL: Duration = Duration::from_secs(2);
 /// How many idle intervals are reported after a load: an allocator returns memory that was freed during the first only
 /// when it is called again later.
-const TIMES: u8 = 2;
+const IDLE_REPORTS: u8 = 2;
 /// The number of requests and changes up to which an interval counts as idle: the pings of some sessions.
-const FEW: usize = 200;
+const MAX_IDLE_LOAD: usize = 200;
 
 /// Whether a load is over.
 #[derive(Debug)]
@@ -31,15 +31,15 @@ impl IdleDetector {
         self.load += load;
     }
 
-    /// Whether the last whole interval was idle. True [`TIMES`] times after each load. Must be called at least once per
+    /// Whether the last whole interval was idle. True [`IDLE_REPORTS`] times after each load. Must be called at least once per
     /// interval.
     pub(crate) fn has_begun(&mut self, now: Duration) -> bool {
         if now.saturating_sub(self.since) < INTERVAL {
             return false;
         }
-        let few = self.load <= FEW;
+        let few = self.load <= MAX_IDLE_LOAD;
         let come = few && self.to_come > 0;
-        let to_come = if few { self.to_come.saturating_sub(1) } else { TIMES };
+        let to_come = if few { self.to_come.saturating_sub(1) } else { IDLE_REPORTS };
         *self = Self { since: now, load: 0, to_come };
         come
     }
@@ -61,7 +61,21 @@ mod tests {
             assert!(!rest.has_begun(start + Duration::from_secs(seconds + 1)), "too soon");
             come
         };
-        let loads = [0, FEW, FEW + 1, 100_000, FEW, 3, 0, 1_000, 0, 1_000, 0, 0, 0];
+        let loads = [
+            0,
+            MAX_IDLE_LOAD,
+            MAX_IDLE_LOAD + 1,
+            100_000,
+            MAX_IDLE_LOAD,
+            3,
+            0,
+            1_000,
+            0,
+            1_000,
+            0,
+            0,
+            0,
+        ];
         let come: Vec<bool> = loads.iter().map(|&load| after(&mut rest, load)).collect();
         let expected: Vec<bool> = "....RR..R.RR.".chars().map(|mark| mark == 'R').collect();
         assert_eq!(come, expected);

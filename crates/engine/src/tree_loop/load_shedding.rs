@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::connection::budget::{CHECK_INTERVAL, LITTLE, Pressure};
 
 /// How long a client may neither read nor send while memory is short.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 impl TreeLoop {
     /// While more than half of the budget is in use, drops connections that make no progress; while all of it is, also
@@ -31,7 +31,7 @@ impl TreeLoop {
         for (burden, connection) in large {
             let goes = match self.budget.pressure_of(waiting.saturating_sub(bytes)) {
                 Pressure::None => break,
-                Pressure::Half => connection.stuck_for() > PATIENCE,
+                Pressure::Half => connection.stuck_for() > STALL_LIMIT,
                 Pressure::Full => true,
             };
             if goes {

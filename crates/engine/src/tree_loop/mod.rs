@@ -38,10 +38,10 @@ use crate::spin::{Arrivals, SpinPolicy};
 const MAX_ROUND: usize = 1024;
 /// The number of requests after which a round hands over its effects so far: clients continue while the
 /// rest is handled, and the next commit begins. Smaller parts cost more in writes than they gain.
-const PART: usize = 128;
+const BATCH_REQUESTS: usize = 128;
 /// The number of bytes of requests and replies after which a round hands over its effects as well: the listings of a
 /// long queue are long, and a buffer should not grow to a hundred of them.
-const PART_BYTES: usize = 256 * 1024;
+const BATCH_BYTES: usize = 256 * 1024;
 /// How long expiry pauses after the engine has not listened for a while.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(100);
 /// A longer wait for the disk is a stall.
@@ -111,11 +111,11 @@ pub(crate) struct TreeLoop {
     /// When connections were last checked for excessive memory.
     pub(crate) shed_at: Instant,
     /// The number of handled requests whose effects have not been handed over.
-    pub(crate) in_part: usize,
+    pub(crate) batch_requests: usize,
     /// The bytes of these requests.
-    pub(crate) part_bytes: usize,
+    pub(crate) batch_bytes: usize,
     /// Whether the replies of a part of this round wait for the disk.
-    pub(crate) part_waits: bool,
+    pub(crate) batch_waits: bool,
     pub(crate) idle: IdleDetector,
     /// The embedding program's action for returning memory.
     pub(crate) idle_hook: Option<IdleHook>,
@@ -287,8 +287,8 @@ impl TreeLoop {
         }
 
         self.hand_over(since, due);
-        let part_waits = std::mem::take(&mut self.part_waits);
-        self.arrivals.end_round(!part_waits);
+        let batch_waits = std::mem::take(&mut self.batch_waits);
+        self.arrivals.end_round(!batch_waits);
     }
 
     fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
@@ -365,7 +365,7 @@ impl TreeLoop {
 
     /// Hands the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
-        (self.in_part, self.part_bytes) = (0, 0);
+        (self.batch_requests, self.batch_bytes) = (0, 0);
         let covered = match self.succession.cover(&self.server) {
             Ok(covered) => covered,
             Err(e) => {
@@ -402,7 +402,7 @@ impl TreeLoop {
         let ops = std::mem::take(&mut self.ops);
         let submitted = Instant::now();
         let answered = self.pipeline.submit(CommitBatch { changes, replies, ops, timeouts, since });
-        self.part_waits |= !answered;
+        self.batch_waits |= !answered;
         self.pause_expiry_after(covered + submitted.elapsed());
         self.log_notices();
     }

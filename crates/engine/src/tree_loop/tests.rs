@@ -275,7 +275,7 @@ async fn a_client_that_reconnects_while_the_engine_is_blocked_keeps_its_session(
 /// Symptom: the replies to a hundred listings of a long queue formed one buffer of tens of megabytes. Long replies must
 /// be sent one by one.
 ///
-/// Seen to fail without `PART_BYTES`.
+/// Seen to fail without `BATCH_BYTES`.
 #[tokio::test]
 async fn long_replies_do_not_wait_for_each_other() {
     const ASKED: i32 = 4;
@@ -292,7 +292,7 @@ async fn long_replies_do_not_wait_for_each_other() {
     let (path, mut bytes) = ("/long".to_owned(), BytesMut::new());
     let mut reply = || next::<ReplyHeader>(&client, &mut bytes, 1024 * 1024);
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
-    let data = Bytes::from(vec![7; PART_BYTES]).into();
+    let data = Bytes::from(vec![7; BATCH_BYTES]).into();
     let flags = CreateMode::Persistent.flags();
     let create = CreateRequest { path: path.clone(), data, acl: vec![acl].into(), flags };
     send(&[(0, Request::Create(create))]);
@@ -343,7 +343,7 @@ async fn a_small_client_does_not_wait_for_a_greedy_one() {
 
     let answered: ReplyHeader = next(&modest, &mut BytesMut::new(), 1024);
     let first = answered.zxid.0 - before;
-    assert!(first <= PART as i64, "{first} requests came before a single one");
+    assert!(first <= BATCH_REQUESTS as i64, "{first} requests came before a single one");
     let mut bytes = BytesMut::new();
     for xid in 0..MANY {
         assert_eq!(next::<ReplyHeader>(&greedy, &mut bytes, 1024).xid, xid, "in their order");

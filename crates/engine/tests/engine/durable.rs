@@ -137,7 +137,7 @@ async fn an_engine_whose_directory_was_removed_stops_and_leaves_its_successor_al
     let new = builder.start().await.unwrap();
 
     let ended = tokio::time::timeout(PATIENCE, old.stopped()).await;
-    let ended = ended.expect("it continues").unwrap_err();
+    let ended = ended.expect("the engine must stop").unwrap_err();
     assert!(matches!(&ended, EngineError::Displaced { path } if *path == home.join("data")));
     assert!(ended.to_string().contains("was removed or replaced"), "{ended}");
     assert!(client.rest().is_empty(), "its clients are disconnected");

@@ -205,7 +205,8 @@ async fn k2_words_name_a_version_that_clients_can_read_and_the_server_itself() {
         let (like, itself) = version.split_once('-').unwrap();
         let numbers: Vec<u32> = like.split('.').map(|number| number.parse().unwrap()).collect();
         assert!(matches!(numbers[..], [3, 9, _]), "{name}: {version}");
-        let (itself, date) = itself.split_once(", built on ").expect("the build date that clients expect");
+        let (itself, date) =
+            itself.split_once(", built on ").expect("the build date that clients expect");
         assert!(itself.starts_with("lockkeeper-0."), "{name}: {version}");
         // K41: without this, go-zookeeper and Metricbeat read nothing of an answer.
         let form = date.bytes().map(|b| if b.is_ascii_digit() { b'0' } else { b });

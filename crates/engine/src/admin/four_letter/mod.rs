@@ -135,7 +135,7 @@ mod tests {
             _ = look(shared, slow) => panic!("the listing is not complete"),
             begun = has_begun => begun.unwrap(),
         }
-        assert!(shared.next_listing.try_lock().is_err(), "it goes on");
+        assert!(shared.next_listing.try_lock().is_err(), "the listing has ended");
         drop(end);
         assert!(*shared.next_listing.lock().await > before);
     }

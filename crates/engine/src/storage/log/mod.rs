@@ -14,7 +14,7 @@ use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
 use self::file::{CHUNK, LogFile};
 use self::present::Fault;
-use self::record::Place;
+use self::record::CommitPosition;
 use super::batch::Outcome;
 use super::disk::Wrap;
 use super::error::{IoResultExt, StorageError};
@@ -22,20 +22,20 @@ use super::files::{ACKNOWLEDGED, LOGS};
 use crate::files::{Access, Directory};
 
 /// The lowest number of a generation: far from the zeros of a file that was never written.
-const FIRST: u64 = 1 << 60;
+const FIRST_GENERATION: u64 = 1 << 60;
 
 /// How many times the space of a log must be free for a file to grow in advance: with less, the rest is left for
 /// commits and for the database.
-const ROOM: u64 = 4;
+const SPACE_FACTOR: u64 = 4;
 
 /// The length, in bytes, at which a log is replaced by the next one, and its largest share of the file system: one part
 /// in this many.
-const LONG: u64 = 16 * 1024 * 1024;
-const SHARE: u64 = 64;
+const LOG_LENGTH: u64 = 16 * 1024 * 1024;
+const LOG_SHARE: u64 = 64;
 
 /// The longest file that is read as a log, in bytes: several times the length of a log, with the largest commit and the
 /// space allocated in advance.
-const LONGEST: u64 = 512 * 1024 * 1024;
+const MAX_FILE_LENGTH: u64 = 512 * 1024 * 1024;
 
 /// How far the history is in the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,7 +70,10 @@ impl Applied {
 
     /// The position in a new directory: a random generation, so that it cannot be guessed.
     pub(super) fn first() -> io::Result<Self> {
-        Ok(Self { generation: FIRST + getrandom::u64()? % FIRST, sequence: 0 })
+        Ok(Self {
+            generation: FIRST_GENERATION + getrandom::u64()? % FIRST_GENERATION,
+            sequence: 0,
+        })
     }
 }
 
@@ -166,7 +169,7 @@ impl LogDir {
     fn contents(&self, generation: u64) -> Result<Vec<u8>, StorageError> {
         let path = self.log(generation);
         let file = self.open_log(generation, Access::Read)?;
-        if file.len().at(&path)? > LONGEST {
+        if file.len().at(&path)? > MAX_FILE_LENGTH {
             return Err(StorageError::damaged(&path, "it is longer than a log can be"));
         }
         file::read(&*file).at(&path)
@@ -189,7 +192,7 @@ impl LogDir {
     /// Whether the disk has enough free space for files to grow in advance.
     pub(super) fn has_room(&self, length: u64) -> bool {
         let free = |found: StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
-        fstatvfs(self.files.handle()).is_ok_and(|found| free(found) >= ROOM * length)
+        fstatvfs(self.files.handle()).is_ok_and(|found| free(found) >= SPACE_FACTOR * length)
     }
 
     /// The length at which a log is replaced by the next one: less on a small file system, so that both logs and the
@@ -197,7 +200,7 @@ impl LogDir {
     pub(super) fn long(&self) -> u64 {
         let whole = |found: StatVfs| found.f_blocks.saturating_mul(found.f_frsize);
         let whole = fstatvfs(self.files.handle()).map_or(u64::MAX, whole);
-        LONG.min(whole / SHARE).max(CHUNK)
+        LOG_LENGTH.min(whole / LOG_SHARE).max(CHUNK)
     }
 
     /// Maps an error of the log library.
@@ -272,7 +275,7 @@ impl History {
         for record in log.iter().map_err(failed)? {
             let record = record.map_err(failed)?;
             let place = record::decode(record.data(), |change| self.outcome.add(change));
-            let expected = Place { generation, sequence: self.sequence + 1 };
+            let expected = CommitPosition { generation, sequence: self.sequence + 1 };
             if place != Some(expected) {
                 let detail = format!("commit {} is missing at its place", expected.sequence);
                 return Err(StorageError::damaged(path, detail));

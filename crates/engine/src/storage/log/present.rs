@@ -109,7 +109,7 @@ impl WalStore for Bytes<'_> {
 mod tests {
     use super::*;
     use crate::storage::batch::Batch;
-    use crate::storage::log::record::{Place, encode};
+    use crate::storage::log::record::{CommitPosition, encode};
     use lockkeeper_tree::Table;
 
     const PRESENT: u64 = (1 << 60) + 12_345;
@@ -122,7 +122,7 @@ mod tests {
         for (sequence, &length) in (1..).zip(lengths) {
             let mut batch = Batch::default();
             batch.put(Table::Nodes, "/key", vec![b'x'; length]);
-            let place = Place { generation, sequence };
+            let place = CommitPosition { generation, sequence };
             let _ = encode(place, &mut batch, |record| log.append(record)).unwrap();
         }
         std::fs::read(path).unwrap()

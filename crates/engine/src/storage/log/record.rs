@@ -19,13 +19,17 @@ const END: u8 = 0xff;
 
 /// The position of a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CommitPosition {
     pub(crate) generation: u64,
     pub(crate) sequence: u64,
 }
 
 /// Calls `show` with a commit in the format of a log.
-pub(crate) fn encode<T>(place: Place, batch: &mut Batch, show: impl FnOnce(&[u8]) -> T) -> T {
+pub(crate) fn encode<T>(
+    place: CommitPosition,
+    batch: &mut Batch,
+    show: impl FnOnce(&[u8]) -> T,
+) -> T {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&place.generation.to_le_bytes());
     header[8..].copy_from_slice(&place.sequence.to_le_bytes());
@@ -38,13 +42,16 @@ pub(super) fn generation(mut record: &[u8]) -> Option<u64> {
 }
 
 /// Reads a commit and passes its changes to `each`; `None` if it is invalid.
-pub(super) fn decode<'a>(mut record: &'a [u8], mut each: impl FnMut(Change<'a>)) -> Option<Place> {
+pub(super) fn decode<'a>(
+    mut record: &'a [u8],
+    mut each: impl FnMut(Change<'a>),
+) -> Option<CommitPosition> {
     let generation = record.try_get_u64_le().ok()?;
     let sequence = record.try_get_u64_le().ok()?;
     while *record.first()? != END {
         each(take_change(&mut record)?);
     }
-    (record.len() == 1).then_some(Place { generation, sequence })
+    (record.len() == 1).then_some(CommitPosition { generation, sequence })
 }
 
 #[cfg(test)]
@@ -52,8 +59,8 @@ mod tests {
     use super::*;
     use lockkeeper_tree::Table;
 
-    fn sample() -> (Place, Batch, Vec<u8>) {
-        let place = Place { generation: 3, sequence: 17 };
+    fn sample() -> (CommitPosition, Batch, Vec<u8>) {
+        let place = CommitPosition { generation: 3, sequence: 17 };
         let mut batch = Batch::default();
         batch.put(Table::Meta, "zxid", "12");
         batch.put_new(Table::Nodes, "/a", "");

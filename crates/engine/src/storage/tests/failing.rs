@@ -152,7 +152,7 @@ fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
             Err(e) => break e,
             // None succeeds if the checkpoint has already failed.
             Ok(_) if expected.len() == 2 => expected.push(pair("/c", "3")),
-            Ok(_) => assert!(start.elapsed().as_secs() < 60, "it goes on"),
+            Ok(_) => assert!(start.elapsed().as_secs() < 60, "commits continue"),
         }
         std::thread::yield_now();
     };
