@@ -180,7 +180,7 @@ fn in_order(entries: &[Entry]) -> Result<(), String> {
 
 fn beside(lock: &str, lease: &Lease<'_>, others: &[&Lease<'_>]) -> String {
     let others: Vec<String> = others.iter().map(ToString::to_string).collect();
-    format!("{lock}: {lease} was granted it, beside {}", others.join(" and "))
+    format!("{lock}: {lease} was granted it while held by {}", others.join(" and "))
 }
 
 /// Of two holders that exclude each other, the writes of the earlier one come before those of the later one.

@@ -59,7 +59,7 @@ pub enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "fields of one name mean the same in all variants")]
-pub enum Told {
+pub enum DataEvent {
     /// It wrote a version of the tree, which is the version of the top node, in this transaction.
     Wrote { zxid: i64, version: i32 },
     /// A cache showed it the tree as of transaction `zxid`; `mzxid` is the transaction that wrote that version.
@@ -219,7 +219,7 @@ pub enum Told {
 }
 
 /// Formats as JSON.
-impl fmt::Display for Told {
+impl fmt::Display for DataEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }

@@ -67,14 +67,14 @@ impl<F: Future> Future for Gated<F> {
 
 /// A client's runtime whose tasks pass through a gate: the client can crash alone.
 #[derive(Debug)]
-pub struct Mortal {
+pub struct GatedRuntime {
     /// The underlying runtime.
     pub host: Arc<dyn Runtime>,
     /// The gate; closing it for good crashes the client.
     pub gate: Arc<Gate>,
 }
 
-impl Runtime for Mortal {
+impl Runtime for GatedRuntime {
     fn now(&self) -> Instant {
         self.host.now()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::told::Told;
+use crate::data_event::DataEvent;
 
 /// The share of a lock that a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -114,7 +114,7 @@ pub enum What {
     /// A wait took longer than any successful operation does.
     Stuck(String),
     /// An event about shared data.
-    Told(Told),
+    Data(DataEvent),
     /// A snapshot of a tree was not one of its states, or was an older one.
     InexactSnapshot(String),
     /// A presence took another presence's node for its own, or modified it.
@@ -234,7 +234,7 @@ impl fmt::Display for What {
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
             Self::InexactValue(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
-            Self::Told(told) => write!(f, "{told}"),
+            Self::Data(told) => write!(f, "{told}"),
             Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
             Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),
@@ -265,7 +265,7 @@ mod tests {
         for what in [
             What::Granted { lock: lock.clone(), token, share },
             What::Claimed { lock: lock.clone(), token, until },
-            What::Told(Told::View { watcher: u64::MAX, id: 9, members }),
+            What::Data(DataEvent::View { watcher: u64::MAX, id: 9, members }),
         ] {
             let text = serde_json::to_string(&what).unwrap();
             assert_eq!(serde_json::from_str::<What>(&text).unwrap(), what, "{text}");
@@ -335,9 +335,9 @@ pub(crate) mod lines {
         assert!(why.contains(part), "{why}");
     }
 
-    impl From<Told> for What {
-        fn from(told: Told) -> Self {
-            Self::Told(told)
+    impl From<DataEvent> for What {
+        fn from(told: DataEvent) -> Self {
+            Self::Data(told)
         }
     }
 }

@@ -15,7 +15,7 @@
 //! | [`proxy`], [`frames`] | between a client and its server: counts frames, loses connections and replies |
 //! | [`history`], [`checker`], [`beliefs`] | the events of a run and their invariants, with `availability`, `jeopardy`
 //! and `leases` |
-//! | [`sharing`], [`told`] | programs that share data, and the events that they record |
+//! | [`sharing`], [`data_event`] | programs that share data, and the events that they record |
 //! | [`locks`] | locks of all kinds behind one interface, for simulations and models |
 //! | [`scratch`] | temporary directories that never outlive the test |
 //!
@@ -31,6 +31,7 @@ pub mod checker;
 pub mod clock;
 #[cfg(feature = "servers")]
 pub mod command;
+pub mod data_event;
 #[cfg(feature = "servers")]
 pub mod frames;
 pub mod gate;
@@ -55,7 +56,6 @@ pub mod python;
 #[cfg(feature = "servers")]
 pub mod scratch;
 pub mod sharing;
-pub mod told;
 #[cfg(feature = "servers")]
 pub mod wall_clock;
 #[cfg(feature = "servers")]

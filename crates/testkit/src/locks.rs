@@ -185,24 +185,24 @@ pub enum Lock {
 
 /// How long an acquisition may wait.
 #[derive(Clone, Copy, Debug)]
-pub enum Patience {
+pub enum Wait {
     /// It does not wait.
-    None,
+    Never,
     /// It waits for this time at most.
-    Until(Duration),
+    For(Duration),
     /// It waits without a limit.
-    Endless,
+    Forever,
 }
 
-/// Acquires a lock by the method that a [`Patience`] requires; evaluates to `None` if the lock cannot be had within it.
+/// Acquires a lock by the method that a [`Wait`] requires; evaluates to `None` if the lock cannot be had within it.
 macro_rules! acquire_with {
     ($patience:expr, $lock:ident.($try:ident, $timeout:ident, $wait:ident)($($argument:expr),*)) => {
         match $patience {
-            Patience::None => $lock.$try($($argument),*).await?,
-            Patience::Until(limit) => {
+            Wait::Never => $lock.$try($($argument),*).await?,
+            Wait::For(limit) => {
                 Some($lock.$timeout($($argument,)* limit).await?)
             }
-            Patience::Endless => Some($lock.$wait($($argument),*).await?),
+            Wait::Forever => Some($lock.$wait($($argument),*).await?),
         }
     };
 }
@@ -246,7 +246,7 @@ impl Lock {
     pub async fn acquire(
         &self,
         share: Share,
-        patience: Patience,
+        patience: Wait,
     ) -> Result<Option<Held>, AcquireError> {
         Ok(match self {
             Self::Mutex(lock) => {
@@ -294,10 +294,7 @@ impl Lock {
 }
 
 /// Acquires a lock as a new owner, and enters it a second time.
-async fn enter_twice(
-    lock: &ReentrantMutex,
-    patience: Patience,
-) -> Result<Option<Held>, AcquireError> {
+async fn enter_twice(lock: &ReentrantMutex, patience: Wait) -> Result<Option<Held>, AcquireError> {
     let owner = Owner::new("simulated");
     let outer = acquire_with!(patience, lock.(try_acquire, acquire_timeout, acquire)(&owner));
     let Some(outer) = outer else { return Ok(None) };

@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::{Share, What};
-use crate::told::Told;
 
 const ROUNDS: &str = "/barriers/rounds";
 const LATCH: &str = "/barriers/latch";
@@ -257,7 +257,7 @@ impl BarrierProgram {
             _ => Limit::Dropped(limit),
         };
         let session = self.client.session_id();
-        self.tell(Told::Enters { entry, party: party.clone() });
+        self.tell(DataEvent::Enters { entry, party: party.clone() });
         let entering = async {
             match limit {
                 Limit::After(limit) => barrier.enter_timeout(&party, limit).await,
@@ -278,12 +278,12 @@ impl BarrierProgram {
         };
 
         if self.client.session_id() != session {
-            self.tell(Told::EntersAgain { entry });
+            self.tell(DataEvent::EntersAgain { entry });
         }
         match entered? {
             Ok(round) => return Some((entry, round)),
             Err(BarrierError::TimedOut { missing, .. }) => {
-                self.tell(Told::TimedOut { entry });
+                self.tell(DataEvent::TimedOut { entry });
                 let is_possible = match &missing {
                     // All parties had arrived, and one left before the round opened.
                     Missing::Names(names) => names.len() < self.terms.parties,
@@ -304,7 +304,7 @@ impl BarrierProgram {
         let parties = round.parties().into_iter().map(str::to_owned).collect();
         let node = round.node().name().to_owned();
         let lock = format!("{ROUNDS}/{}", self.name);
-        self.tell(Told::Inside { entry, round: number, token, node, parties });
+        self.tell(DataEvent::Inside { entry, round: number, token, node, parties });
         self.scene
             .note(&self.name, What::Granted { lock: lock.clone(), token, share: Share::Alone });
         self.claim(&lock, &round);
@@ -318,7 +318,7 @@ impl BarrierProgram {
             };
             self.claim(&lock, &round);
             if !died.is_empty() {
-                self.tell(Told::Dead { round: number, parties: died });
+                self.tell(DataEvent::Dead { round: number, parties: died });
                 break;
             }
         }
@@ -328,7 +328,7 @@ impl BarrierProgram {
         match self.random.u8(0..20) {
             0 if goes_on => {
                 self.scene.note(&self.name, gives_back);
-                self.tell(Told::Drops { entry });
+                self.tell(DataEvent::Drops { entry });
                 drop(round);
             }
             1 | 2 if goes_on => self.die(entry, fate).await,
@@ -345,7 +345,7 @@ impl BarrierProgram {
 
     /// Crashes: none of its code runs afterwards.
     async fn die(&self, entry: u64, fate: &PartyFate) {
-        self.tell(Told::Drops { entry });
+        self.tell(DataEvent::Drops { entry });
         (fate.die)(true);
         std::future::pending().await
     }
@@ -353,7 +353,7 @@ impl BarrierProgram {
     async fn leave(&mut self, entry: u64, round: Round, lock: &str, fate: &PartyFate) {
         let (number, token) = (round.number(), round.token().to_u128());
         self.scene.note(&self.name, What::GaveBack { lock: lock.to_owned(), token });
-        self.tell(Told::Leaves { entry });
+        self.tell(DataEvent::Leaves { entry });
 
         let longest = match self.random.u8(0..10) {
             0 if self.scene.goes_on() => self.upto(0.2),
@@ -371,16 +371,16 @@ impl BarrierProgram {
                 if fails && !died.is_empty() {
                     self.wrong(format!("leaves a round that has failed: {died:?}"));
                 }
-                self.tell(Told::Left { entry, together: true });
-                self.tell(Told::Dead { round: number, parties: died });
+                self.tell(DataEvent::Left { entry, together: true });
+                self.tell(DataEvent::Dead { round: number, parties: died });
                 self.orders.complete(fate.program);
             }
             Err(BarrierError::PartyDied { died, .. }) => {
                 if !fails || died.is_empty() {
                     self.wrong(format!("leaves a round that has failed, by {died:?}"));
                 }
-                self.tell(Told::Left { entry, together: false });
-                self.tell(Told::Dead { round: number, parties: died });
+                self.tell(DataEvent::Left { entry, together: false });
+                self.tell(DataEvent::Dead { round: number, parties: died });
             }
             Err(error) => self.refused("leave", &error),
         }
@@ -391,7 +391,7 @@ impl BarrierProgram {
         if let Ok(Ok((data, _))) = timeout(GLANCE, self.client.data(&round_node(round))).await
             && let Some(RoundData { parties, .. }) = RoundData::read(&data)
         {
-            self.tell(Told::Named { round, nodes: parties });
+            self.tell(DataEvent::Named { round, nodes: parties });
         }
     }
 
@@ -415,16 +415,16 @@ impl BarrierProgram {
 
     async fn count_once(&mut self, latch: &CountDownLatch) -> Option<u64> {
         let attempt = self.unique();
-        self.tell(Told::CountsDown { attempt });
+        self.tell(DataEvent::CountsDown { attempt });
         match latch.count_down().await {
             Ok(left) => {
-                self.tell(Told::CountedDown { attempt, left });
+                self.tell(DataEvent::CountedDown { attempt, left });
                 return Some(left);
             }
             Err(error) => {
                 self.refused("count down", &error);
                 if error.outcome() == Outcome::NotApplied {
-                    self.tell(Told::NotCountedDown { attempt });
+                    self.tell(DataEvent::NotCountedDown { attempt });
                 }
             }
         }
@@ -436,7 +436,7 @@ impl BarrierProgram {
         let latch = self.terms.latch(&self.client);
         while self.terms.resets && self.scene.goes_on() {
             self.pause(4.0).await;
-            self.tell(Told::Resets);
+            self.tell(DataEvent::Resets);
             if let Err(error) = latch.reset().await {
                 self.refused("reset", &error);
             }
@@ -450,13 +450,13 @@ impl BarrierProgram {
             let goes_on = self.scene.goes_on();
             let attempt = self.unique();
             let limit = self.upto(4.0);
-            self.tell(Told::AwaitsLatch { attempt });
+            self.tell(DataEvent::AwaitsLatch { attempt });
             let waited = match self.random.bool() && goes_on {
                 true => latch.wait_timeout(limit).await,
                 false => latch.wait().await.map(|()| true),
             };
             match waited {
-                Ok(true) => self.tell(Told::PassesLatch { attempt }),
+                Ok(true) => self.tell(DataEvent::PassesLatch { attempt }),
                 Ok(false) => {}
                 Err(ref error) => self.refused("wait for the latch", error),
             }
@@ -477,15 +477,15 @@ impl BarrierProgram {
                 continue;
             }
             match gate.close().await {
-                Ok(()) => self.tell(Told::GateIsShut { until: None }),
+                Ok(()) => self.tell(DataEvent::GateIsShut { until: None }),
                 Err(error) => self.refused("close", &error),
             }
             self.pause(1.5).await;
-            self.tell(Told::GateOpens);
+            self.tell(DataEvent::GateOpens);
             retried(GLANCE, || gate.open()).await;
         }
         retried(GLANCE, || gate.close()).await;
-        self.tell(Told::GateIsShut { until: None });
+        self.tell(DataEvent::GateIsShut { until: None });
     }
 
     async fn hold_gate(&mut self, gate: &Barrier) {
@@ -501,11 +501,11 @@ impl BarrierProgram {
         for _ in 0..self.random.usize(1..4) {
             let until = guard.deadline().and_then(|it| self.scene.true_time(it));
             if until.is_some() {
-                self.tell(Told::GateIsShut { until });
+                self.tell(DataEvent::GateIsShut { until });
             }
             self.pause(0.5).await;
         }
-        self.tell(Told::GateOpens);
+        self.tell(DataEvent::GateOpens);
         match self.random.bool() {
             // An error is one of the session or the server, with which the node disappears too.
             true => drop(guard.release().await),
@@ -520,13 +520,13 @@ impl BarrierProgram {
         while !*has_opened.borrow() {
             let attempt = self.unique();
             let limit = self.upto(2.0);
-            self.tell(Told::AwaitsGate { attempt });
+            self.tell(DataEvent::AwaitsGate { attempt });
             let waited = match self.random.bool() && self.scene.goes_on() {
                 true => gate.wait_timeout(limit).await,
                 false => gate.wait().await.map(|()| true),
             };
             match waited {
-                Ok(true) => self.tell(Told::PassesGate { attempt }),
+                Ok(true) => self.tell(DataEvent::PassesGate { attempt }),
                 Ok(false) => {}
                 Err(error) => self.refused("wait at the gate", &error),
             }
@@ -558,8 +558,8 @@ impl BarrierProgram {
         self.scene.note(&self.name, What::WrongRound(what));
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     /// A random time, up to this share of the pace.
@@ -607,7 +607,7 @@ pub async fn settle(
     let latch = program.terms.latch(&program.client);
     if !program.terms.resets {
         let remains = retried(GLANCE, || latch.count()).await;
-        program.tell(Told::LatchRemains { from: program.terms.from, left: remains });
+        program.tell(DataEvent::LatchRemains { from: program.terms.from, left: remains });
     }
     while program.count_once(&latch).await != Some(0) {}
     ended(program, of_latch, patience, "does not pass the latch").await;
@@ -616,7 +616,7 @@ pub async fn settle(
     sleep(WHILE).await;
     program.orders.has_opened.send_replace(true);
     let gate = Barrier::new(&program.client, GATE).expect("a valid path");
-    program.tell(Told::GateOpens);
+    program.tell(DataEvent::GateOpens);
     retried(GLANCE, || gate.open()).await;
     retried(GLANCE, || gate.close()).await;
     ended(program, of_gate, patience, "does not pass the gate").await;
@@ -708,7 +708,13 @@ async fn look_what_is_left(program: &BarrierProgram, patience: Duration) {
     for (round, data, _, marks) in left {
         match data {
             Some(RoundData { parties, died, is_over }) => {
-                program.tell(Told::RoundRemains { round, parties, died, is_over, left: marks });
+                program.tell(DataEvent::RoundRemains {
+                    round,
+                    parties,
+                    died,
+                    is_over,
+                    left: marks,
+                });
             }
             None if marks.is_empty() => {}
             None => program.scene.note("world", What::Left(format!("marks of round {round}"))),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::data_event::DataEvent;
 use crate::history::{History, What};
-use crate::told::Told;
 
 /// How many operations the programs that share data have completed. A run without operations proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,21 +41,21 @@ impl Done {
     pub fn of(history: &History) -> Self {
         let mut done = Self::default();
         for entry in history.entries() {
-            let What::Told(told) = &entry.what else { continue };
+            let What::Data(told) = &entry.what else { continue };
             match told {
-                Told::Wrote { .. } => done.wrote += 1,
-                Told::Saw { .. } => done.saw += 1,
-                Told::Adds { .. } => done.begun += 1,
-                Told::Added { .. } => done.added += 1,
-                Told::NotAdded { .. } => done.refused += 1,
-                Told::Appended { .. } => done.appended += 1,
-                Told::Published { .. } => done.published += 1,
-                Told::Edition { .. } => done.editions += 1,
-                Told::Lists { .. } => done.listed += 1,
-                Told::View { .. } => done.views += 1,
-                Told::Put { items } => done.put += items.len(),
-                Told::Takes { .. } => done.taken += 1,
-                Told::Ended { .. } => done.ended += 1,
+                DataEvent::Wrote { .. } => done.wrote += 1,
+                DataEvent::Saw { .. } => done.saw += 1,
+                DataEvent::Adds { .. } => done.begun += 1,
+                DataEvent::Added { .. } => done.added += 1,
+                DataEvent::NotAdded { .. } => done.refused += 1,
+                DataEvent::Appended { .. } => done.appended += 1,
+                DataEvent::Published { .. } => done.published += 1,
+                DataEvent::Edition { .. } => done.editions += 1,
+                DataEvent::Lists { .. } => done.listed += 1,
+                DataEvent::View { .. } => done.views += 1,
+                DataEvent::Put { items } => done.put += items.len(),
+                DataEvent::Takes { .. } => done.taken += 1,
+                DataEvent::Ended { .. } => done.ended += 1,
                 _ => {}
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
-use crate::told::Told;
 
 /// How many editions are kept: few, so that editions are dropped while followers read them.
 pub(super) const KEPT: u16 = 2;
@@ -27,11 +27,11 @@ pub(crate) fn editions_fit(entries: &[Entry]) -> Result<(), String> {
     let (mut known, mut kept) = (Known::default(), None);
     for (entry, told) in told(entries) {
         match told {
-            Told::Publishes { attempt, id } => drop(known.open.insert(*attempt, *id)),
-            Told::NotPublished { attempt } => drop(known.open.remove(attempt)),
-            Told::Published { attempt, number } => known.confirm(*attempt, *number)?,
-            Told::Edition { number, id } => known.see(&entry.who, *number, *id)?,
-            Told::Kept { last, numbers } => kept = Some((&entry.who, *last, numbers)),
+            DataEvent::Publishes { attempt, id } => drop(known.open.insert(*attempt, *id)),
+            DataEvent::NotPublished { attempt } => drop(known.open.remove(attempt)),
+            DataEvent::Published { attempt, number } => known.confirm(*attempt, *number)?,
+            DataEvent::Edition { number, id } => known.see(&entry.who, *number, *id)?,
+            DataEvent::Kept { last, numbers } => kept = Some((&entry.who, *last, numbers)),
             _ => {}
         }
     }
@@ -104,56 +104,63 @@ mod tests {
     use super::*;
     use crate::history::lines::{found as refused, history};
 
-    fn of(all: &[Told]) -> Result<(), String> {
+    fn of(all: &[DataEvent]) -> Result<(), String> {
         let lines = all.iter().map(|told| (0, "a", told.clone()));
         editions_fit(history(lines.collect()).entries())
     }
 
-    const FIRST: [Told; 2] =
-        [Told::Publishes { attempt: 1, id: 70 }, Told::Published { attempt: 1, number: 1 }];
+    const FIRST: [DataEvent; 2] = [
+        DataEvent::Publishes { attempt: 1, id: 70 },
+        DataEvent::Published { attempt: 1, number: 1 },
+    ];
 
-    fn with(more: &[Told]) -> Result<(), String> {
+    fn with(more: &[DataEvent]) -> Result<(), String> {
         of(&[&FIRST, more].concat())
     }
 
-    fn kept(last: u64, numbers: &[u64]) -> Told {
-        Told::Kept { last: Some(last), numbers: numbers.to_vec() }
+    fn kept(last: u64, numbers: &[u64]) -> DataEvent {
+        DataEvent::Kept { last: Some(last), numbers: numbers.to_vec() }
     }
 
     #[test]
     fn what_was_confirmed_is_there() {
-        assert_eq!(of(&[Told::Kept { last: None, numbers: vec![] }]), Ok(()));
-        assert_eq!(with(&[Told::Edition { number: 1, id: 70 }, kept(70, &[1])]), Ok(()));
-        refused(with(&[Told::Kept { last: None, numbers: vec![] }]), "0 editions, expected 1 to 1");
+        assert_eq!(of(&[DataEvent::Kept { last: None, numbers: vec![] }]), Ok(()));
+        assert_eq!(with(&[DataEvent::Edition { number: 1, id: 70 }, kept(70, &[1])]), Ok(()));
+        refused(
+            with(&[DataEvent::Kept { last: None, numbers: vec![] }]),
+            "0 editions, expected 1 to 1",
+        );
         refused(with(&[kept(71, &[1])]), "edition 1 was 71");
         refused(with(&[kept(70, &[1, 2])]), "2 editions, expected 1 to 1");
-        refused(with(&[Told::Edition { number: 1, id: 71 }]), "edition 1 was 71");
-        refused(with(&[Told::Edition { number: 2, id: 70 }]), "edition 2 was 70");
+        refused(with(&[DataEvent::Edition { number: 1, id: 71 }]), "edition 1 was 71");
+        refused(with(&[DataEvent::Edition { number: 2, id: 70 }]), "edition 2 was 70");
     }
 
     #[test]
     fn an_unknown_outcome_may_be_either() {
-        let second = Told::Publishes { attempt: 2, id: 80 };
-        let saw = |number, id| Told::Edition { number, id };
-        let with = |more: &[Told]| with(&[std::slice::from_ref(&second), more].concat());
+        let second = DataEvent::Publishes { attempt: 2, id: 80 };
+        let saw = |number, id| DataEvent::Edition { number, id };
+        let with = |more: &[DataEvent]| with(&[std::slice::from_ref(&second), more].concat());
         assert_eq!(with(&[kept(70, &[1])]), Ok(()));
         assert_eq!(with(&[saw(2, 80), kept(80, &[1, 2])]), Ok(()));
         refused(with(&[saw(2, 80), kept(70, &[1])]), "edition 2 was seen, and the last is 1");
-        refused(with(&[Told::NotPublished { attempt: 2 }, saw(2, 80)]), "edition 2 was 80");
+        refused(with(&[DataEvent::NotPublished { attempt: 2 }, saw(2, 80)]), "edition 2 was 80");
         refused(with(&[saw(2, 80), saw(2, 81)]), "saw 81 as edition 2, others 80");
     }
 
     #[test]
     fn each_number_is_of_one_edition() {
-        let twice =
-            [Told::Publishes { attempt: 2, id: 80 }, Told::Published { attempt: 2, number: 1 }];
+        let twice = [
+            DataEvent::Publishes { attempt: 2, id: 80 },
+            DataEvent::Published { attempt: 2, number: 1 },
+        ];
         refused(with(&twice), "edition 1 is 70, and also 80");
-        refused(of(&[Told::Published { attempt: 3, number: 1 }]), "never began");
+        refused(of(&[DataEvent::Published { attempt: 3, number: 1 }]), "never began");
         let more = [
-            Told::Publishes { attempt: 2, id: 80 },
-            Told::Published { attempt: 2, number: 2 },
-            Told::Publishes { attempt: 3, id: 70 },
-            Told::Published { attempt: 3, number: 3 },
+            DataEvent::Publishes { attempt: 2, id: 80 },
+            DataEvent::Published { attempt: 2, number: 2 },
+            DataEvent::Publishes { attempt: 3, id: 70 },
+            DataEvent::Published { attempt: 3, number: 3 },
         ];
         let with = |last| with(&[&more[..], &[last]].concat());
         assert_eq!(with(kept(70, &[2, 3])), Ok(()));

@@ -14,8 +14,8 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
 const GROUP: &str = "/group/a";
 
@@ -99,7 +99,7 @@ pub struct Watcher {
     number: u64,
     members: Members,
     /// The last view that it recorded.
-    last: Option<Told>,
+    last: Option<DataEvent>,
 }
 
 impl Watcher {
@@ -127,9 +127,9 @@ impl Watcher {
     fn tell(&mut self, view: &GroupView) -> There {
         let there: There = view.members().map(|member| key(&member)).collect();
         let id = view.id().zxid().0;
-        let told = Told::View { watcher: self.number, id, members: there.clone() };
+        let told = DataEvent::View { watcher: self.number, id, members: there.clone() };
         if self.last.as_ref() != Some(&told) {
-            self.scene.note(&self.name, What::Told(told.clone()));
+            self.scene.note(&self.name, What::Data(told.clone()));
             self.last = Some(told);
         }
         there

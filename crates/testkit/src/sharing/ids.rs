@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::{Share, What};
-use crate::told::Told;
 
 const WORKERS: &str = "/workers";
 
@@ -189,7 +189,7 @@ impl Minting {
         }
         if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
             let token = if self.terms.is_robbed { 0 } else { worker.token().to_u128() };
-            self.tell(Told::Minted { number, token, first: *first, last: *last });
+            self.tell(DataEvent::Minted { number, token, first: *first, last: *last });
         }
     }
 
@@ -219,8 +219,8 @@ impl Minting {
         self.scene.note(&self.name, What::WrongId(what));
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     fn upto(&mut self, share: f64) -> Duration {
@@ -242,7 +242,10 @@ pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
         if let Ok(id) = worker.next().await {
             let token = if terms.is_robbed { 0 } else { worker.token().to_u128() };
             let number = worker.number();
-            scene.note("world", What::Told(Told::Minted { number, token, first: id, last: id }));
+            scene.note(
+                "world",
+                What::Data(DataEvent::Minted { number, token, first: id, last: id }),
+            );
         }
         held.push(worker);
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
+use crate::data_event::{Asked, DataEvent, End, Fate};
 use crate::history::Entry;
 use crate::leases::leases;
-use crate::told::{Asked, End, Fate, Told};
 
 /// The queue.
 pub const QUEUE: &str = "/queue";
@@ -115,24 +115,24 @@ impl<'a> Known<'a> {
         known
     }
 
-    fn hear(&mut self, at: Duration, told: &'a Told) {
+    fn hear(&mut self, at: Duration, told: &'a DataEvent) {
         match told {
-            Told::Asks { item, asked } => drop(self.asked.insert(*item, (at, asked.clone()))),
-            Told::PutsAgain { item } => *self.again.entry(*item).or_default() += 1,
-            Told::NotPutAgain { item } => *self.again.entry(*item).or_default() -= 1,
-            Told::Puts { items } => {
+            DataEvent::Asks { item, asked } => drop(self.asked.insert(*item, (at, asked.clone()))),
+            DataEvent::PutsAgain { item } => *self.again.entry(*item).or_default() += 1,
+            DataEvent::NotPutAgain { item } => *self.again.entry(*item).or_default() -= 1,
+            DataEvent::Puts { items } => {
                 let put = self.puts.len();
                 let places = items.iter().enumerate().map(|(place, item)| (*item, (put, place)));
                 self.places.extend(places);
                 self.puts.push(Put { items, confirmed: None });
             }
-            Told::Put { items } => {
+            DataEvent::Put { items } => {
                 self.put_at.extend(items.iter().map(|item| (*item, at)));
                 self.answer_put(items, true);
             }
-            Told::NotPut { items } => self.answer_put(items, false),
+            DataEvent::NotPut { items } => self.answer_put(items, false),
 
-            Told::Takes { item, token, tries, put } => {
+            DataEvent::Takes { item, token, tries, put } => {
                 let (token, tries, put) = (*token, *tries, *put);
                 let take = Take {
                     at,
@@ -148,55 +148,55 @@ impl<'a> Known<'a> {
                 };
                 self.takes.entry(*item).or_default().push(take);
             }
-            Told::Ends { item, token, how } => {
+            DataEvent::Ends { item, token, how } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     (take.end, take.ends_at) = (Some(*how), Some(at));
                 });
             }
-            Told::Ended { item, token } => {
+            DataEvent::Ended { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     (take.confirmed, take.ended_at) = (Some(true), at);
                 });
             }
-            Told::NotEnded { item, token } => {
+            DataEvent::NotEnded { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| take.confirmed = Some(false));
             }
-            Told::EndCancelled { item, token } => {
+            DataEvent::EndCancelled { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     (take.confirmed, take.is_cancelled) = (Some(false), true);
                 });
             }
-            Told::Delays { item, token, delay_ms } => {
+            DataEvent::Delays { item, token, delay_ms } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     take.delay = Some((at, *delay_ms));
                 });
             }
 
-            Told::Cancels { attempt, item } => {
+            DataEvent::Cancels { attempt, item } => {
                 let item = *item;
                 let (asked_at, answered_at) = (at, at);
                 let cancelling = Cancelling { item, confirmed: None, asked_at, answered_at };
                 self.cancellings.insert(*attempt, cancelling);
             }
-            Told::Answered { item, answer } => self.answered.push((at, *item, *answer)),
-            Told::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
-            Told::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
+            DataEvent::Answered { item, answer } => self.answered.push((at, *item, *answer)),
+            DataEvent::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
+            DataEvent::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
 
-            Told::Removes { attempt } => drop(self.removes.insert(*attempt)),
-            Told::Removed { attempt, item } => {
+            DataEvent::Removes { attempt } => drop(self.removes.insert(*attempt)),
+            DataEvent::Removed { attempt, item } => {
                 self.removes.remove(attempt);
                 self.removed.push(*item);
             }
-            Told::NotRemoved { attempt } => drop(self.removes.remove(attempt)),
+            DataEvent::NotRemoved { attempt } => drop(self.removes.remove(attempt)),
 
-            Told::Sends { attempt, item, fate } => {
+            DataEvent::Sends { attempt, item, fate } => {
                 let sending = Sending { item: *item, fate: *fate, confirmed: None };
                 self.sendings.insert(*attempt, sending);
             }
-            Told::Sent { attempt } => self.answer_sending(*attempt, true),
-            Told::NotSent { attempt } => self.answer_sending(*attempt, false),
+            DataEvent::Sent { attempt } => self.answer_sending(*attempt, true),
+            DataEvent::NotSent { attempt } => self.answer_sending(*attempt, false),
 
-            Told::Emptied { dead, written } => {
+            DataEvent::Emptied { dead, written } => {
                 self.is_emptied = true;
                 self.dead.extend(dead);
                 self.written.extend(written);
@@ -390,7 +390,7 @@ pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
     let (known, leases) = (Known::of(entries), leases(entries));
     let mut seen = BTreeSet::new();
     for (Entry { at, who, .. }, told) in told(entries) {
-        let Told::Removed { item, .. } = told else { continue };
+        let DataEvent::Removed { item, .. } = told else { continue };
         if known.copies(*item) > 0 {
             continue;
         }
@@ -432,7 +432,7 @@ pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
 /// its end if that was confirmed, unless another program may have ended it before.
 pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
     let bound = told(entries).find_map(|(_, told)| match told {
-        Told::Bounds { items } => Some(*items),
+        DataEvent::Bounds { items } => Some(*items),
         _ => None,
     });
     let known = Known::of(entries);
@@ -506,7 +506,7 @@ pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     // What the clock showed at the beginning, and when that was known.
     let clocks: Vec<(Duration, i64)> = told(entries)
         .filter_map(|(entry, told)| match told {
-            Told::ServerClock { unix_ms } => Some((entry.at, *unix_ms)),
+            DataEvent::ServerClock { unix_ms } => Some((entry.at, *unix_ms)),
             _ => None,
         })
         .collect();
@@ -576,8 +576,8 @@ pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
     let mut looks = None;
     for (entry, told) in told(entries) {
         match told {
-            Told::LooksForItem => looks = Some(entry.at),
-            Told::Takes { item, token, .. } => {
+            DataEvent::LooksForItem => looks = Some(entry.at),
+            DataEvent::Takes { item, token, .. } => {
                 let Some(listed) = looks.and_then(|at| at.checked_sub(OLDEST_LISTING)) else {
                     continue;
                 };
@@ -638,7 +638,7 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
 /// been in flight.
 pub(crate) fn woken_for_items(entries: &[Entry]) -> Result<(), String> {
     for (_, told) in told(entries) {
-        if let Told::Woke { items, events } = told
+        if let DataEvent::Woke { items, events } = told
             && *events > 2 * items + 2
         {
             return Err(format!("{events} events for {items} items"));
@@ -655,37 +655,37 @@ mod tests {
 
     type Judge = fn(&[Entry]) -> Result<(), String>;
 
-    fn of(judge: Judge, all: &[Told]) -> Result<(), String> {
+    fn of(judge: Judge, all: &[DataEvent]) -> Result<(), String> {
         let lines = all.iter().map(|told| (0, "a", told.clone()));
         judge(history(lines.collect()).entries())
     }
 
-    fn puts(items: &[u64]) -> Told {
-        Told::Puts { items: items.to_vec() }
+    fn puts(items: &[u64]) -> DataEvent {
+        DataEvent::Puts { items: items.to_vec() }
     }
 
-    fn put(items: &[u64]) -> Told {
-        Told::Put { items: items.to_vec() }
+    fn put(items: &[u64]) -> DataEvent {
+        DataEvent::Put { items: items.to_vec() }
     }
 
-    fn takes(item: u64, token: u128, tries: u32) -> Told {
-        Told::Takes { item, token, tries, put: None }
+    fn takes(item: u64, token: u128, tries: u32) -> DataEvent {
+        DataEvent::Takes { item, token, tries, put: None }
     }
 
-    fn ends(item: u64, token: u128, how: End) -> Told {
-        Told::Ends { item, token, how }
+    fn ends(item: u64, token: u128, how: End) -> DataEvent {
+        DataEvent::Ends { item, token, how }
     }
 
-    fn ended(item: u64, token: u128) -> Told {
-        Told::Ended { item, token }
+    fn ended(item: u64, token: u128) -> DataEvent {
+        DataEvent::Ended { item, token }
     }
 
-    fn emptied(dead: &[u64], written: &[u64]) -> Told {
-        Told::Emptied { dead: dead.to_vec(), written: written.to_vec() }
+    fn emptied(dead: &[u64], written: &[u64]) -> DataEvent {
+        DataEvent::Emptied { dead: dead.to_vec(), written: written.to_vec() }
     }
 
     /// An item that was put and was done with token 10.
-    fn with(more: &[Told]) -> Result<(), String> {
+    fn with(more: &[DataEvent]) -> Result<(), String> {
         let done = [puts(&[7]), put(&[7]), takes(7, 10, 1), ends(7, 10, End::Done), ended(7, 10)];
         of(items_are_once, &[&done[..], more].concat())
     }
@@ -695,7 +695,7 @@ mod tests {
         assert_eq!(with(&[emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[emptied(&[], &[7])]), Ok(()));
         refused(with(&[emptied(&[7], &[])]), "more than one end");
-        refused(with(&[Told::Removed { attempt: 1, item: 7 }]), "more than one end");
+        refused(with(&[DataEvent::Removed { attempt: 1, item: 7 }]), "more than one end");
         refused(with(&[takes(7, 12, 2)]), "taken after its end");
         let again = [takes(7, 9, 2), ends(7, 9, End::Done), ended(7, 9)];
         refused(with(&again), "more than one end");
@@ -709,13 +709,13 @@ mod tests {
         assert_eq!(with(&[puts(&[8, 9]), emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[puts(&[8, 9]), emptied(&[8, 9], &[])]), Ok(()));
         refused(with(&[puts(&[8, 9]), emptied(&[8], &[])]), "items [9] are lost");
-        let not = Told::NotPut { items: vec![8, 9] };
+        let not = DataEvent::NotPut { items: vec![8, 9] };
         refused(with(&[puts(&[8, 9]), not, emptied(&[9], &[])]), "9 was refused");
 
         // An end.
         let begun = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Done)];
-        let with = |more: &[Told]| with(&[&begun[..], more].concat());
-        let not = Told::NotEnded { item: 8, token: 11 };
+        let with = |more: &[DataEvent]| with(&[&begun[..], more].concat());
+        let not = DataEvent::NotEnded { item: 8, token: 11 };
         assert_eq!(with(&[emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[emptied(&[], &[8])]), Ok(()));
         assert_eq!(with(&[emptied(&[8], &[])]), Ok(()));
@@ -727,7 +727,7 @@ mod tests {
     #[test]
     fn what_was_buried_is_a_dead_letter() {
         let buried = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Bury), ended(8, 11)];
-        let with = |more: &[Told]| with(&[&buried[..], more].concat());
+        let with = |more: &[DataEvent]| with(&[&buried[..], more].concat());
         assert_eq!(with(&[emptied(&[8], &[])]), Ok(()));
         refused(with(&[emptied(&[], &[])]), "no dead letter");
         refused(with(&[takes(8, 12, 2)]), "taken after its end");
@@ -735,10 +735,10 @@ mod tests {
 
     #[test]
     fn a_dead_letter_is_put_back_or_discarded() {
-        let sends = |attempt, fate| Told::Sends { attempt, item: 8, fate };
-        let sent = |attempt| Told::Sent { attempt };
+        let sends = |attempt, fate| DataEvent::Sends { attempt, item: 8, fate };
+        let sent = |attempt| DataEvent::Sent { attempt };
         let buried = [puts(&[8]), put(&[8]), takes(8, 11, 3), ends(8, 11, End::Bury), ended(8, 11)];
-        let all = |judge, more: &[Told]| of(judge, &[&buried[..], more].concat());
+        let all = |judge, more: &[DataEvent]| of(judge, &[&buried[..], more].concat());
 
         let put_back = [sends(1, Fate::PutBack), sent(1)];
         let done = [takes(8, 12, 1), ends(8, 12, End::Done), ended(8, 12), emptied(&[], &[])];
@@ -747,7 +747,7 @@ mod tests {
         assert_eq!(all(takes_grow, &again), Ok(()));
         // Also without an answer, but not if it was no longer a dead letter.
         assert_eq!(all(items_are_once, &[&put_back[..1], &done].concat()), Ok(()));
-        let not = [sends(1, Fate::PutBack), Told::NotSent { attempt: 1 }];
+        let not = [sends(1, Fate::PutBack), DataEvent::NotSent { attempt: 1 }];
         refused(all(items_are_once, &[&not[..], &done].concat()), "taken after its end");
         refused(all(takes_grow, &[&not[..], &done].concat()), "item 8");
         refused(
@@ -758,7 +758,7 @@ mod tests {
         refused(all(items_are_once, &[&put_back[..], &twice].concat()), "no dead letter");
 
         let discarded = [sends(1, Fate::Discard), sent(1)];
-        let after = |more: &[Told]| all(items_are_once, &[&discarded[..], more].concat());
+        let after = |more: &[DataEvent]| all(items_are_once, &[&discarded[..], more].concat());
         assert_eq!(after(&[emptied(&[], &[])]), Ok(()));
         refused(after(&[emptied(&[8], &[])]), "more than one end");
         refused(after(&[sends(2, Fate::Discard), sent(2)]), "more than one end");
@@ -768,21 +768,21 @@ mod tests {
 
     #[test]
     fn an_item_wakes_two_consumers() {
-        let woke = |events| of(woken_for_items, &[Told::Woke { items: 6, events }]);
+        let woke = |events| of(woken_for_items, &[DataEvent::Woke { items: 6, events }]);
         assert_eq!(woke(14), Ok(()));
         refused(woke(15), "15 events");
     }
 
     #[test]
     fn a_value_is_removed_at_most_once() {
-        let removes = |attempt| Told::Removes { attempt };
-        let removed = |attempt, item| Told::Removed { attempt, item };
+        let removes = |attempt| DataEvent::Removes { attempt };
+        let removed = |attempt, item| DataEvent::Removed { attempt, item };
         let two = [puts(&[8, 9]), put(&[8, 9]), removes(1), removed(1, 8), removes(2)];
-        let all = |judge, more: &[Told]| of(judge, &[&two[..], more].concat());
+        let all = |judge, more: &[DataEvent]| of(judge, &[&two[..], more].concat());
         assert_eq!(all(items_are_once, &[emptied(&[9], &[])]), Ok(()));
         // The removal with the unknown outcome has lost it.
         assert_eq!(all(items_are_once, &[emptied(&[], &[])]), Ok(()));
-        let nothing = Told::NotRemoved { attempt: 2 };
+        let nothing = DataEvent::NotRemoved { attempt: 2 };
         refused(all(items_are_once, &[nothing, emptied(&[], &[])]), "items [9] are lost");
         assert_eq!(all(removed_at_most_once, &[removed(2, 9)]), Ok(()));
         refused(all(removed_at_most_once, &[removed(2, 8)]), "8 was removed twice");
@@ -790,12 +790,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_that_of_an_item_that_is_done() {
-        let answered = |item, answer| Told::Answered { item, answer };
-        let ends = |how| Told::Ends { item: 7, token: 10, how };
-        let all = |more: &[Told]| of(answers_are_true, &[&[takes(7, 10, 1)], more].concat());
+        let answered = |item, answer| DataEvent::Answered { item, answer };
+        let ends = |how| DataEvent::Ends { item: 7, token: 10, how };
+        let all = |more: &[DataEvent]| of(answers_are_true, &[&[takes(7, 10, 1)], more].concat());
         let done = ends(End::Done);
         assert_eq!(all(&[done.clone(), answered(7, Some(7)), answered(7, None)]), Ok(()));
-        assert_eq!(all(&[Told::Removes { attempt: 1 }, answered(8, None)]), Ok(()));
+        assert_eq!(all(&[DataEvent::Removes { attempt: 1 }, answered(8, None)]), Ok(()));
         let late = history(vec![
             (1, "a", takes(7, 10, 1)),
             (2, "b", answered(7, None)),
@@ -811,7 +811,8 @@ mod tests {
     fn no_more_items_are_there_than_the_bound_says() {
         let at = |seconds, told| (seconds, "a", told);
         let of = |more: Vec<_>| {
-            let begun = vec![at(0, Told::Bounds { items: 1 }), at(1, put(&[7])), at(3, put(&[8]))];
+            let begun =
+                vec![at(0, DataEvent::Bounds { items: 1 }), at(1, put(&[7])), at(3, put(&[8]))];
             no_more_than_bound(history([begun, more].concat()).entries())
         };
         let begun = [at(2, takes(7, 10, 1)), at(9, takes(8, 11, 1))];
@@ -824,11 +825,11 @@ mod tests {
         let again = [at(4, takes(7, 12, 2))];
         assert_eq!(of([&begun[..], &end(2, End::Done), &again].concat()), Ok(()));
         refused(of([&begun[..], &end(2, End::Retry), &again].concat()), "2 items");
-        let cancels = Told::Cancels { attempt: 1, item: 7 };
+        let cancels = DataEvent::Cancels { attempt: 1, item: 7 };
         assert_eq!(of([first(4), vec![at(3, cancels)]].concat()), Ok(()));
-        let sends = Told::Sends { attempt: 1, item: 7, fate: Fate::PutBack };
+        let sends = DataEvent::Sends { attempt: 1, item: 7, fate: Fate::PutBack };
         assert_eq!(of([first(4), vec![at(5, sends)]].concat()), Ok(()));
-        assert_eq!(of([first(4), vec![at(5, Told::Removes { attempt: 1 })]].concat()), Ok(()));
+        assert_eq!(of([first(4), vec![at(5, DataEvent::Removes { attempt: 1 })]].concat()), Ok(()));
     }
 
     #[test]
@@ -840,15 +841,16 @@ mod tests {
 
     #[test]
     fn first_takes_are_in_the_order_of_puts() {
-        let takes = |item, token, tries, put| Told::Takes { item, token, tries, put: Some(put) };
+        let takes =
+            |item, token, tries, put| DataEvent::Takes { item, token, tries, put: Some(put) };
         let begun = [puts(&[1, 2]), puts(&[3]), puts(&[4])];
-        let of = |all: &[Told]| of(taken_in_order, &[&begun[..], all].concat());
+        let of = |all: &[DataEvent]| of(taken_in_order, &[&begun[..], all].concat());
         let good = [takes(1, 10, 1, 5), takes(2, 11, 1, 5), takes(3, 12, 1, 6), takes(1, 13, 2, 5)];
         assert_eq!(of(&good), Ok(()));
         // Both puts, or both takes, were one transaction.
         assert_eq!(of(&[takes(4, 10, 1, 6), takes(3, 11, 1, 6)]), Ok(()));
         assert_eq!(of(&[takes(3, 10, 1, 6), takes(1, 10, 1, 5)]), Ok(()));
-        let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
+        let back = DataEvent::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
         assert_eq!(of(&[takes(3, 10, 1, 6), back, takes(1, 11, 1, 5)]), Ok(()));
 
         refused(of(&[takes(3, 10, 1, 6), takes(1, 11, 1, 5)]), "item 3 was put by 6");
@@ -856,22 +858,22 @@ mod tests {
     }
 
     /// Puts one event in each second, from second 1 on.
-    fn in_turn(judge: Judge, all: &[Told]) -> Result<(), String> {
+    fn in_turn(judge: Judge, all: &[DataEvent]) -> Result<(), String> {
         let lines = (1..).zip(all).map(|(at, told)| (at, "a", told.clone()));
         judge(history(lines.collect()).entries())
     }
 
-    fn asks(item: u64, asked: Asked) -> Told {
-        Told::Asks { item, asked }
+    fn asks(item: u64, asked: Asked) -> DataEvent {
+        DataEvent::Asks { item, asked }
     }
 
     #[test]
     fn what_is_cancelled_comes_to_no_other_end() {
-        let cancels = |attempt| Told::Cancels { attempt, item: 8 };
-        let cancelled = |attempt| Told::Cancelled { attempt };
+        let cancels = |attempt| DataEvent::Cancels { attempt, item: 8 };
+        let cancelled = |attempt| DataEvent::Cancelled { attempt };
         let begun = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Done)];
-        let with = |more: &[Told]| of(items_are_once, &[&begun[..], more].concat());
-        let refusal = Told::EndCancelled { item: 8, token: 11 };
+        let with = |more: &[DataEvent]| of(items_are_once, &[&begun[..], more].concat());
+        let refusal = DataEvent::EndCancelled { item: 8, token: 11 };
         assert_eq!(with(&[cancels(1), cancelled(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
         // The outcome of the cancellation is unknown.
         assert_eq!(with(&[cancels(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
@@ -882,7 +884,7 @@ mod tests {
             with(&[cancels(1), cancelled(1), refusal.clone(), takes(8, 12, 2)]),
             "after its end",
         );
-        let not = Told::NotCancelled { attempt: 1 };
+        let not = DataEvent::NotCancelled { attempt: 1 };
         refused(with(&[cancels(1), not, refusal]), "item 8 was not cancelled");
 
         let late = [(1, puts(&[8])), (2, put(&[8])), (3, cancels(1)), (4, cancelled(1))];
@@ -893,10 +895,10 @@ mod tests {
 
     #[test]
     fn what_is_put_again_by_its_id_is_there_once_at_a_time() {
-        let again = Told::PutsAgain { item: 8 };
+        let again = DataEvent::PutsAgain { item: 8 };
         let done = |token| [takes(8, token, 1), ends(8, token, End::Done), ended(8, token)];
         let begun = [&[puts(&[8]), again][..], &done(11)].concat();
-        let with = |judge, more: &[Told]| of(judge, &[&begun[..], more].concat());
+        let with = |judge, more: &[DataEvent]| of(judge, &[&begun[..], more].concat());
         let twice = [&[put(&[8])][..], &done(12)].concat();
         assert_eq!(with(items_are_once, &twice), Ok(()));
         assert_eq!(with(takes_grow, &twice), Ok(()));
@@ -904,7 +906,7 @@ mod tests {
         refused(with(items_are_once, &thrice), "more than one end");
         refused(with(takes_grow, &thrice), "item 8");
         // It existed, so it was put once.
-        let once = [&[Told::NotPutAgain { item: 8 }][..], &twice].concat();
+        let once = [&[DataEvent::NotPutAgain { item: 8 }][..], &twice].concat();
         refused(with(items_are_once, &once), "more than one end");
         refused(with(takes_grow, &once), "item 8");
     }
@@ -917,38 +919,39 @@ mod tests {
             let until = Duration::from_secs(until);
             What::Claimed { lock: lock.clone(), token: 10, until }
         };
-        let removed = What::Told(Told::Removed { attempt: 1, item: 8 });
+        let removed = What::Data(DataEvent::Removed { attempt: 1, item: 8 });
         let of = |lines: Vec<(u64, &str, What)>| removed_at_most_once(history(lines).entries());
         let begun = |until| vec![(1, "a", granted.clone()), (1, "a", claimed(until))];
         assert_eq!(of([begun(3), vec![(4, "b", removed.clone())]].concat()), Ok(()));
         let back = What::GaveBack { lock: lock.clone(), token: 10 };
         let after = vec![(3, "a", back), (4, "b", removed.clone())];
         assert_eq!(of([begun(9), after].concat()), Ok(()));
-        refused(of([begun(5), vec![(4, "b", removed.clone())]].concat()), "beside a");
-        refused(of([vec![(1, "b", removed)], begun(5)].concat()), "beside a");
+        refused(of([begun(5), vec![(4, "b", removed.clone())]].concat()), "while held: a");
+        refused(of([vec![(1, "b", removed)], begun(5)].concat()), "while held: a");
     }
 
     #[test]
     fn items_of_a_key_are_in_order() {
         let of_key =
             |key: &str| Asked { key: Some(key.into()), in_order: true, ..Asked::default() };
-        let takes = |item, token, tries, put| Told::Takes { item, token, tries, put: Some(put) };
+        let takes =
+            |item, token, tries, put| DataEvent::Takes { item, token, tries, put: Some(put) };
         let begun = [asks(1, of_key("k")), asks(2, of_key("k")), asks(3, of_key("l"))];
-        let with = |all: &[Told]| of(keys_in_order, &[&begun[..], all].concat());
+        let with = |all: &[DataEvent]| of(keys_in_order, &[&begun[..], all].concat());
         let good = [takes(1, 10, 1, 5), takes(3, 11, 1, 7), takes(1, 12, 2, 5), takes(2, 13, 1, 6)];
         assert_eq!(with(&good), Ok(()));
         refused(with(&[takes(2, 10, 1, 6), takes(1, 11, 1, 5)]), "key k: item 2, put by 6");
         // Before the first one has ended.
         let between = [takes(1, 10, 1, 5), takes(2, 11, 1, 6), takes(1, 12, 2, 5)];
         refused(with(&between), "key k");
-        let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
+        let back = DataEvent::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
         assert_eq!(with(&[&between[..], &[back]].concat()), Ok(()));
     }
 
     #[test]
     fn nothing_is_taken_before_it_is_due() {
-        let clock = |unix_ms| Told::ServerClock { unix_ms };
-        let with = |delay_ms, more: &[Told]| {
+        let clock = |unix_ms| DataEvent::ServerClock { unix_ms };
+        let with = |delay_ms, more: &[DataEvent]| {
             let later = Asked { delay_ms: Some(delay_ms), ..Asked::default() };
             let put = [clock(70_000), asks(8, later), puts(&[8]), put(&[8])];
             in_turn(taken_when_due, &[&put[..], more].concat())
@@ -961,7 +964,7 @@ mod tests {
         refused(with(6_000, &set), "item 8 is due at 78000");
 
         let retried = |delay_ms| {
-            let back = Told::Delays { item: 8, token: 10, delay_ms };
+            let back = DataEvent::Delays { item: 8, token: 10, delay_ms };
             [takes(8, 10, 1), back, ends(8, 10, End::Retry), ended(8, 10), takes(8, 11, 2)]
         };
         assert_eq!(with(0, &retried(3_000)), Ok(()));
@@ -974,10 +977,10 @@ mod tests {
     fn what_has_a_lower_priority_is_taken_first() {
         let first = || asks(8, Asked { priority: -5, ..Asked::default() });
         let begun = || vec![(1, "a", first()), (2, "a", puts(&[8, 9])), (3, "a", put(&[8, 9]))];
-        let with = |more: Vec<(u64, &'static str, Told)>| {
+        let with = |more: Vec<(u64, &'static str, DataEvent)>| {
             lower_priorities_first(history([begun(), more].concat()).entries())
         };
-        let looks = |at| (at, "b", Told::LooksForItem);
+        let looks = |at| (at, "b", DataEvent::LooksForItem);
         let wrong = |at| vec![looks(at), (7, "b", takes(9, 10, 1)), (8, "b", takes(8, 11, 1))];
         assert_eq!(with(wrong(5)), Ok(()));
         refused(with(wrong(6)), "item 9 of priority 0 was taken before item 8 of priority -5");

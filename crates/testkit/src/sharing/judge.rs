@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::data_event::{DataEvent, Listing};
 use crate::history::{Entry, What};
-use crate::told::{Listing, Told};
 
-pub(super) fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
+pub(super) fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &DataEvent)> {
     entries.iter().filter_map(|entry| match &entry.what {
-        What::Told(told) => Some((entry, told)),
+        What::Data(told) => Some((entry, told)),
         _ => None,
     })
 }
@@ -21,8 +21,8 @@ pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
     let mut written: BTreeMap<i32, i64> = BTreeMap::new();
     for (entry, told) in told(entries) {
         let (version, zxid) = match told {
-            Told::Wrote { zxid, version } => (*version, *zxid),
-            Told::Saw { version, mzxid, .. } => (*version, *mzxid),
+            DataEvent::Wrote { zxid, version } => (*version, *zxid),
+            DataEvent::Saw { version, mzxid, .. } => (*version, *mzxid),
             _ => continue,
         };
         let known = *written.entry(version).or_insert(zxid);
@@ -40,7 +40,7 @@ pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
 
     let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
     for (Entry { at, who, .. }, told) in told(entries) {
-        let Told::Saw { zxid, version, mzxid } = told else { continue };
+        let DataEvent::Saw { zxid, version, mzxid } = told else { continue };
         let at = at.as_secs_f64();
         if mzxid > zxid {
             return Err(format!("{who} at {at:.3} s: a tree at {zxid} with what {mzxid} wrote"));
@@ -74,7 +74,7 @@ pub(crate) fn directories_fit(entries: &[Entry]) -> Result<(), String> {
     let mut lists = Vec::new();
     let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
     for (entry, told) in told(entries) {
-        let (who, Told::Lists { zxid, listings }) = (&*entry.who, told) else { continue };
+        let (who, DataEvent::Lists { zxid, listings }) = (&*entry.who, told) else { continue };
         let before = newest.insert(who, *zxid).unwrap_or(i64::MIN);
         if before > *zxid {
             return Err(format!("{who}: the instances at {zxid}, after those at {before}"));
@@ -155,17 +155,17 @@ pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
     let (mut followed, mut remains) = (Vec::new(), None);
     for (entry, told) in told(entries) {
         match told {
-            Told::Adds { id } => drop(asked.insert(*id, entry.at)),
-            Told::Added { id, after } => {
+            DataEvent::Adds { id } => drop(asked.insert(*id, entry.at)),
+            DataEvent::Added { id, after } => {
                 let asked = *asked.get(id).ok_or_else(|| format!("add {id} never began"))?;
                 adds.push(Add { asked, answered: entry.at, after: *after });
             }
-            Told::NotAdded { .. } => refused_adds += 1,
-            Told::Appends { item } => drop(begun.insert(*item)),
-            Told::Appended { item } => drop(appended.insert(*item)),
-            Told::NotAppended { item } => drop(refused.insert(*item)),
-            Told::Followed { items } => followed.push((&entry.who, items)),
-            Told::Remains { sum, items } => remains = Some((*sum, items)),
+            DataEvent::NotAdded { .. } => refused_adds += 1,
+            DataEvent::Appends { item } => drop(begun.insert(*item)),
+            DataEvent::Appended { item } => drop(appended.insert(*item)),
+            DataEvent::NotAppended { item } => drop(refused.insert(*item)),
+            DataEvent::Followed { items } => followed.push((&entry.who, items)),
+            DataEvent::Remains { sum, items } => remains = Some((*sum, items)),
             _ => {}
         }
     }
@@ -228,11 +228,11 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_the_tree_at_its_transaction() {
-        let wrote = |zxid, version| (1, "w", Told::Wrote { zxid, version });
-        let saw = |zxid, version, mzxid| (2, "c", Told::Saw { zxid, version, mzxid });
+        let wrote = |zxid, version| (1, "w", DataEvent::Wrote { zxid, version });
+        let saw = |zxid, version, mzxid| (2, "c", DataEvent::Saw { zxid, version, mzxid });
         let of = |all: &[_]| snapshots_fit(history(all.to_vec()).entries());
         // Version 2 was written by a transaction whose answer was lost; another program has seen it.
-        let lost = (3, "d", Told::Saw { zxid: 25, version: 2, mzxid: 20 });
+        let lost = (3, "d", DataEvent::Saw { zxid: 25, version: 2, mzxid: 20 });
         let all = [wrote(10, 1), saw(12, 1, 10), lost.clone(), wrote(30, 3), saw(30, 3, 30)];
         assert_eq!(of(&all), Ok(()));
 
@@ -252,7 +252,7 @@ mod tests {
                 czxid: *czxid,
                 weight: *weight,
             };
-            (1, who, Told::Lists { zxid, listings: all.iter().map(listing).collect() })
+            (1, who, DataEvent::Lists { zxid, listings: all.iter().map(listing).collect() })
         };
         let of = |all: &[_]| directories_fit(history(all.to_vec()).entries());
         let first = lists("a", 12, &[("x", 10, 1), ("y", 11, 1)]);
@@ -272,12 +272,12 @@ mod tests {
 
     #[test]
     fn the_sum_is_that_of_the_confirmed_adds() {
-        let adds = |at, id| (at, "a", Told::Adds { id });
-        let added = |at, id, after| (at, "a", Told::Added { id, after });
-        let remains = |sum| (9, "world", Told::Remains { sum, items: vec![] });
+        let adds = |at, id| (at, "a", DataEvent::Adds { id });
+        let added = |at, id, after| (at, "a", DataEvent::Added { id, after });
+        let remains = |sum| (9, "world", DataEvent::Remains { sum, items: vec![] });
         let of = |all: &[_]| values_fit(history(all.to_vec()).entries());
         let two = [adds(1, 1), added(2, 1, 1), adds(3, 2), added(4, 2, 2)];
-        let with = |more: &[(u64, &'static str, Told)]| [&two[..], more].concat();
+        let with = |more: &[(u64, &'static str, DataEvent)]| [&two[..], more].concat();
         assert_eq!(of(&with(&[remains(2)])), Ok(()));
         // The outcome of a killed program's add is unknown: it counts or not.
         assert_eq!(of(&with(&[adds(5, 3), remains(2)])), Ok(()));
@@ -285,7 +285,7 @@ mod tests {
 
         refused(of(&with(&[remains(3)])), "0 unknown: the sum is 3");
         refused(of(&with(&[remains(1)])), "the sum is 1");
-        let not = (6, "a", Told::NotAdded { id: 3 });
+        let not = (6, "a", DataEvent::NotAdded { id: 3 });
         refused(of(&with(&[adds(5, 3), not, remains(3)])), "0 unknown: the sum is 3");
         refused(of(&with(&[adds(5, 3), added(6, 3, 2)])), "the same sum");
         let late = [adds(1, 1), added(2, 1, 2), adds(3, 2), added(4, 2, 1)];
@@ -294,20 +294,21 @@ mod tests {
 
     #[test]
     fn the_list_has_each_confirmed_item_once() {
-        let appends = |item| (1, "a", Told::Appends { item });
-        let appended = |item| (2, "a", Told::Appended { item });
-        let followed = |items: &[u64]| (3, "f", Told::Followed { items: items.to_vec() });
-        let remains = |items: &[u64]| (9, "w", Told::Remains { sum: 0, items: items.to_vec() });
+        let appends = |item| (1, "a", DataEvent::Appends { item });
+        let appended = |item| (2, "a", DataEvent::Appended { item });
+        let followed = |items: &[u64]| (3, "f", DataEvent::Followed { items: items.to_vec() });
+        let remains =
+            |items: &[u64]| (9, "w", DataEvent::Remains { sum: 0, items: items.to_vec() });
         let of = |all: &[_]| values_fit(history(all.to_vec()).entries());
         let begun = [appends(5), appended(5), appends(6)];
-        let with = |more: &[(u64, &'static str, Told)]| [&begun[..], more].concat();
+        let with = |more: &[(u64, &'static str, DataEvent)]| [&begun[..], more].concat();
         assert_eq!(of(&with(&[followed(&[5]), remains(&[5, 6])])), Ok(()));
         assert_eq!(of(&with(&[remains(&[5])])), Ok(()));
 
         refused(of(&with(&[remains(&[6])])), "confirmed item 5 is lost");
         refused(of(&with(&[remains(&[5, 5])])), "twice");
         refused(of(&with(&[followed(&[6]), remains(&[5, 6])])), "was no state");
-        let not = (2, "a", Told::NotAppended { item: 6 });
+        let not = (2, "a", DataEvent::NotAppended { item: 6 });
         refused(of(&with(&[not, remains(&[5, 6])])), "6 was refused");
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
-use crate::told::Told;
 
 /// No id is minted twice. The ids of one holder of a number grow, and those of the next holder are larger than all
 /// earlier ones, even those minted after the number was lost; but not where nodes of current holders are deleted.
 pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
     let mut minted: BTreeMap<u32, Vec<Row<'_>>> = BTreeMap::new();
     for (entry, told) in told(entries) {
-        if let Told::Minted { number, token, first, last } = told {
+        if let DataEvent::Minted { number, token, first, last } = told {
             let row = Row { entry, token: *token, first: *first, last: *last };
             minted.entry(*number).or_default().push(row);
         }
@@ -47,8 +47,8 @@ mod tests {
 
     fn history(rows: &[(u128, i64, i64)]) -> Vec<Entry> {
         let entry = |(token, first, last): &(u128, i64, i64)| {
-            let told = Told::Minted { number: 3, token: *token, first: *first, last: *last };
-            Entry { at: Duration::ZERO, who: "x".to_owned(), what: What::Told(told) }
+            let told = DataEvent::Minted { number: 3, token: *token, first: *first, last: *last };
+            Entry { at: Duration::ZERO, who: "x".to_owned(), what: What::Data(told) }
         };
         rows.iter().map(entry).collect()
     }

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::{Share, What};
-use crate::told::Told;
 
 const POOL: &str = "/pools/things";
 
@@ -182,7 +182,7 @@ impl PoolProgram {
         let (limited, limit) = (holder.clone(), self.upto(1.0));
         let way = self.random.u8(0..10);
         let tries = goes_on && way < 2;
-        self.tell(Told::Wants { attempt, only, holder: limited, tries });
+        self.tell(DataEvent::Wants { attempt, only, holder: limited, tries });
         let taken = match way {
             _ if tries => pool.try_acquire().await,
             2 | 3 if goes_on => pool.acquire_timeout(limit).await,
@@ -193,13 +193,13 @@ impl PoolProgram {
             _ => pool.acquire().await.map(Some),
         };
         if self.client.session_id() != session {
-            self.tell(Told::WantsAgain { attempt });
+            self.tell(DataEvent::WantsAgain { attempt });
         }
         match taken {
             Ok(Some(guard)) => {
                 let (thing, token) = (guard.name().to_owned(), guard.token().to_u128());
                 let lock = lock_of(&thing);
-                self.tell(Told::Took { attempt, thing, token });
+                self.tell(DataEvent::Took { attempt, thing, token });
                 self.scene.note(&self.name, What::Granted { lock, token, share: Share::Alone });
                 self.claim(&guard);
                 Some(guard)
@@ -277,7 +277,7 @@ impl PoolProgram {
             && let Ok(things) = serde_json::from_slice(&data)
         {
             let since = FencingToken::new(stat.mzxid).to_u128();
-            self.tell(Told::Offers { version: stat.version, since, things });
+            self.tell(DataEvent::Offers { version: stat.version, since, things });
         }
     }
 
@@ -294,7 +294,7 @@ impl PoolProgram {
                 attempts.push((attempt, FencingToken::new(stat.czxid).to_u128()));
             }
         }
-        self.tell(Told::Stand { attempts });
+        self.tell(DataEvent::Stand { attempts });
     }
 
     /// Handles an error: reports it if nothing can justify it.
@@ -311,8 +311,8 @@ impl PoolProgram {
         self.scene.note(&self.name, note);
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     /// A random time, up to this share of the pace.

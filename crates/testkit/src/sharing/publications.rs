@@ -16,8 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use super::editions::KEPT;
 use super::{Scene, is_unknown_without_reason, retried};
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
 /// The path of the publication.
 pub const PUBLICATION: &str = "/publication";
@@ -101,7 +101,7 @@ pub async fn publish(
     let publication = publication(&client);
 
     let pause = |random: &mut fastrand::Rng| sleep(scene.pace().mul_f64(random.f64()));
-    let tell = |told| scene.note(&name, What::Told(told));
+    let tell = |told| scene.note(&name, What::Data(told));
     loop {
         pause(&mut random).await;
         if !scene.goes_on() {
@@ -120,21 +120,21 @@ pub async fn publish(
                 if random.bool() {
                     pause(&mut random).await;
                 }
-                tell(Told::Publishes { attempt, id: last.value.id });
+                tell(DataEvent::Publishes { attempt, id: last.value.id });
                 publication.rollback(number(last.revision.version)).await
             }
             None => {
                 let len = [SHORT, SHORT, ONE_PART, TWO_PARTS][random.usize(0..4)];
                 let id = random.u64(..);
-                tell(Told::Publishes { attempt, id });
+                tell(DataEvent::Publishes { attempt, id });
                 publication.publish(&Edition { id, len }).await.map(Some)
             }
         };
 
         match published {
-            Ok(Some(number)) => tell(Told::Published { attempt, number }),
+            Ok(Some(number)) => tell(DataEvent::Published { attempt, number }),
             // The edition was dropped, so it cannot be republished.
-            Ok(None) => tell(Told::NotPublished { attempt }),
+            Ok(None) => tell(DataEvent::NotPublished { attempt }),
             Err(error) if error.outcome() == Outcome::Unknown => {
                 let same_session = client.session_id() == session && session != SessionId::NONE;
                 if is_unknown_without_reason(&error, same_session) {
@@ -142,7 +142,7 @@ pub async fn publish(
                     scene.note(&name, What::InexactValue(what));
                 }
             }
-            Err(_) => tell(Told::NotPublished { attempt }),
+            Err(_) => tell(DataEvent::NotPublished { attempt }),
         }
     }
 }
@@ -191,8 +191,8 @@ impl Follower {
                 }
 
                 self.newest = number;
-                let told = Told::Edition { number, id: now.value.id };
-                self.scene.note(&self.name, What::Told(told));
+                let told = DataEvent::Edition { number, id: now.value.id };
+                self.scene.note(&self.name, What::Data(told));
                 true
             }
             Ok(ValueChange::Absent) if self.newest == 0 => true,
@@ -242,7 +242,7 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
         match (publication.editions().await, publication.current().await) {
             (Ok(numbers), Ok(last)) => {
                 let last = last.map(|last| last.value.id);
-                return scene.note("world", What::Told(Told::Kept { last, numbers }));
+                return scene.note("world", What::Data(DataEvent::Kept { last, numbers }));
             }
             (Err(error @ ValueError::Undecodable { .. }), _)
             | (_, Err(error @ ValueError::Undecodable { .. })) => {

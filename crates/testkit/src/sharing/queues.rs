@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 pub use super::items::QUEUE;
 use super::padded::{PART, Padded};
 use super::{Scene, is_unknown_without_reason, retried};
+use crate::data_event::{Asked, DataEvent, End, Fate};
 use crate::history::{Share, What};
-use crate::told::{Asked, End, Fate, Told};
 
 /// The parent of the znodes that the ends of items create.
 const WRITTEN: &str = "/written";
@@ -366,7 +366,7 @@ impl QueueProgram {
         let queue = self.terms.open(&self.client);
         let bound = self.terms.extras.and_then(|extras| extras.bound);
         if let Some(Bounded { limit: items, is_exact: true, .. }) = bound {
-            self.tell(Told::Bounds { items });
+            self.tell(DataEvent::Bounds { items });
         }
         while self.pause().await {
             match self.below(3) {
@@ -436,7 +436,7 @@ impl QueueProgram {
     /// Returns whether the put was confirmed.
     async fn put_these(&self, queue: &Queue<u64>, items: Vec<u64>) -> bool {
         let session = self.client.session_id();
-        self.tell(Told::Puts { items: items.clone() });
+        self.tell(DataEvent::Puts { items: items.clone() });
         let put = match items[..] {
             [item] => queue.put(&item).await.map(|id| vec![id]),
             _ => queue.put_all(&items).await,
@@ -444,11 +444,11 @@ impl QueueProgram {
         match put {
             Ok(ids) => {
                 items.iter().zip(ids).for_each(|(item, id)| self.orders.put(*item, id));
-                self.tell(Told::Put { items });
+                self.tell(DataEvent::Put { items });
                 return true;
             }
             Err(error) if self.is_unknown(session, "a put", &error) => {}
-            Err(_) => self.tell(Told::NotPut { items }),
+            Err(_) => self.tell(DataEvent::NotPut { items }),
         }
         false
     }
@@ -458,11 +458,11 @@ impl QueueProgram {
         let Some(key) = key else { return self.put_these(queue, vec![item]).await };
         let asked = Asked { key: Some(key.to_owned()), in_order: true, ..Asked::default() };
         self.orders.ask(item, asked.clone());
-        self.tell(Told::Asks { item, asked });
-        self.tell(Told::Puts { items: vec![item] });
+        self.tell(DataEvent::Asks { item, asked });
+        self.tell(DataEvent::Puts { items: vec![item] });
         let put = queue.put_with(&item, &PutOptions::new().key(key)).await.is_ok();
         if put {
-            self.tell(Told::Put { items: vec![item] });
+            self.tell(DataEvent::Put { items: vec![item] });
         }
         put
     }
@@ -478,8 +478,8 @@ impl QueueProgram {
         }
         let options = if has_id { options.id(format!("{item:x}")) } else { options };
         self.orders.ask(item, asked.clone());
-        self.tell(Told::Asks { item, asked });
-        self.tell(Told::Puts { items: vec![item] });
+        self.tell(DataEvent::Asks { item, asked });
+        self.tell(DataEvent::Puts { items: vec![item] });
         if extras.asks && !has_id && self.below(2) == 0 {
             return self.ask(queue, item, &options).await;
         }
@@ -488,18 +488,18 @@ impl QueueProgram {
         loop {
             let session = self.client.session_id();
             let refused = match is_again {
-                true => Told::NotPutAgain { item },
-                false => Told::NotPut { items: vec![item] },
+                true => DataEvent::NotPutAgain { item },
+                false => DataEvent::NotPut { items: vec![item] },
             };
             match queue.put_with(&item, &options).await {
                 Ok(id) => {
                     self.orders.put(item, id);
-                    self.tell(Told::Put { items: vec![item] });
+                    self.tell(DataEvent::Put { items: vec![item] });
                     return true;
                 }
                 Err(QueueError::Exists { .. }) if is_again => {
                     self.tell(refused);
-                    self.tell(Told::Put { items: vec![item] });
+                    self.tell(DataEvent::Put { items: vec![item] });
                     return true;
                 }
                 Err(error) if self.is_unknown(session, "a put", &error) => {}
@@ -516,7 +516,7 @@ impl QueueProgram {
                 return false;
             }
             is_again = true;
-            self.tell(Told::PutsAgain { item });
+            self.tell(DataEvent::PutsAgain { item });
         }
     }
 
@@ -527,13 +527,13 @@ impl QueueProgram {
             Ok(request) => request,
             Err(error) => {
                 if !self.is_unknown(session, "a put", &error) {
-                    self.tell(Told::NotPut { items: vec![item] });
+                    self.tell(DataEvent::NotPut { items: vec![item] });
                 }
                 return false;
             }
         };
         self.orders.put(item, request.id().to_owned());
-        self.tell(Told::Put { items: vec![item] });
+        self.tell(DataEvent::Put { items: vec![item] });
         if let Ok(answer) = timeout(self.upto(4.0), request.answer::<Option<u64>>()).await {
             self.answered(item, &request, answer);
         }
@@ -542,7 +542,7 @@ impl QueueProgram {
 
     fn answered(&self, item: u64, request: &Request, answer: Result<Option<u64>, QueueError>) {
         match answer {
-            Ok(answer) => self.tell(Told::Answered { item, answer }),
+            Ok(answer) => self.tell(DataEvent::Answered { item, answer }),
             Err(QueueError::Buried { .. }) => {}
             Err(QueueError::Cancelled { .. }) if self.orders.may_be_cancelled(item) => {}
             Err(QueueError::NoAnswer { .. }) if !self.terms.is_well => {}
@@ -610,11 +610,11 @@ impl QueueProgram {
             };
             let Some((item, id)) = latest else { continue };
             let (attempt, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Cancels { attempt, item });
+            self.tell(DataEvent::Cancels { attempt, item });
             match queue.cancel(&id).await {
-                Ok(true) => self.tell(Told::Cancelled { attempt }),
+                Ok(true) => self.tell(DataEvent::Cancelled { attempt }),
                 Err(error) if self.is_unknown(session, "a cancellation", &error) => {}
-                Ok(false) | Err(_) => self.tell(Told::NotCancelled { attempt }),
+                Ok(false) | Err(_) => self.tell(DataEvent::NotCancelled { attempt }),
             }
         }
     }
@@ -675,15 +675,15 @@ impl QueueProgram {
 
     async fn send(&self, queue: &Queue<u64>, id: &str, item: u64, fate: Fate) {
         let (attempt, session) = (self.unique(), self.client.session_id());
-        self.tell(Told::Sends { attempt, item, fate });
+        self.tell(DataEvent::Sends { attempt, item, fate });
         let sent = match fate {
             Fate::PutBack => queue.put_back(id).await,
             Fate::Discard => queue.discard(id).await,
         };
         match sent {
-            Ok(true) => self.tell(Told::Sent { attempt }),
+            Ok(true) => self.tell(DataEvent::Sent { attempt }),
             Err(error) if self.is_unknown(session, "the end of a letter", &error) => {}
-            Ok(false) | Err(_) => self.tell(Told::NotSent { attempt }),
+            Ok(false) | Err(_) => self.tell(DataEvent::NotSent { attempt }),
         }
     }
 
@@ -694,7 +694,7 @@ impl QueueProgram {
             builder.build_with(self.terms.codec()).expect("a valid path");
         while self.pause().await {
             let (attempt, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Removes { attempt });
+            self.tell(DataEvent::Removes { attempt });
             let removed = match self.below(2) {
                 0 => queue.try_take().await,
                 // After a timeout the outcome is unknown.
@@ -704,10 +704,10 @@ impl QueueProgram {
                 },
             };
             match removed {
-                Ok(Some(item)) => self.tell(Told::Removed { attempt, item }),
-                Ok(None) => self.tell(Told::NotRemoved { attempt }),
+                Ok(Some(item)) => self.tell(DataEvent::Removed { attempt, item }),
+                Ok(None) => self.tell(DataEvent::NotRemoved { attempt }),
                 Err(error) if self.is_unknown(session, "a removal", &error) => {}
-                Err(_) => self.tell(Told::NotRemoved { attempt }),
+                Err(_) => self.tell(DataEvent::NotRemoved { attempt }),
             }
         }
     }
@@ -756,8 +756,8 @@ impl QueueProgram {
         self.scene.goes_on()
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     fn wrong(&self, what: String) {
@@ -803,7 +803,7 @@ impl Consumer {
         while self.scene.goes_on() {
             let session = self.client.session_id();
             if self.terms.alone && self.terms.is_prompt {
-                self.tell(Told::LooksForItem);
+                self.tell(DataEvent::LooksForItem);
             }
             match self.take_once(&queue).await {
                 Ok(Some(item)) => drop(self.work(item).await),
@@ -1010,7 +1010,7 @@ impl Consumer {
             true => self.put_by(item).await,
             false => None,
         };
-        self.tell(Told::Takes { item: *item.value(), token, tries: item.attempt(), put });
+        self.tell(DataEvent::Takes { item: *item.value(), token, tries: item.attempt(), put });
     }
 
     /// The transaction that put an item.
@@ -1104,7 +1104,7 @@ impl Consumer {
         };
         if let Some(Later { at_least, .. }) = later {
             let delay_ms = millis(at_least);
-            self.tell(Told::Delays { item: id, token, delay_ms });
+            self.tell(DataEvent::Delays { item: id, token, delay_ms });
         }
         self.begin_end(item, how);
 
@@ -1123,10 +1123,12 @@ impl Consumer {
         };
 
         match ended {
-            Ok(()) => self.tell(Told::Ended { item: id, token }),
-            Err(QueueError::Cancelled { .. }) => self.tell(Told::EndCancelled { item: id, token }),
+            Ok(()) => self.tell(DataEvent::Ended { item: id, token }),
+            Err(QueueError::Cancelled { .. }) => {
+                self.tell(DataEvent::EndCancelled { item: id, token })
+            }
             Err(QueueError::Lost { .. } | QueueError::Ended { .. }) if !self.terms.is_well => {
-                self.tell(Told::NotEnded { item: id, token });
+                self.tell(DataEvent::NotEnded { item: id, token });
             }
             Err(QueueError::Refused {
                 source: source @ TransactionError::Failed { .. }, ..
@@ -1134,7 +1136,7 @@ impl Consumer {
                 self.wrong(format!("{how:?} of {id}: {source}"));
             }
             Err(error) if self.is_unknown(session, "an end", &error) => {}
-            Err(_) => self.tell(Told::NotEnded { item: id, token }),
+            Err(_) => self.tell(DataEvent::NotEnded { item: id, token }),
         }
     }
 
@@ -1147,7 +1149,7 @@ impl Consumer {
     }
 
     fn begin_end(&self, item: &Item<u64>, how: End) {
-        self.tell(Told::Ends { item: *item.value(), token: item.token().to_u128(), how });
+        self.tell(DataEvent::Ends { item: *item.value(), token: item.token().to_u128(), how });
         self.gives_back(item);
     }
 
@@ -1165,7 +1167,7 @@ impl Consumer {
             Err(QueueError::Cancelled { .. }) => {
                 self.gives_back(item);
                 let (item, token) = (*item.value(), item.token().to_u128());
-                self.tell(Told::EndCancelled { item, token });
+                self.tell(DataEvent::EndCancelled { item, token });
                 return false;
             }
             Err(_) => {}
@@ -1227,7 +1229,7 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
     }
     let written = program.names_in(WRITTEN).await;
     let written = written.iter().filter_map(|name| name.parse().ok()).collect();
-    program.tell(Told::Emptied { dead, written });
+    program.tell(DataEvent::Emptied { dead, written });
 
     let mut left = Vec::new();
     let buried = program.names_in(&format!("{QUEUE}/dead")).await;
@@ -1304,7 +1306,7 @@ impl QueueProgram {
         }
         if self.names_in(&workers).await == there {
             let events = self.scene.queue_events().unwrap_or_default() - before;
-            self.tell(Told::Woke { items: WAKING, events });
+            self.tell(DataEvent::Woke { items: WAKING, events });
         }
     }
 
@@ -1314,20 +1316,20 @@ impl QueueProgram {
         let (item, request) = loop {
             let item = self.unique();
             self.orders.give(item, Order::Linger);
-            self.tell(Told::Puts { items: vec![item] });
+            self.tell(DataEvent::Puts { items: vec![item] });
             match queue.request(&item).await {
                 Ok(request) => break (item, request),
                 Err(_) => sleep(GLANCE).await,
             }
         };
-        self.tell(Told::Put { items: vec![item] });
+        self.tell(DataEvent::Put { items: vec![item] });
         self.until(queue, |report| report.claimed > 0).await;
 
         let attempt = self.unique();
         self.orders.cancel(item);
-        self.tell(Told::Cancels { attempt, item });
+        self.tell(DataEvent::Cancels { attempt, item });
         if let Ok(true) = request.cancel().await {
-            self.tell(Told::Cancelled { attempt });
+            self.tell(DataEvent::Cancelled { attempt });
             match timeout(SOON, request.answer::<Option<u64>>()).await {
                 Ok(Err(QueueError::Cancelled { .. })) => {}
                 other => self.wrong(format!("{item} was cancelled, and its answer is {other:?}")),

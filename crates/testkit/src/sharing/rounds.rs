@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
 use crate::leases::leases;
-use crate::told::Told;
 
 /// A party's entry into a round.
 #[derive(Clone, Debug)]
@@ -67,13 +67,13 @@ impl<'a> Known<'a> {
         known
     }
 
-    fn hear(&mut self, Entry { at, who, .. }: &'a Entry, told: &'a Told) {
+    fn hear(&mut self, Entry { at, who, .. }: &'a Entry, told: &'a DataEvent) {
         let at = *at;
         let mut of = |entry: &u64, note: &dyn Fn(&mut Entering<'a>)| {
             self.entries.get_mut(entry).into_iter().for_each(note);
         };
         match told {
-            Told::Enters { entry, party } => {
+            DataEvent::Enters { entry, party } => {
                 let entering = Entering {
                     party,
                     at,
@@ -86,18 +86,18 @@ impl<'a> Known<'a> {
                 };
                 self.entries.insert(*entry, entering);
             }
-            Told::EntersAgain { entry } => of(entry, &|it| it.again = true),
-            Told::TimedOut { entry } => of(entry, &|it| it.timed_out = true),
-            Told::Inside { entry, round, token, node, parties } => {
+            DataEvent::EntersAgain { entry } => of(entry, &|it| it.again = true),
+            DataEvent::TimedOut { entry } => of(entry, &|it| it.timed_out = true),
+            DataEvent::Inside { entry, round, token, node, parties } => {
                 let (round, token) = (*round, *token);
                 let inside = Inside { who, at, round, token, node, parties };
                 of(entry, &|it| it.inside = Some(inside.clone()));
             }
-            Told::Drops { entry } => of(entry, &|it| it.drops_at = Some(at)),
-            Told::Leaves { entry } => of(entry, &|it| it.leaves_at = Some(at)),
-            Told::Left { entry, together } => of(entry, &|it| it.left = Some((at, *together))),
-            Told::Named { round, nodes } => self.named.push((*round, nodes)),
-            Told::Dead { round, parties } => {
+            DataEvent::Drops { entry } => of(entry, &|it| it.drops_at = Some(at)),
+            DataEvent::Leaves { entry } => of(entry, &|it| it.leaves_at = Some(at)),
+            DataEvent::Left { entry, together } => of(entry, &|it| it.left = Some((at, *together))),
+            DataEvent::Named { round, nodes } => self.named.push((*round, nodes)),
+            DataEvent::Dead { round, parties } => {
                 self.deaths.push(Deaths { who, at, round: *round, parties });
             }
             _ => {}
@@ -270,7 +270,9 @@ fn all_leave_together(known: &Known<'_>) -> Result<(), String> {
 pub(crate) fn rounds_end(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     for (_, told) in told(entries) {
-        let Told::RoundRemains { round, parties, died, is_over, left } = told else { continue };
+        let DataEvent::RoundRemains { round, parties, died, is_over, left } = told else {
+            continue;
+        };
         let together = known.inside().find(|(entering, inside)| {
             inside.round == *round && entering.left.is_some_and(|(_, together)| together)
         });
@@ -290,10 +292,10 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
     let (mut from, mut passed) = (None, Vec::new());
     for (entry, told) in told(entries) {
         match told {
-            Told::CountsDown { .. } => begun += 1,
-            Told::NotCountedDown { .. } => refused += 1,
-            Told::Resets => resets += 1,
-            Told::CountedDown { left, .. } => {
+            DataEvent::CountsDown { .. } => begun += 1,
+            DataEvent::NotCountedDown { .. } => refused += 1,
+            DataEvent::Resets => resets += 1,
+            DataEvent::CountedDown { left, .. } => {
                 let times = counted.entry(*left).or_default();
                 *times += 1;
                 // There are no negative counts.
@@ -301,8 +303,8 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
                     return Err(format!("{}: {left} remained {times} times", entry.who));
                 }
             }
-            Told::PassesLatch { .. } => passed.push((&entry.who, begun)),
-            Told::LatchRemains { from: all, left } => {
+            DataEvent::PassesLatch { .. } => passed.push((&entry.who, begun)),
+            DataEvent::LatchRemains { from: all, left } => {
                 from = Some(*all);
                 let counted: u64 =
                     counted.iter().filter(|(left, _)| **left > 0).map(|it| it.1).sum();
@@ -332,7 +334,7 @@ pub(crate) fn gates_keep(entries: &[Entry]) -> Result<(), String> {
     let mut is_shut = false;
     for (entry, told) in told(entries) {
         match told {
-            Told::GateIsShut { until } => {
+            DataEvent::GateIsShut { until } => {
                 let until = until.unwrap_or(Duration::MAX);
                 match shut.last_mut().filter(|_| is_shut) {
                     Some(last) => last.1 = last.1.max(until),
@@ -340,12 +342,12 @@ pub(crate) fn gates_keep(entries: &[Entry]) -> Result<(), String> {
                 }
                 is_shut = true;
             }
-            Told::GateOpens => {
+            DataEvent::GateOpens => {
                 shut.last_mut().into_iter().for_each(|last| last.1 = last.1.min(entry.at));
                 is_shut = false;
             }
-            Told::AwaitsGate { attempt } => drop(waits.insert(*attempt, entry.at)),
-            Told::PassesGate { attempt } => {
+            DataEvent::AwaitsGate { attempt } => drop(waits.insert(*attempt, entry.at)),
+            DataEvent::PassesGate { attempt } => {
                 let Some(from) = waits.get(attempt) else { continue };
                 passes.push((&entry.who, *from, entry.at));
             }
@@ -373,26 +375,26 @@ mod tests {
 
     const LOCK: &str = "/r";
 
-    fn enters(entry: u64, party: &str) -> Told {
-        Told::Enters { entry, party: party.to_owned() }
+    fn enters(entry: u64, party: &str) -> DataEvent {
+        DataEvent::Enters { entry, party: party.to_owned() }
     }
 
-    fn inside(entry: u64, round: u32, party: &str, parties: &[&str]) -> Told {
+    fn inside(entry: u64, round: u32, party: &str, parties: &[&str]) -> DataEvent {
         let node = format!("{party}.0123456789abcdef0000000000");
         let parties = parties.iter().map(|it| (*it).to_owned()).collect();
-        Told::Inside { entry, round, token: u128::from(entry), node, parties }
+        DataEvent::Inside { entry, round, token: u128::from(entry), node, parties }
     }
 
-    fn dead(round: u32, parties: &[&str]) -> Told {
-        Told::Dead { round, parties: parties.iter().map(|it| (*it).to_owned()).collect() }
+    fn dead(round: u32, parties: &[&str]) -> DataEvent {
+        DataEvent::Dead { round, parties: parties.iter().map(|it| (*it).to_owned()).collect() }
     }
 
     /// One line a second.
-    fn lines(all: Vec<(&'static str, Told)>) -> crate::history::History {
+    fn lines(all: Vec<(&'static str, DataEvent)>) -> crate::history::History {
         history((0..).zip(all).map(|(at, (who, told))| (at, who, told)).collect())
     }
 
-    fn two_inside() -> Vec<(&'static str, Told)> {
+    fn two_inside() -> Vec<(&'static str, DataEvent)> {
         vec![
             ("a", enters(1, "p")),
             ("b", enters(2, "q")),
@@ -401,7 +403,7 @@ mod tests {
         ]
     }
 
-    fn with(more: Vec<(&'static str, Told)>) -> crate::history::History {
+    fn with(more: Vec<(&'static str, DataEvent)>) -> crate::history::History {
         lines(two_inside().into_iter().chain(more).collect())
     }
 
@@ -409,7 +411,7 @@ mod tests {
     fn all_who_are_inside_name_the_same() {
         assert_eq!(rounds_fit(with(vec![]).entries()), Ok(()));
         let nodes = vec!["p.0123456789abcdef0000000000".to_owned(), "q.x".to_owned()];
-        let named = Told::Named { round: 0, nodes };
+        let named = DataEvent::Named { round: 0, nodes };
         found(rounds_fit(with(vec![("a", named)]).entries()), "names");
         let another = vec![("c", enters(3, "r")), ("c", inside(3, 0, "r", &["p", "r"]))];
         found(rounds_fit(with(another).entries()), "has");
@@ -423,18 +425,18 @@ mod tests {
 
     #[test]
     fn who_has_given_up_is_named_nowhere() {
-        let told = |outcome: Option<Told>| {
+        let told = |outcome: Option<DataEvent>| {
             let mut all = vec![("a", enters(1, "p")), ("b", enters(2, "q"))];
             all.extend(outcome.map(|it| ("b", it)));
             all.push(("a", inside(1, 0, "p", &["p", "q"])));
             rounds_fit(lines(all).entries())
         };
         assert_eq!(told(None), Ok(()));
-        found(told(Some(Told::TimedOut { entry: 2 })), "has not entered");
+        found(told(Some(DataEvent::TimedOut { entry: 2 })), "has not entered");
         let both = vec![
             ("b", enters(2, "q")),
-            ("b", Told::EntersAgain { entry: 2 }),
-            ("b", Told::TimedOut { entry: 2 }),
+            ("b", DataEvent::EntersAgain { entry: 2 }),
+            ("b", DataEvent::TimedOut { entry: 2 }),
             ("a", enters(1, "p")),
             ("a", inside(1, 0, "p", &["p", "q"])),
         ];
@@ -443,24 +445,27 @@ mod tests {
 
     #[test]
     fn only_the_dead_are_told_to_have_died() {
-        let left = |entry, together| Told::Left { entry, together };
-        let told = |told: Vec<(&'static str, Told)>| deaths_are_true(with(told).entries());
-        assert_eq!(told(vec![("b", Told::Drops { entry: 2 }), ("a", dead(0, &["q"]))]), Ok(()));
+        let left = |entry, together| DataEvent::Left { entry, together };
+        let told = |told: Vec<(&'static str, DataEvent)>| deaths_are_true(with(told).entries());
+        assert_eq!(
+            told(vec![("b", DataEvent::Drops { entry: 2 }), ("a", dead(0, &["q"]))]),
+            Ok(())
+        );
         found(told(vec![("a", dead(0, &["x"]))]), "was not in it");
-        let leaves = Told::Leaves { entry: 2 };
+        let leaves = DataEvent::Leaves { entry: 2 };
         let gone = vec![("b", leaves), ("b", left(2, false)), ("a", dead(0, &["q"]))];
         found(told(gone), "has left");
 
         let claimed = |until: u64| {
             let mut lines: Vec<_> = (0..)
                 .zip(two_inside())
-                .map(|(at, (who, told))| (at, who, What::Told(told)))
+                .map(|(at, (who, told))| (at, who, What::Data(told)))
                 .collect();
             let (lock, share) = (LOCK.to_owned(), Share::Alone);
             lines.push((3, "b", What::Granted { lock: lock.clone(), token: 2, share }));
             let until = Duration::from_secs(until);
             lines.push((3, "b", What::Claimed { lock, token: 2, until }));
-            lines.push((8, "a", What::Told(dead(0, &["q"]))));
+            lines.push((8, "a", What::Data(dead(0, &["q"]))));
             history(lines)
         };
         assert_eq!(deaths_are_true(claimed(8).entries()), Ok(()));
@@ -469,14 +474,14 @@ mod tests {
 
     #[test]
     fn all_leave_together_or_have_died() {
-        let leaves = |entry| Told::Leaves { entry };
-        let left = |entry| Told::Left { entry, together: true };
-        let told = |told: Vec<(&'static str, Told)>| deaths_are_true(with(told).entries());
+        let leaves = |entry| DataEvent::Leaves { entry };
+        let left = |entry| DataEvent::Left { entry, together: true };
+        let told = |told: Vec<(&'static str, DataEvent)>| deaths_are_true(with(told).entries());
         let good = vec![("a", leaves(1)), ("b", leaves(2)), ("a", left(1)), ("b", left(2))];
         assert_eq!(told(good), Ok(()));
         let early = vec![("a", leaves(1)), ("a", left(1)), ("b", leaves(2)), ("b", left(2))];
         found(told(early), "q is inside");
-        let without = vec![("b", Told::Drops { entry: 2 }), ("a", leaves(1)), ("a", left(1))];
+        let without = vec![("b", DataEvent::Drops { entry: 2 }), ("a", leaves(1)), ("a", left(1))];
         found(told(without.clone()), "q is inside");
         assert_eq!(told([without, vec![("a", dead(0, &["q"]))]].concat()), Ok(()));
     }
@@ -486,10 +491,10 @@ mod tests {
         let remains = |died: &[&str], left: &[&str]| {
             let of = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
             let (parties, is_over) = (of(&["p", "q"]), !died.is_empty());
-            Told::RoundRemains { round: 0, parties, died: of(died), is_over, left: of(left) }
+            DataEvent::RoundRemains { round: 0, parties, died: of(died), is_over, left: of(left) }
         };
         let told = |remains| {
-            let left = Told::Left { entry: 1, together: true };
+            let left = DataEvent::Left { entry: 1, together: true };
             rounds_end(with(vec![("a", left), ("world", remains)]).entries())
         };
         assert_eq!(told(remains(&["q"], &["p"])), Ok(()));
@@ -499,11 +504,11 @@ mod tests {
 
     #[test]
     fn counts_are_exact() {
-        let counts = |attempt| ("a", Told::CountsDown { attempt });
-        let counted = |attempt, left| ("a", Told::CountedDown { attempt, left });
-        let remains = |left| ("world", Told::LatchRemains { from: 3, left });
-        let passes = ("b", Told::PassesLatch { attempt: 9 });
-        let told = |told: Vec<(&'static str, Told)>| latches_are_exact(lines(told).entries());
+        let counts = |attempt| ("a", DataEvent::CountsDown { attempt });
+        let counted = |attempt, left| ("a", DataEvent::CountedDown { attempt, left });
+        let remains = |left| ("world", DataEvent::LatchRemains { from: 3, left });
+        let passes = ("b", DataEvent::PassesLatch { attempt: 9 });
+        let told = |told: Vec<(&'static str, DataEvent)>| latches_are_exact(lines(told).entries());
         let two = vec![counts(1), counted(1, 2), counts(2)];
         assert_eq!(told([two.clone(), vec![remains(1)]].concat()), Ok(()));
         assert_eq!(told([two.clone(), vec![remains(2)]].concat()), Ok(()));
@@ -511,18 +516,19 @@ mod tests {
         found(told([two.clone(), vec![remains(3)]].concat()), "are left");
         found(told([two.clone(), vec![counted(2, 2)]].concat()), "2 times");
         found(told([two.clone(), vec![passes.clone(), remains(1)]].concat()), "passes after");
-        let again = vec![("a", Told::Resets), counted(2, 2)];
+        let again = vec![("a", DataEvent::Resets), counted(2, 2)];
         assert_eq!(told([two, again].concat()), Ok(()));
     }
 
     #[test]
     fn a_closed_gate_keeps_all() {
-        let shut =
-            |until: Option<u64>| ("a", Told::GateIsShut { until: until.map(Duration::from_secs) });
-        let waits = ("b", Told::AwaitsGate { attempt: 1 });
-        let passes = ("b", Told::PassesGate { attempt: 1 });
-        let opens = ("a", Told::GateOpens);
-        let told = |told: Vec<(&'static str, Told)>| gates_keep(lines(told).entries());
+        let shut = |until: Option<u64>| {
+            ("a", DataEvent::GateIsShut { until: until.map(Duration::from_secs) })
+        };
+        let waits = ("b", DataEvent::AwaitsGate { attempt: 1 });
+        let passes = ("b", DataEvent::PassesGate { attempt: 1 });
+        let opens = ("a", DataEvent::GateOpens);
+        let told = |told: Vec<(&'static str, DataEvent)>| gates_keep(lines(told).entries());
         assert_eq!(told(vec![waits.clone(), shut(None), passes.clone()]), Ok(()));
         assert_eq!(told(vec![shut(None), waits.clone(), opens, passes.clone()]), Ok(()));
         assert_eq!(told(vec![shut(Some(2)), waits.clone(), passes.clone()]), Ok(()));

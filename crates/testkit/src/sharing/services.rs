@@ -11,8 +11,8 @@ use lockkeeper::{Client, Instance, Instances, PresenceState, Registration, Servi
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, retried};
+use crate::data_event::{DataEvent, Listing};
 use crate::history::What;
-use crate::told::{Listing, Told};
 
 const BASE: &str = "/services";
 const SERVICE: &str = "web";
@@ -145,8 +145,8 @@ impl ServiceWatcher {
             czxid: listed.czxid().0,
             weight: listed.weight,
         });
-        let told = Told::Lists { zxid: instances.zxid().0, listings: listing.collect() };
-        self.scene.note(&self.name, What::Told(told));
+        let told = DataEvent::Lists { zxid: instances.zxid().0, listings: listing.collect() };
+        self.scene.note(&self.name, What::Data(told));
         Ok(())
     }
 

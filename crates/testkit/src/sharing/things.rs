@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
 use crate::leases::leases;
-use crate::told::Told;
 
 /// An attempt to take a thing.
 #[derive(Debug)]
@@ -31,21 +31,21 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
     let mut attempts = BTreeMap::new();
     for (Entry { at, who, .. }, told) in told(entries) {
         match told {
-            Told::Wants { attempt, only, holder, tries } => {
+            DataEvent::Wants { attempt, only, holder, tries } => {
                 let (again, took, stood, at) = (false, None, None, *at);
                 let (holder, tries) = (holder.as_ref(), *tries);
                 let seen = Duration::ZERO;
                 let wants = Attempt { who, at, only, holder, again, took, tries, stood, seen };
                 attempts.insert(*attempt, wants);
             }
-            Told::WantsAgain { attempt } => {
+            DataEvent::WantsAgain { attempt } => {
                 attempts.get_mut(attempt).into_iter().for_each(|it| it.again = true);
             }
-            Told::Took { attempt, thing, token } => {
+            DataEvent::Took { attempt, thing, token } => {
                 let took = Some((*at, thing.as_str(), *token));
                 attempts.get_mut(attempt).into_iter().for_each(|it| it.took = took);
             }
-            Told::Stand { attempts: standing } => {
+            DataEvent::Stand { attempts: standing } => {
                 for (attempt, came) in standing {
                     if let Some(it) = attempts.get_mut(attempt) {
                         let stood = it.stood.get_or_insert((*at, *came));
@@ -63,7 +63,7 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
 /// A program only gets a thing that it wants and that is in the set at that moment.
 pub(crate) fn things_are_wanted(entries: &[Entry]) -> Result<(), String> {
     let offers = told(entries).filter_map(|(_, told)| match told {
-        Told::Offers { version, since, things } => Some((version, (*since, things))),
+        DataEvent::Offers { version, since, things } => Some((version, (*since, things))),
         _ => None,
     });
     let offers: BTreeMap<_, _> = offers.collect();
@@ -136,21 +136,21 @@ mod tests {
     use super::*;
     use crate::history::{History, Share, What};
 
-    fn history(lines: &[(&str, Told)]) -> History {
+    fn history(lines: &[(&str, DataEvent)]) -> History {
         let mut history = History::default();
         for (second, (who, told)) in (1..).zip(lines) {
-            history.push(Duration::from_secs(second), *who, What::Told(told.clone()));
+            history.push(Duration::from_secs(second), *who, What::Data(told.clone()));
         }
         history
     }
 
-    fn wants(attempt: u64, only: &[&str]) -> Told {
+    fn wants(attempt: u64, only: &[&str]) -> DataEvent {
         let only = only.iter().copied().map(str::to_owned).collect();
-        Told::Wants { attempt, only, holder: None, tries: false }
+        DataEvent::Wants { attempt, only, holder: None, tries: false }
     }
 
-    fn took(attempt: u64, thing: &str, token: u128) -> Told {
-        Told::Took { attempt, thing: thing.to_owned(), token }
+    fn took(attempt: u64, thing: &str, token: u128) -> DataEvent {
+        DataEvent::Took { attempt, thing: thing.to_owned(), token }
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
 
         let offers = |version, since, things: &[&str]| {
             let things = things.iter().copied().map(str::to_owned).collect();
-            ("k", Told::Offers { version, since, things })
+            ("k", DataEvent::Offers { version, since, things })
         };
         let among = |first: &[&str]| {
             let offers = [offers(0, 0, first), offers(1, 9, &["x"])];
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_overtaking_attempt_is_found() {
-        let stand = ("k", Told::Stand { attempts: vec![(1, 2)] });
+        let stand = ("k", DataEvent::Stand { attempts: vec![(1, 2)] });
         let first = ("a", wants(1, &["x", "y"]));
         let later = ("b", wants(2, &["x"]));
         let takes = [("b", took(2, "x", 5)), stand.clone(), ("a", took(1, "y", 6))];
@@ -195,8 +195,8 @@ mod tests {
                 let (lock, token, share) = (thing.to_owned(), u128::from(attempt), Share::Alone);
                 let until = Duration::from_secs(9);
                 for what in [
-                    What::Told(Told::Wants { attempt, only, holder, tries: false }),
-                    What::Told(took(attempt, thing, token)),
+                    What::Data(DataEvent::Wants { attempt, only, holder, tries: false }),
+                    What::Data(took(attempt, thing, token)),
                     What::Granted { lock: lock.clone(), token, share },
                     What::Claimed { lock, token, until },
                 ] {

@@ -16,8 +16,8 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::Scene;
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
 /// The path of the top node.
 pub const TREE: &str = "/tree";
@@ -75,8 +75,8 @@ pub async fn write(
         if let Ok((results, zxid)) = transaction.commit_numbered().await
             && let Some(OpResult::SetData(stat)) = results.last()
         {
-            let told = Told::Wrote { zxid: zxid.0, version: stat.version };
-            scene.note(&name, What::Told(told));
+            let told = DataEvent::Wrote { zxid: zxid.0, version: stat.version };
+            scene.note(&name, What::Data(told));
         }
     }
 }
@@ -208,8 +208,8 @@ impl TreeWatcher {
         }
 
         let (version, mzxid) = (top.stat().version, top.stat().mzxid.0);
-        let told = Told::Saw { zxid: snapshot.zxid().0, version, mzxid };
-        self.scene.note(&self.name, What::Told(told));
+        let told = DataEvent::Saw { zxid: snapshot.zxid().0, version, mzxid };
+        self.scene.note(&self.name, What::Data(told));
 
         if version < self.newest {
             return Err(format!("back to version {version}, after {}", self.newest));

@@ -9,8 +9,8 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, is_unknown_without_reason, retried};
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
 /// The path of the counter.
 pub const COUNTER: &str = "/counter";
@@ -44,16 +44,16 @@ impl ValueProgram {
     pub async fn add(mut self, counter: Counter) {
         while self.pause().await {
             let (id, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Adds { id });
+            self.tell(DataEvent::Adds { id });
             match counter.add(1).await {
                 Ok(added) => {
-                    self.tell(Told::Added { id, after: added.after });
+                    self.tell(DataEvent::Added { id, after: added.after });
                     if added.before + 1 != added.after {
                         self.inexact(format!("{added:?} of an add of 1"));
                     }
                 }
                 Err(error) if self.is_unknown(session, &error) => {}
-                Err(_) => self.tell(Told::NotAdded { id }),
+                Err(_) => self.tell(DataEvent::NotAdded { id }),
             }
         }
     }
@@ -62,13 +62,13 @@ impl ValueProgram {
     pub async fn append(mut self, list: Shared<Vec<u64>>) {
         while self.pause().await {
             let (item, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Appends { item });
+            self.tell(DataEvent::Appends { item });
             let push =
                 |old: Option<&Vec<u64>>| [old.map_or(&[][..], Vec::as_slice), &[item]].concat();
             match list.update(push).await {
-                Ok(_) => self.tell(Told::Appended { item }),
+                Ok(_) => self.tell(DataEvent::Appended { item }),
                 Err(error) if self.is_unknown(session, &error) => {}
-                Err(_) => self.tell(Told::NotAppended { item }),
+                Err(_) => self.tell(DataEvent::NotAppended { item }),
             }
         }
     }
@@ -95,7 +95,7 @@ impl ValueProgram {
             }
         }
 
-        self.tell(Told::Followed { items: last });
+        self.tell(DataEvent::Followed { items: last });
     }
 
     /// A number that no other program uses, whatever its seed.
@@ -118,8 +118,8 @@ impl ValueProgram {
         self.scene.goes_on()
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     fn inexact(&self, what: String) {
@@ -151,5 +151,5 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
         }
     }
 
-    scene.note("world", What::Told(Told::Remains { sum, items }));
+    scene.note("world", What::Data(DataEvent::Remains { sum, items }));
 }

@@ -3,30 +3,30 @@
 use std::collections::BTreeMap;
 
 use super::judge::{Present, none_is_away, told};
+use crate::data_event::DataEvent;
 use crate::history::Entry;
-use crate::told::Told;
 
 /// Views of one name have the same members with the same tokens for all watchers, and the names that one watcher sees
 /// never decrease. A name is that of a transaction, and a token that of the member's joining. So a member is in every
 /// view from the one that its token names to the last one in which any watcher saw it.
 pub(crate) fn views_fit(entries: &[Entry]) -> Result<(), String> {
     let mut newest: BTreeMap<u64, i64> = BTreeMap::new();
-    let mut views: BTreeMap<i64, (&str, &Told)> = BTreeMap::new();
+    let mut views: BTreeMap<i64, (&str, &DataEvent)> = BTreeMap::new();
     for (entry, told) in told(entries) {
-        let Told::View { watcher, id, members } = told else { continue };
+        let DataEvent::View { watcher, id, members } = told else { continue };
         let who = &*entry.who;
         let before = newest.insert(*watcher, *id).unwrap_or(i64::MIN);
         if before > *id {
             return Err(format!("{who}: view {id}, after view {before}"));
         }
         let (first, known) = *views.entry(*id).or_insert((who, told));
-        if !matches!(known, Told::View { members: known, .. } if known == members) {
+        if !matches!(known, DataEvent::View { members: known, .. } if known == members) {
             return Err(format!("{who} saw {told}, and {first} saw {known}"));
         }
     }
 
     let present = views.iter().filter_map(|(id, (who, told))| {
-        let Told::View { members, .. } = told else { return None };
+        let DataEvent::View { members, .. } = told else { return None };
         let nodes = members.iter().map(|(node, token)| (&**node, token.zxid().0)).collect();
         Some(Present { who, zxid: *id, nodes })
     });
@@ -50,7 +50,7 @@ mod tests {
         let who: Vec<_> = all.iter().map(|(watcher, ..)| format!("w{watcher}")).collect();
         for ((watcher, id, members), who) in all.iter().zip(&who) {
             let members = members.iter().map(|(node, zxid)| ((*node).to_owned(), token(*zxid)));
-            let told = Told::View { watcher: *watcher, id: *id, members: members.collect() };
+            let told = DataEvent::View { watcher: *watcher, id: *id, members: members.collect() };
             lines.push((0, &**who, told));
         }
         views_fit(history(lines).entries())
@@ -67,9 +67,9 @@ mod tests {
         let all = [(1, 10, one), (1, 12, two), (2, 10, one), (2, 12, two), (1, 14, &[("b", 12)])];
         assert_eq!(judged(&all), Ok(()));
 
-        refused(&[(1, 12, two), (2, 12, one)], "w2 was told");
-        refused(&[(1, 12, two), (2, 12, &[])], "w2 was told");
-        refused(&[(1, 12, one), (2, 12, &[("a", 11)])], "w2 was told");
+        refused(&[(1, 12, two), (2, 12, one)], "w2 saw");
+        refused(&[(1, 12, two), (2, 12, &[])], "w2 saw");
+        refused(&[(1, 12, one), (2, 12, &[("a", 11)])], "w2 saw");
         // One watcher must not see both either.
         refused(&[(1, 12, one), (1, 12, two)], "w1 saw");
     }
