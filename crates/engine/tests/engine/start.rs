@@ -129,7 +129,7 @@ async fn a_file_that_is_no_socket_is_left_alone() {
     let path = dir.path().join("notes.txt");
     std::fs::write(&path, "precious").unwrap();
     let sentence = refusal(Engine::builder().unix_socket(&path)).await;
-    assert!(sentence.contains("no socket"), "{sentence}");
+    assert!(sentence.contains("not a socket"), "{sentence}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 

@@ -107,8 +107,8 @@ async fn a_backup_has_a_parent_that_is_not_its_original() {
     std::os::unix::fs::symlink(&data, dir.path().join("link")).unwrap();
     let refused = [
         ("no/parent", "does not exist: create it first"),
-        ("data/copy", "is within"),
-        ("link/copy", "is within"),
+        ("data/copy", "is inside"),
+        ("link/copy", "is inside"),
         ("data", "exists already"),
         ("a\nb", "line break"),
     ];

@@ -729,7 +729,7 @@ mod tests {
         let buried = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Bury), ended(8, 11)];
         let with = |more: &[DataEvent]| with(&[&buried[..], more].concat());
         assert_eq!(with(&[emptied(&[8], &[])]), Ok(()));
-        refused(with(&[emptied(&[], &[])]), "no dead letter");
+        refused(with(&[emptied(&[], &[])]), "not a dead letter");
         refused(with(&[takes(8, 12, 2)]), "taken after its end");
     }
 
@@ -755,7 +755,7 @@ mod tests {
             "[8] are lost",
         );
         let twice = [takes(8, 13, 2), ends(8, 13, End::Bury), ended(8, 13), emptied(&[], &[])];
-        refused(all(items_are_once, &[&put_back[..], &twice].concat()), "no dead letter");
+        refused(all(items_are_once, &[&put_back[..], &twice].concat()), "not a dead letter");
 
         let discarded = [sends(1, Fate::Discard), sent(1)];
         let after = |more: &[DataEvent]| all(items_are_once, &[&discarded[..], more].concat());

@@ -498,8 +498,8 @@ mod tests {
             rounds_end(with(vec![("a", left), ("world", remains)]).entries())
         };
         assert_eq!(told(remains(&["q"], &["p"])), Ok(()));
-        found(told(remains(&[], &["p", "q"])), "is there");
-        found(told(remains(&["q"], &["p", "q"])), "is there");
+        found(told(remains(&[], &["p", "q"])), "still exists");
+        found(told(remains(&["q"], &["p", "q"])), "still exists");
     }
 
     #[test]
@@ -512,8 +512,8 @@ mod tests {
         let two = vec![counts(1), counted(1, 2), counts(2)];
         assert_eq!(told([two.clone(), vec![remains(1)]].concat()), Ok(()));
         assert_eq!(told([two.clone(), vec![remains(2)]].concat()), Ok(()));
-        found(told([two.clone(), vec![remains(0)]].concat()), "are left");
-        found(told([two.clone(), vec![remains(3)]].concat()), "are left");
+        found(told([two.clone(), vec![remains(0)]].concat()), "remain, expected");
+        found(told([two.clone(), vec![remains(3)]].concat()), "remain, expected");
         found(told([two.clone(), vec![counted(2, 2)]].concat()), "2 times");
         found(told([two.clone(), vec![passes.clone(), remains(1)]].concat()), "passes after");
         let again = vec![("a", DataEvent::Resets), counted(2, 2)];
