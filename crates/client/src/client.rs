@@ -345,7 +345,7 @@ impl Client {
     /// [renewal interval](Timing::renewal_interval); that moves [`Client::lease`] under
     /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one committed write each time, for
     /// all holds of the session together, and one read beside it for each node whose name is
-    /// [used again](NameUse::Again).
+    /// [used again](NameUse::Reused).
     pub fn hold(&self, path: &ZnodePath, name: NameUse) -> Hold {
         let id = self.inner.shared.hold(path.below(&self.inner.chroot), name);
         Hold::new(Arc::clone(&self.inner.shared), id)

@@ -53,9 +53,9 @@ impl Hold {
 
     /// Hands the node on to another holder. It stays proven, and what was bound to the holder before is
     /// not sent any more.
-    pub fn hand_on(&mut self) {
+    pub fn hand_over(&mut self) {
         // A hold that is over has no new binding, and what has the old one is refused.
-        if let Some(binding) = self.shared.hand_on(self.id) {
+        if let Some(binding) = self.shared.hand_over(self.id) {
             self.binding = binding;
         }
     }

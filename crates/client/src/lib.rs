@@ -126,7 +126,7 @@ pub use watch_item::{WatchItem, WatchLost};
 pub use watcher::{WatchStream, Watcher};
 
 #[doc(hidden)]
-pub use lockkeeper_session::MOST_SKIPPED;
+pub use lockkeeper_session::MAX_SKIPPED_REPLY;
 pub use lockkeeper_session::{
     Cleanup, Contact, ExpectedNode, HoldProof, Instant, LeaseMode, LeaseState, NameUse, Outcome,
     Timing, WatchEvent,

@@ -279,8 +279,8 @@ impl Shared {
         core.session.ride_out(now, id, czxid)
     }
 
-    pub(crate) fn hand_on(&self, id: HoldId) -> Option<Binding> {
-        self.lock().session.hand_on(id)
+    pub(crate) fn hand_over(&self, id: HoldId) -> Option<Binding> {
+        self.lock().session.hand_over(id)
     }
 
     pub(crate) fn end_at_deadline(&self, id: HoldId) {

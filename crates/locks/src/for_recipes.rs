@@ -127,7 +127,7 @@ pub async fn grant_owned(
     let (client, path, czxid) = (client.clone(), path.clone(), node.stat.czxid);
     let expected = ExpectedNode::CreatedBy(czxid);
     let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
-    let name = NameUse::Again(czxid);
+    let name = NameUse::Reused(czxid);
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup }, None).await
 }
 

@@ -316,8 +316,8 @@ impl World {
         self.session.bind(vec![bound]);
     }
 
-    fn is_believed(&self, id: HoldId) -> bool {
-        self.session.is_believed(self.now, id)
+    fn is_proven(&self, id: HoldId) -> bool {
+        self.session.is_proven(self.now, id)
     }
 
     /// Asks for the data of a node, with a watch.

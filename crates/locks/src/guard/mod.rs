@@ -294,7 +294,7 @@ impl Guard {
     pub fn transaction(&self) -> Transaction {
         match self.0.owned.name {
             NameUse::Once if !self.0.is_shared => self.checks(),
-            NameUse::Once | NameUse::Again(_) | NameUse::Watched(_) => {
+            NameUse::Once | NameUse::Reused(_) | NameUse::Watched(_) => {
                 self.checks().while_held(&self.0.hold)
             }
         }
@@ -411,8 +411,8 @@ impl Guard {
         self.cancel();
         self.0.holding.lost(LossReason::Released);
         self.end_at_deadline();
-        self.0.hold.hand_on();
-        self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_on());
+        self.0.hold.hand_over();
+        self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_over());
     }
 
     /// The same with a token that was made at the grant.

@@ -69,7 +69,7 @@ impl OwnedNode {
     pub(crate) async fn is_same(&self) -> Result<bool, Error> {
         match self.name {
             NameUse::Once => Ok(true),
-            NameUse::Again(_) | NameUse::Watched(_) => {
+            NameUse::Reused(_) | NameUse::Watched(_) => {
                 let found = self.client.exists(&self.node.path).await?;
                 Ok(found.is_some_and(|stat| self.is(&stat)))
             }

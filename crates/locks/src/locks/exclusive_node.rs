@@ -353,7 +353,7 @@ impl CreateAttempt<'_> {
         let expected = ExpectedNode::CreatedBy(czxid);
         let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
         let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
-        OwnedNode { client, path, node, data, name: NameUse::Again(czxid), cleanup }
+        OwnedNode { client, path, node, data, name: NameUse::Reused(czxid), cleanup }
     }
 
     /// The reply to the create is lost, or never came: looks whose the node is.

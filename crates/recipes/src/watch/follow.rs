@@ -9,7 +9,8 @@ use lockkeeper_client::horizon::Horizon;
 use lockkeeper_client::retry::{self, Backoff};
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
-    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath, Zxid,
+    Listing, MAX_SKIPPED_REPLY, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath,
+    Zxid,
 };
 
 use crate::watch::batches::Batches;
@@ -519,7 +520,7 @@ fn may_succeed_later(error: &Error) -> bool {
 /// Whether a node may not be read, or is too long for that. Not if it is so long that the connection ends:
 /// it would be read on each one.
 fn is_unreadable(read: &Read, error: &Error) -> bool {
-    let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MOST_SKIPPED);
+    let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MAX_SKIPPED_REPLY);
     error.code() == Some(ErrorCode::NoAuth)
         || read.question == Question::Data && is_too_long(error) && is_skipped
 }

@@ -89,18 +89,18 @@ fn the_first_heartbeat_of_a_hold_is_due_a_renewal_interval_after_the_grant_at_th
 fn a_node_whose_name_is_used_again_is_looked_at_behind_each_check() {
     for other in [stat(Zxid(41), 7), stat(CZXID, 8), Err(ErrorCode::NoNode)] {
         let mut world = World::connected();
-        let id = world.session.hold(world.now, path(NODE), NameUse::Again(CZXID));
+        let id = world.session.hold(world.now, path(NODE), NameUse::Reused(CZXID));
         for _ in 0..3 {
             world.now = world.now + world.timing().renewal_interval();
             world.answer_proof(51, checked(1), stat(CZXID, 7));
-            assert!(world.is_believed(id));
+            assert!(world.is_proven(id));
         }
         assert_eq!(world.events(), [], "it was held all the time");
 
         world.now = world.now + world.timing().renewal_interval();
         world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
-        assert_eq!((world.is_believed(id), world.session.proof(id)), (false, None));
+        assert_eq!((world.is_proven(id), world.session.proof(id)), (false, None));
     }
 }
 
@@ -128,12 +128,12 @@ fn of_nodes_that_their_holders_watch_one_is_checked() {
     let mut world = World::connected();
     let nodes = ["/n-0", "/n-1", "/n-2"];
     let ids = nodes.map(|node| world.session.hold(world.now, path(node), NameUse::Watched(CZXID)));
-    let are_believed = |world: &World| ids.iter().all(|id| world.is_believed(*id));
+    let are_proven = |world: &World| ids.iter().all(|id| world.is_proven(*id));
     for _ in 0..3 {
         world.now = world.now + world.timing().renewal_interval();
         let xid = beats_for(&mut world, "/n-0");
         world.reply(xid, checked(1)).unwrap();
-        assert!(are_believed(&world));
+        assert!(are_proven(&world));
     }
 
     // The check of another node shows as much.
@@ -141,7 +141,7 @@ fn of_nodes_that_their_holders_watch_one_is_checked() {
     world.now = world.now + world.timing().renewal_interval();
     let xid = beats_for(&mut world, NODE);
     world.reply(xid, checked(1)).unwrap();
-    assert!(are_believed(&world));
+    assert!(are_proven(&world));
     world.session.unhold(other);
 
     // One that is missing is told, and the next one stands for the rest.
@@ -157,10 +157,10 @@ fn of_nodes_that_their_holders_watch_one_is_checked() {
 #[test]
 fn a_look_at_the_same_node_brings_nothing_back_that_was_lost() {
     let mut world = World::connected();
-    let id = world.session.hold(world.now, path(NODE), NameUse::Again(CZXID));
+    let id = world.session.hold(world.now, path(NODE), NameUse::Reused(CZXID));
     world.outage();
     world.answer_proof(51, checked(1), stat(CZXID, 7));
-    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now) && !world.is_proven(id));
     assert_eq!(world.events(), []);
 }
 

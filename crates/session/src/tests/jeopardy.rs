@@ -17,14 +17,14 @@ fn a_committed_check_and_a_look_at_the_same_node_prove_a_hold_again() {
     for lease in [LeaseMode::Quorum, LeaseMode::Direct] {
         let (mut world, id) = holding(lease);
         world.outage();
-        assert!(!world.is_believed(id), "{lease:?}: a handshake proves nothing");
+        assert!(!world.is_proven(id), "{lease:?}: a handshake proves nothing");
         let (check, look) = world.proof();
         world.reply_at(check, 51, checked(1)).unwrap();
         assert!(world.session.lease().is_running(world.now), "the session lives");
-        assert!(!world.is_believed(id), "{lease:?}: a check names a path");
+        assert!(!world.is_proven(id), "{lease:?}: a check names a path");
         assert_eq!(world.events(), []);
         world.reply_at(look, 51, stat(CZXID, 7)).unwrap();
-        assert!(world.is_believed(id), "{lease:?}");
+        assert!(world.is_proven(id), "{lease:?}");
         assert_eq!(world.events(), [Event::HeldAgain { id }]);
     }
 }
@@ -40,7 +40,7 @@ fn a_hold_that_was_not_told_to_ends_at_the_deadline() {
     let (check, heartbeat) = world.request();
     assert!(matches!(heartbeat, Request::Multi(_)));
     world.reply_at(check, 51, checked(1)).unwrap();
-    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now) && !world.is_proven(id));
     assert_eq!(world.events(), []);
     assert!(!world.session.ride_out(world.now, id, CZXID), "it was interrupted");
 }
@@ -53,7 +53,7 @@ fn another_node_of_the_same_path_is_not_the_hold() {
         world.outage();
         world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
-        assert_eq!((world.is_believed(id), world.session.proof(id)), (false, None));
+        assert_eq!((world.is_proven(id), world.session.proof(id)), (false, None));
     }
 }
 
@@ -64,13 +64,13 @@ fn a_look_without_a_committed_check_proves_nothing() {
     world.outage();
     world.answer_proof(51, Err(ErrorCode::ThrottledOp), stat(CZXID, 7));
     assert!(world.session.lease().is_running(world.now), "a direct lease lives by any answer");
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
     assert_eq!(world.events(), []);
 
     // It is tried again.
     world.pass(world.timing().renewal_interval()).unwrap();
     world.answer_proof(52, checked(1), stat(CZXID, 7));
-    assert!(world.is_believed(id));
+    assert!(world.is_proven(id));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_check_of_another_connection_does_not_count_for_a_look() {
     world.reconnect();
     world.events();
     world.answer_proof(52, Err(ErrorCode::ThrottledOp), stat(CZXID, 7));
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
     assert_eq!(world.events(), []);
 }
 
@@ -101,7 +101,7 @@ fn a_proof_that_was_sent_in_doubt_does_not_count() {
             _ => world.reply_at(xid, 51, Ok(Response::Empty)).unwrap(),
         }
     }
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
     world.answer_proof(52, checked(1), stat(CZXID, 7));
     assert_eq!(world.events(), [], "it was the first answer, and proves nothing yet");
 
@@ -110,7 +110,7 @@ fn a_proof_that_was_sent_in_doubt_does_not_count() {
     world.pass(wait).unwrap();
     world.answer_proof(53, checked(1), stat(CZXID, 7));
     assert_eq!(world.events(), [Event::HeldAgain { id }]);
-    assert!(world.is_believed(id));
+    assert!(world.is_proven(id));
 }
 
 /// Servers that were set back to older data have the session and the node that they had then,
@@ -124,7 +124,7 @@ fn servers_that_are_behind_what_was_seen_prove_nothing() {
     world.reply_at(check, 45, checked(1)).unwrap();
     assert_eq!(world.events(), [Event::Rewound { seen: Zxid(50), now: Zxid(45) }]);
     world.reply_at(look, 45, stat(CZXID, 7)).unwrap();
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
 
     // Not when they have caught up either.
     world.pass(world.timing().renewal_interval()).unwrap();
@@ -135,7 +135,7 @@ fn servers_that_are_behind_what_was_seen_prove_nothing() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now) && !world.is_proven(id));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn many_holds_in_jeopardy_are_proven_by_one_transaction() {
     for (xid, _) in &requests[1..] {
         world.reply_at(*xid, 51, stat(CZXID, 7)).unwrap();
     }
-    assert!(ids.iter().all(|id| world.is_believed(*id)));
+    assert!(ids.iter().all(|id| world.is_proven(*id)));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_hold_that_is_told_to_end_at_the_deadline_does() {
     world.pass(Duration::ZERO).unwrap();
     let (check, _) = world.request();
     world.reply_at(check, 51, checked(1)).unwrap();
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_direct_lease_needs_no_heartbeat_but_in_jeopardy() {
     let (mut world, id) = holding(LeaseMode::Direct);
     world.outage();
     world.answer_proof(51, checked(1), stat(CZXID, 7));
-    assert!(world.is_believed(id));
+    assert!(world.is_proven(id));
     world.pass(world.timing().renewal_interval()).unwrap();
     let sent = world.requests();
     assert!(sent.iter().all(|(_, request)| *request == Request::Ping), "{sent:?}");
@@ -191,7 +191,7 @@ fn a_hold_that_begins_in_an_outage_is_proven_after_it() {
         world.pass(deadline.since(world.now) + seconds(0.1)).unwrap();
         world.connect(7);
         world.answer_proof(51, checked(1), stat(CZXID, 7));
-        assert!(world.is_believed(id), "{lease:?}");
+        assert!(world.is_proven(id), "{lease:?}");
     }
 }
 
@@ -247,7 +247,7 @@ fn a_request_that_is_bound_to_the_holder_before_is_refused() {
     world.results();
     world.bind(id);
     world.submit(create("/a"), 1);
-    world.session.hand_on(id);
+    world.session.hand_over(id);
     world.bind(id);
     world.submit(create("/b"), 2);
     world.session.bind(Vec::new());

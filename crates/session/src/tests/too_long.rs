@@ -56,7 +56,7 @@ fn a_read_whose_answer_is_too_long_to_be_skipped_fails_with_its_length() {
     let mut world = World::with_short_frames();
     world.submit(get_data("/long"), 1);
     let (xid, _) = world.request();
-    let len = MOST_SKIPPED + 1;
+    let len = MAX_SKIPPED_REPLY + 1;
     world.to_client.extend_from_slice(&i32::try_from(len).unwrap().to_be_bytes());
     world.deliver().unwrap();
     ReplyHeader { xid, zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);

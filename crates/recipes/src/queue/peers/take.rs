@@ -50,7 +50,7 @@ impl Core {
         };
         let Some(claim) = written.claim else { return Ok(Tried::NotFree) };
         let created = Stat::of_new(written.zxid, written.session);
-        let name = NameUse::Again(written.zxid);
+        let name = NameUse::Reused(written.zxid);
         let Some(held) = self.hold(claim, created, name).await? else { return Ok(Tried::NotFree) };
 
         let Some(data) = data? else { return Ok(Tried::NotFree) };
