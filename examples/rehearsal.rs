@@ -51,14 +51,14 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let running = tokio::spawn(job(client.clone()));
     working().await;
     rehearsal.cut_off();
-    rehearsal.stand_still(client.session_timeout());
+    rehearsal.pause(client.session_timeout());
     println!("the client was cut off, and the job has stopped: {}", running.await??);
     rehearsal.reconnect();
 
     // The machine is suspended for so long, and the network is fine.
     let running = tokio::spawn(job(client.clone()));
     working().await;
-    rehearsal.stand_still(client.session_timeout());
+    rehearsal.pause(client.session_timeout());
     println!("the program stood still, and the job has stopped: {}", running.await??);
 
     // A write is applied, and its reply is lost: is it done twice?

@@ -60,7 +60,7 @@ async fn a_client_that_is_cut_off_loses_the_lock_at_its_deadline(backend: Backen
     status.wait_for(|status| status.contact == Contact::Disconnected).await?;
     assert!(matches!(guard.state(), State::Suspect { .. }), "{:?}", guard.state());
 
-    rehearsal.stand_still(guard.remaining() + Duration::from_millis(1));
+    rehearsal.pause(guard.remaining() + Duration::from_millis(1));
     assert_eq!(guard.state(), State::Lost(LossReason::DeadlinePassed));
     rehearsal.reconnect();
     drop(guard);
@@ -77,11 +77,11 @@ async fn a_program_that_stands_still_has_lost_the_lock_when_it_goes_on(
     let other = backend.participant().await?;
     let guard = held(&client).await?;
     let waiting = queue_up(&other, &Mutex::new(&other.client, LOCK)?, 2).await?;
-    rehearsal.stand_still(guard.remaining() / 2);
+    rehearsal.pause(guard.remaining() / 2);
     assert!(guard.is_held(), "half a lease is left");
     guard.verify().await?;
 
-    rehearsal.stand_still(client.session_timeout());
+    rehearsal.pause(client.session_timeout());
     // The session goes on, and that does not bring the lock back: nobody may have looked in between.
     client.data(&ZnodePath::root()).await?;
     assert_eq!(guard.lost().await, LossReason::DeadlinePassed);

@@ -102,7 +102,7 @@ async fn a_port_that_wants_tls_is_named_at_once() {
     let error = patient.connect(&plain).await.unwrap_err();
     assert!(matches!(error, ConnectError::NotZooKeeper(_)), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("it speaks TLS") && text.contains("want TLS?"), "{text}");
+    assert!(text.contains("it speaks TLS") && text.contains("requires TLS"), "{text}");
 }
 
 #[tokio::test]
