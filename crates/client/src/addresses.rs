@@ -97,7 +97,10 @@ impl Addresses {
             _ if !known.is_empty() => known,
             Some(Err((kind, why))) => return Err(io::Error::new(kind, why)),
             _ => {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the host name has no address",
+                ));
             }
         };
 

@@ -71,7 +71,7 @@ pub enum Event<T> {
     /// The connection was lost. The session may still be alive.
     Disconnected,
     /// No server has accepted the session for a whole session timeout, and it is unknown whether the session
-    /// is alive. Requests fail immediately until a server accepts it.
+    /// is alive. All waiting requests have failed; each new request waits for a session timeout of its own.
     Unreachable,
     /// The session has expired. Its ephemeral nodes, watches, holds and cleanups no longer exist; the next
     /// connection starts a new session.

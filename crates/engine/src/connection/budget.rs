@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub(crate) use lockkeeper_tree::LITTLE;
+pub(crate) use lockkeeper_tree::SMALL_SHARE_BYTES;
 use lockkeeper_tree::allowance;
 
 /// How often connections are checked while memory is short, and how long a connection that uses too much waits before
@@ -24,7 +24,7 @@ pub(crate) struct Budget {
     max: usize,
     /// The bytes of all accounts.
     waiting: AtomicUsize,
-    /// The number of accounts with more than [`LITTLE`].
+    /// The number of accounts with more than [`SMALL_SHARE_BYTES`].
     large: AtomicUsize,
     /// The memory of all watches.
     watches: AtomicUsize,
@@ -165,7 +165,7 @@ impl Account {
     pub(crate) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.budget.waiting.fetch_add(bytes, Ordering::Relaxed);
-        if before <= LITTLE && before + bytes > LITTLE {
+        if before <= SMALL_SHARE_BYTES && before + bytes > SMALL_SHARE_BYTES {
             self.budget.large.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -174,7 +174,7 @@ impl Account {
     pub(crate) fn subtract(&self, bytes: usize) {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.waiting.fetch_sub(bytes, Ordering::Relaxed);
-        if before > LITTLE && before - bytes <= LITTLE {
+        if before > SMALL_SHARE_BYTES && before - bytes <= SMALL_SHARE_BYTES {
             self.budget.large.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -199,7 +199,7 @@ impl Drop for Account {
 mod tests {
     use super::*;
 
-    const MAX: usize = 100 * LITTLE;
+    const MAX: usize = 100 * SMALL_SHARE_BYTES;
 
     fn with(budget: &Arc<Budget>, bytes: usize) -> Account {
         let account = Account::new(budget.clone());
@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn shares_get_smaller_with_the_number_of_those_who_take_much() {
         let budget = Budget::new(MAX);
-        let many: Vec<Account> = (0..10).map(|_| with(&budget, 8 * LITTLE)).collect();
+        let many: Vec<Account> = (0..10).map(|_| with(&budget, 8 * SMALL_SHARE_BYTES)).collect();
         assert_eq!(budget.pressure(), Pressure::Half);
         assert!(many.iter().all(|account| !account.may_grow()), "the share of each is 5");
-        let small = with(&budget, 5 * LITTLE - 1);
+        let small = with(&budget, 5 * SMALL_SHARE_BYTES - 1);
         assert!(!small.may_grow(), "an eleventh");
-        small.subtract(LITTLE);
+        small.subtract(SMALL_SHARE_BYTES);
         assert!(small.may_grow());
     }
 
@@ -236,11 +236,11 @@ mod tests {
         let budget = Budget::new(MAX);
         let greedy = with(&budget, MAX + 1);
         assert_eq!(budget.pressure(), Pressure::Full);
-        let modest = with(&budget, LITTLE);
+        let modest = with(&budget, SMALL_SHARE_BYTES);
         assert!(modest.may_grow());
-        assert!(!with(&budget, LITTLE + 1).may_grow());
+        assert!(!with(&budget, SMALL_SHARE_BYTES + 1).may_grow());
         drop(greedy);
-        assert_eq!((budget.waiting(), budget.pressure()), (LITTLE, Pressure::None));
+        assert_eq!((budget.waiting(), budget.pressure()), (SMALL_SHARE_BYTES, Pressure::None));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(budget.pressure(), Pressure::Half);
         one.add(1);
         assert_eq!(budget.pressure(), Pressure::Full);
-        assert!(with(&budget, LITTLE).may_grow());
+        assert!(with(&budget, SMALL_SHARE_BYTES).may_grow());
         budget.set_short(false);
         assert_eq!(budget.pressure(), Pressure::None);
     }
@@ -285,8 +285,9 @@ mod tests {
     #[test]
     fn nothing_is_left_of_an_account() {
         let budget = Budget::new(MAX);
-        let accounts: Vec<Account> = (1..9).map(|n| with(&budget, n * LITTLE / 2)).collect();
-        accounts[7].subtract(3 * LITTLE);
+        let accounts: Vec<Account> =
+            (1..9).map(|n| with(&budget, n * SMALL_SHARE_BYTES / 2)).collect();
+        accounts[7].subtract(3 * SMALL_SHARE_BYTES);
         drop(accounts);
         assert_eq!((budget.waiting(), budget.large.load(Ordering::Relaxed)), (0, 0));
     }

@@ -18,7 +18,7 @@ use rustix::net::Shutdown;
 use tokio::sync::Notify;
 
 use crate::clock;
-use crate::connection::budget::{Account, LITTLE};
+use crate::connection::budget::{Account, SMALL_SHARE_BYTES};
 use crate::connection::log_limiter::LogLimiter;
 use crate::connection::unsent::Unsent;
 use crate::metrics::counter::Latency;
@@ -241,7 +241,7 @@ impl Connection {
     /// Whether the unsent bytes exceed `mark`, or the memory allowed at present.
     fn owes_more_than(&self, mark: usize) -> bool {
         let owed = self.owed.load(Ordering::Relaxed);
-        owed > mark || (owed > LITTLE && !self.account.may_grow())
+        owed > mark || (owed > SMALL_SHARE_BYTES && !self.account.may_grow())
     }
 
     /// Sets whether its requests wait until the client has read some replies.

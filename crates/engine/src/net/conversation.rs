@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
-use crate::connection::budget::{Account, CHECK_INTERVAL, LITTLE, Pressure};
+use crate::connection::budget::{Account, CHECK_INTERVAL, Pressure, SMALL_SHARE_BYTES};
 use crate::connection::tls_charge::{NoRoom, TlsCharge};
 use crate::connection::{Connection, ConnectionState, Interest};
 use crate::shared::Shared;
@@ -426,7 +426,7 @@ impl Reader {
         let is_large = self.charged > 2 * LARGE_READ;
         let goes_on = is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ;
         let is_over = !self.is_flooded() && self.buffer.len() <= SMALL_READ;
-        if goes_on || (is_over && self.buffer.capacity() > LITTLE) {
+        if goes_on || (is_over && self.buffer.capacity() > SMALL_SHARE_BYTES) {
             // The buffer of a large request, or of many requests, is released with it. Otherwise an idle client would
             // be counted as a large one.
             self.buffer = BytesMut::from(&self.buffer[..]);
@@ -449,7 +449,7 @@ impl Reader {
             None => connection.account.subtract(self.charged - bytes),
         }
         self.charged = bytes;
-        if self.buffer.len() > LITTLE {
+        if self.buffer.len() > SMALL_SHARE_BYTES {
             connection.moved();
         }
     }

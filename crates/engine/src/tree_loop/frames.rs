@@ -21,7 +21,7 @@ use tokio::task::yield_now;
 
 use super::{BATCH_BYTES, BATCH_REQUESTS, Event, TreeLoop};
 use crate::connection::Connection;
-use crate::connection::budget::LITTLE;
+use crate::connection::budget::SMALL_SHARE_BYTES;
 use crate::metrics::ops::Op;
 
 /// The number of frames up to which short requests are served without a turn.
@@ -48,8 +48,9 @@ impl TreeLoop {
 
         let mut frames = VecDeque::from(frames);
         let bytes: usize = frames.iter().map(Bytes::len).sum();
-        let is_little =
-            frames.len() <= MAX_IMMEDIATE && bytes <= LITTLE && connection.is_light(since);
+        let is_little = frames.len() <= MAX_IMMEDIATE
+            && bytes <= SMALL_SHARE_BYTES
+            && connection.is_light(since);
         let is_short = |frame: &Bytes| self.server.is_short(id, frame);
         let has_time = || since.elapsed() <= ROUND_TIME || frames.iter().all(is_short);
         if is_little && !self.turns.waits(id) && has_time() {

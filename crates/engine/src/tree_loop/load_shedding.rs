@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::TreeLoop;
 use crate::connection::Connection;
-use crate::connection::budget::{CHECK_INTERVAL, LITTLE, Pressure};
+use crate::connection::budget::{CHECK_INTERVAL, Pressure, SMALL_SHARE_BYTES};
 
 /// How long a client may neither read nor send while memory is short.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ impl TreeLoop {
 
         let burdens = self.connections.values().map(|connection| (connection.burden(), connection));
         let mut large: Vec<(usize, &Arc<Connection>)> =
-            burdens.filter(|(bytes, _)| *bytes > LITTLE).collect();
+            burdens.filter(|(bytes, _)| *bytes > SMALL_SHARE_BYTES).collect();
         large.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
 
         // The budget shows the freed memory when the tasks of the connections have ended.

@@ -124,13 +124,13 @@ const OFFENCES: [Offence; 9] = [
         connected(engine, &2_000_000_i32.to_be_bytes());
     }),
     ("a frame of -7 bytes", |engine| connected(engine, &(-7_i32).to_be_bytes())),
-    ("op code 4711 is no ZooKeeper request", |engine| {
+    ("op code 4711 is not a ZooKeeper request", |engine| {
         connected(engine, &framed(&[1_i32.to_be_bytes(), 4_711_i32.to_be_bytes()]));
     }),
-    ("a frame that is no ZooKeeper request", |engine| {
+    ("a frame is not a ZooKeeper request", |engine| {
         connected(engine, &framed(&[1_i32.to_be_bytes()]));
     }),
-    ("the first frame is no ZooKeeper handshake", |engine| {
+    ("the first frame is not a ZooKeeper handshake", |engine| {
         strange(engine, &framed(&[1_i32.to_be_bytes()]));
     }),
     ("neither a ZooKeeper handshake nor a known four-letter word", |engine| {

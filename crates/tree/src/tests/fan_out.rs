@@ -8,12 +8,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fan_out::EVENT_WEIGHT;
-use crate::share::LITTLE;
+use crate::share::SMALL_SHARE_BYTES;
 use crate::watchers::Kinds;
 use CreateMode::*;
 
 /// How many short events of one transaction any client may get.
-const FEW: usize = LITTLE / (EVENT_WEIGHT + 64);
+const FEW: usize = SMALL_SHARE_BYTES / (EVENT_WEIGHT + 64);
 /// What one transaction may have in these tests.
 const MAX: usize = 16 * 1024 * 1024;
 
@@ -239,7 +239,7 @@ proptest! {
     #[test]
     fn who_gets_few_events_gets_them_all(
         clients in vec(vec(any_watch(), 0..60), 1..40),
-        max in 0..200 * LITTLE,
+        max in 0..200 * SMALL_SHARE_BYTES,
     ) {
         let (mut world, [writer]) = World::limited(|config| config.max_fan_out = max);
         world.create(&writer, "/t", Persistent);
@@ -270,7 +270,7 @@ proptest! {
             let all = if is_below { NODES + usize::from(has_children) } else { met };
             prop_assert_eq!(received.len(), all);
         }
-        let least = clients.len() * LITTLE;
+        let least = clients.len() * SMALL_SHARE_BYTES;
         prop_assert!(world.server.outbox.weight() <= max + least + clients.len() * 3 * 400);
     }
 }

@@ -11,7 +11,7 @@ use crate::nodes::Tree;
 use crate::notices::Notice;
 use crate::prepare::RECORD;
 use crate::room::{Growth, Resource, Size};
-use crate::share::LITTLE;
+use crate::share::SMALL_SHARE_BYTES;
 use crate::watchers::Kinds;
 use CreateMode::*;
 
@@ -283,8 +283,9 @@ fn a_session_has_so_many_ephemeral_nodes_and_no_more() {
 /// 300 watches on paths of a megabyte were 290 MB, and counted as 300.
 #[test]
 fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
-    let (mut world, [greedy]) = World::limited(|config| config.max_watch_bytes = 20 * LITTLE);
-    let watch = |n: usize| exists(&format!("/{n}{}", "x".repeat(LITTLE)), true);
+    let (mut world, [greedy]) =
+        World::limited(|config| config.max_watch_bytes = 20 * SMALL_SHARE_BYTES);
+    let watch = |n: usize| exists(&format!("/{n}{}", "x".repeat(SMALL_SHARE_BYTES)), true);
     let taken = (0..).take_while(|n| {
         let reply = world.ask(&greedy, &watch(*n));
         reply == Err(ErrorCode::NoNode)
@@ -296,7 +297,7 @@ fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
     let other = world.client();
     assert_eq!(world.ask(&other, &watch(100)), Err(ErrorCode::NoNode));
     assert_eq!(world.ask(&other, &exists("/a", true)), Err(ErrorCode::NoNode));
-    assert!(world.server.stats().watch_bytes < 11 * LITTLE + 1_000);
+    assert!(world.server.stats().watch_bytes < 11 * SMALL_SHARE_BYTES + 1_000);
     world.server.disconnected(greedy.connection);
     world.server.disconnected(other.connection);
     world.pass(Duration::ZERO);
@@ -322,8 +323,9 @@ fn who_is_gone_hears_of_nothing() {
 
 #[test]
 fn who_comes_back_with_heavy_watches_is_closed() {
-    let (mut world, [client]) = World::limited(|config| config.max_watch_bytes = 4 * LITTLE);
-    let paths = |count: usize| (0..count).map(|n| format!("/{n}{}", "x".repeat(LITTLE)));
+    let (mut world, [client]) =
+        World::limited(|config| config.max_watch_bytes = 4 * SMALL_SHARE_BYTES);
+    let paths = |count: usize| (0..count).map(|n| format!("/{n}{}", "x".repeat(SMALL_SHARE_BYTES)));
     let again = |count: usize| {
         let exist = paths(count).collect();
         Request::SetWatches(SetWatchesRequest { exist, ..Default::default() })
