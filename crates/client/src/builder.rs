@@ -22,7 +22,7 @@ use crate::service::Service;
 use crate::shared::Shared;
 
 impl Client {
-    /// Connects with the default options. The cost is that of [`ClientBuilder::connect`].
+    /// Connects with the default options. Costs the same as [`ClientBuilder::connect`].
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
