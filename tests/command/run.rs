@@ -325,7 +325,7 @@ fn a_server_that_is_no_zookeeper_gives_75() -> Result<()> {
     });
     // In one line: it is not waited for.
     let ended = home.ends(&format!("--connect {address} run l -- true"))?;
-    ended.complains(75, &[&address, "HTTP/1.1 400 Bad Request", "wrong port", "tls://"]);
+    ended.complains(75, &[&address, "HTTP/1.1 400 Bad Request", "check the port", "tls://"]);
     Ok(())
 }
 

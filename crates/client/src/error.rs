@@ -122,7 +122,7 @@ fn advice_on(code: ErrorCode) -> &'static str {
         ErrorCode::NoNode => "create it, or its parent, first",
         ErrorCode::Unimplemented => "use servers 3.6 or newer",
         ErrorCode::QuotaExceeded => {
-            "the server is out of space: its disk or memory is full, or a quota is reached"
+            "the server has no room: its disk or its memory is full, or a quota is reached"
         }
         ErrorCode::BadArguments => "check the path, and that a time to live is 1 ms to 34 years",
         _ => "",

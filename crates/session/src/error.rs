@@ -22,7 +22,7 @@ pub enum RequestError {
     #[error("the connection was lost before the server replied")]
     ConnectionLost(Outcome),
     /// The request was never sent: no server was reachable for a whole session timeout.
-    #[error("no server was reachable for a whole session timeout")]
+    #[error("no server could be reached for a whole session timeout")]
     Unreachable,
     /// The session has expired; its ephemeral nodes and watches no longer exist.
     #[error("the session has expired")]

@@ -8,10 +8,10 @@ use crate::heartbeat::{Binding, Checked, HoldId};
 use crate::time::Instant;
 use crate::watches::{Removal, WatchId};
 
-/// The origin of a request, which decides who gets the reply.
+/// The origin of a request, which decides where the reply goes.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin<T> {
-    /// The caller, who gets the reply.
+    /// The caller, which gets the reply.
     Caller(T),
     /// A heartbeat, which proves these holds.
     Heartbeat(Checked),

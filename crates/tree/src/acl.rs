@@ -62,8 +62,8 @@ pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, 
     Ok(expanded.into())
 }
 
-/// An address does not prove an identity, so `auth` never stands for one. Nor does it stand for the super
-/// user, which is not listed.
+/// An address does not prove an identity, so `auth` never stands for one. It does not stand for the super user
+/// either, which is never listed.
 fn expand_auth(
     permissions: Permissions,
     identities: &[Identity],
