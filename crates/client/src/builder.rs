@@ -425,7 +425,7 @@ mod tests {
         for timeout in [Duration::ZERO, Duration::from_micros(900), ms(1 << 31), Duration::MAX] {
             let message = refused(ClientBuilder::default().session_timeout(timeout));
             assert!(
-                message.starts_with(&format!("the session timeout is {timeout:?}, ")),
+                message.starts_with(&format!("the session timeout is {timeout:?}; ")),
                 "{message}"
             );
             assert!(message.contains("4 s to 40 s"), "{message}");

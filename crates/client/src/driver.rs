@@ -272,7 +272,7 @@ fn foreign(answer: &[u8]) -> String {
         Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
             format!("it sent {text:?}, which is not the ZooKeeper protocol")
         }
-        _ => "its reply is not in the ZooKeeper protocol".to_owned(),
+        _ => "its reply does not follow the ZooKeeper protocol".to_owned(),
     }
 }
 
@@ -399,8 +399,8 @@ mod tests {
             (&b"HTTP/1.1 400 Bad Request\r\nServer: x"[..], "\"HTTP/1.1 400 Bad Request\""),
             (b"SSH-2.0-OpenSSH_9.2\r\n", "\"SSH-2.0-OpenSSH_9.2\""),
             (&[0x15, 3, 3, 0, 2, 2, 70], "speaks TLS"),
-            (&[0xff, 1, 2, 3], "not the ZooKeeper protocol"),
-            (b"\x1b[2J-stranger", "its reply is not"),
+            (&[0xff, 1, 2, 3], "does not follow the ZooKeeper protocol"),
+            (b"\x1b[2J-stranger", "its reply does not"),
         ] {
             let why = foreign(answer);
             assert!(why.contains(part), "{answer:?}: {why}");
