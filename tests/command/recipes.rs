@@ -310,7 +310,7 @@ async fn a_barrier_that_is_held_closed_opens_with_its_process() -> Result<()> {
     let mut holder = home.spawns("holder", line)?;
     holder.prints("/b is closed, until Ctrl-C\n", LIMIT).await?;
     home.ends("barrier close b")?.complains(1, &["closed by a guard"]);
-    home.ends(line)?.complains(1, &["/b is closed already"]);
+    home.ends(line)?.complains(1, &["/b is already closed"]);
     let text = home.ends("barrier show b")?.stdout;
     assert!(text.contains(&format!("until the end of process {} on ", holder.id())), "{text}");
     holder.signal(Signal::TERM)?;

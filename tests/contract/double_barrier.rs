@@ -239,7 +239,7 @@ async fn it_is_said_who_is_missing((one, two): Clients) -> Result<()> {
         |client: &Client| DoubleBarrier::builder(client, STEP).names(["a", "b", "c"]).build();
     let (ours, theirs) = (declared(&one)?, declared(&two)?);
     let stranger = ours.enter("x").await.err().context("a stranger has entered")?;
-    assert_eq!(stranger.to_string(), "\"x\" is none of the parties of /app/step: a, b, c");
+    assert_eq!(stranger.to_string(), "\"x\" is not one of the parties of /app/step: a, b, c");
 
     let late = ours.enter_timeout("b", SHORT).await.err().context("it has entered alone")?;
     assert!(late.to_string().contains("in time: a, c missing"), "{late}");

@@ -1,5 +1,6 @@
-//! What programs share and see: values, parts of the tree in memory, groups, services. Users depend on the crate
-//! `lockkeeper`, which shows all of this.
+//! State that programs share and watch: values, parts of the tree in memory, groups, services. Users depend on
+//! the crate
+//! `lockkeeper`, which re-exports everything here.
 //!
 //! ```text
 //!   overview/       Overview: which recipes use a part of the tree, which sessions, and what looks wrong
@@ -19,7 +20,7 @@
 //!   exact/          writes whose outcome is certain also when the reply is lost
 //! ```
 //!
-//! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
+//! A module uses only the modules below it in this list. `docs/glossary.md` explains the terms.
 //!
 //! Invariant: a write is applied once or not at all, and a reader never sees an older state after a newer one of
 //! the same history. See `docs/guarantees.md` for what is promised and what is not.

@@ -106,7 +106,7 @@ lockkeeper_client::shown_by_path!(Group);
 
 /// The options of a [`Group`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct GroupBuilder {
     client: Client,
     path: String,

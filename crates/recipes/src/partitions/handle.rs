@@ -106,7 +106,7 @@ lockkeeper_client::shown_by_path!(Partitions);
 
 /// The options of [`Partitions`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct PartitionsBuilder {
     client: Client,
     path: String,

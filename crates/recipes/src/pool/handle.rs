@@ -102,7 +102,7 @@ lockkeeper_client::shown_by_path!(Pool);
 
 /// The options of a [`Pool`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct PoolBuilder {
     client: Client,
     path: String,
@@ -211,7 +211,7 @@ impl Pool {
     /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
     ///
     /// # Session loss
-    /// Goes on with the next session, at the end of the line.
+    /// Continues with the next session, at the end of the line.
     ///
     /// # Cancel safety
     /// The place in line is left, and what was taken is given back, in the background.
@@ -247,7 +247,7 @@ impl Pool {
     /// As [`Pool::acquire`].
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// What was taken is given back in the background.
@@ -262,7 +262,7 @@ impl Pool {
     /// As [`Pool::acquire`].
     ///
     /// # Session loss
-    /// Is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -276,7 +276,7 @@ impl Pool {
     /// [`PoolError::Given`] if the program gives the things; as [`Shared::get`].
     ///
     /// # Session loss
-    /// Is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.

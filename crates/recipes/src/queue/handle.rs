@@ -137,7 +137,7 @@ impl<T, D> Clone for Queue<T, D> {
 }
 
 /// The options of a [`Queue`].
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct QueueBuilder<T, D = AtLeastOnce> {
     client: Client,
     path: String,
@@ -313,7 +313,7 @@ impl<T> Queue<T> {
     /// and this handle passes over it from now on.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Safe: an item that was taken by then is given back.
@@ -402,7 +402,7 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     /// the next call passes over it.
     ///
     /// # Session loss
-    /// Goes on with the next session, unless the outcome is unknown.
+    /// Continues with the next session, unless the outcome is unknown.
     ///
     /// # Cancel safety
     /// When dropped, a value may be lost.

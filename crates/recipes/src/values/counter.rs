@@ -90,7 +90,7 @@ lockkeeper_client::shown_by_path!(Counter);
 
 /// The options of a [`Counter`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct CounterBuilder {
     place: PlaceOptions,
     layout: CounterLayout,

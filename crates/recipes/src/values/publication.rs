@@ -159,7 +159,7 @@ fn dated(editions: &[Edition], stats: &[Option<Stat>], known: Zxid) -> Vec<Publi
 }
 
 /// The options of a [`Publication`].
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct PublicationBuilder<T, C = Json> {
     place: PlaceOptions,
     codec: C,

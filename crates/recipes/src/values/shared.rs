@@ -92,7 +92,7 @@ pub struct Shared<T, C = Json> {
 }
 
 /// The options of a [`Shared`] value.
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct SharedBuilder<T, C = Json> {
     place: PlaceOptions,
     codec: C,

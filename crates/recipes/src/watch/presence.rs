@@ -35,7 +35,7 @@ const TAKEN: f64 = 1.5;
 
 /// The options of a [`Presence`].
 #[derive(Clone)]
-#[must_use = "nothing is made before `start`"]
+#[must_use = "a builder does nothing until `start` is called"]
 pub struct PresenceBuilder {
     path: String,
     is_protected: bool,

@@ -24,7 +24,7 @@ const TOUCHES: u32 = 2;
 
 /// The options of a [`TtlPresence`].
 #[derive(Clone)]
-#[must_use = "nothing is made before `start`"]
+#[must_use = "a builder does nothing until `start` is called"]
 pub struct TtlPresenceBuilder {
     client: Client,
     path: String,

@@ -95,7 +95,7 @@ lockkeeper_client::shown_by_path!(WorkerIds);
 
 /// The options of [`WorkerIds`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct WorkerIdsBuilder {
     client: Client,
     path: String,
@@ -206,7 +206,7 @@ impl WorkerIds {
     /// away, each request waits for a session timeout of its own, and then fails.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
