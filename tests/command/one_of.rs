@@ -44,7 +44,7 @@ fn names_of_several_pools_are_refused() -> Result<()> {
 
     home.ends("queue put job a")?.is_fine();
     home.ends("run --one-of job/0 job/1 -- true")?
-        .complains(65, &["/job cannot be used as part of a pool: it has", "lockkeeper-queue"]);
+        .complains(65, &["/job is not part of a pool: it has", "lockkeeper-queue"]);
     // What a run leaves for a while is no lock any more.
     home.runs("plain", "true")?.is_fine();
     home.runs("--one-of plain/0", "true")?.is_fine();

@@ -119,7 +119,7 @@ async fn a_wish_is_met_or_waited_for((one, two): Clients) -> Result<()> {
     let error = ours.only(["7"]).acquire().await.err().context("there is no such thing")?;
     assert_eq!(
         error.to_string(),
-        "nothing of /pools/gpu is wanted: the things are 0, 1, and only 7 may be taken"
+        "no thing of /pools/gpu can be taken: the things are 0, 1, and only 7 may be taken"
     );
     // The second one is what counts.
     assert_eq!(ours.only(["7"]).only(["1"]).acquire().await?.name(), "1");
@@ -136,7 +136,7 @@ async fn what_can_never_be_had_is_not_waited_for(client: Client) -> Result<()> {
     ] {
         let acquired = tokio::time::timeout(LONG, pool.acquire()).await.context("it waits")?;
         let error = acquired.err().context("there is something")?.to_string();
-        assert_eq!(error, format!("nothing of /pools/gpu is wanted: {why}"));
+        assert_eq!(error, format!("no thing of /pools/gpu can be taken: {why}"));
     }
     Ok(())
 }
@@ -425,8 +425,7 @@ async fn what_is_no_pool_is_named(backend: Backend) -> Result<()> {
     let path = ZnodePath::new("/other")?;
     client.create(&path, "{\"lockkeeper-pool\":2}", CreateMode::Persistent).await?;
     let error = Pool::new(&client, "/other")?.acquire().await.err().context("it goes on")?;
-    let expected =
-        "/other cannot be used as part of a pool: it has a pool of the layout 2, and not 1";
+    let expected = "/other is not part of a pool: it has the pool layout 2 instead of 1";
     assert!(error.to_string().starts_with(expected), "{error}");
     assert!(client.children(&path).await?.0.is_empty());
 
@@ -449,7 +448,7 @@ async fn a_node_that_nothing_uses_becomes_a_pool(client: Client) -> Result<()> {
     let lock = Mutex::new(&client, GPUS)?;
     let held = lock.acquire().await?;
     let error = gpus(&client)?.try_acquire().await.err().context("it is a lock")?;
-    assert!(error.to_string().contains("it has no data where"), "{error}");
+    assert!(error.to_string().contains("it has no data;"), "{error}");
     held.release().await?;
     assert_eq!(take(&gpus(&client)?).await?.name(), "0");
     assert_eq!(&client.data(&path).await?.0[..], b"{\"lockkeeper-pool\":1}");

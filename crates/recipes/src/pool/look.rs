@@ -11,19 +11,19 @@ use crate::pool::error::PoolError;
 use crate::pool::layout::{HeldData, PoolNodes, WaiterData, read_held, read_things, sort_line};
 use crate::reads::data_of;
 
-/// What a [`Pool`](crate::Pool) was like, by a look at it. It may have changed since.
+/// The state of a [`Pool`](crate::Pool) when it was read. It may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolReport {
     /// The things of the set that are free, in its order.
     pub free: Vec<String>,
-    /// The things that are held, by their names. They may have been removed from the set.
+    /// The held things, by name. They may have been removed from the set.
     pub held: Vec<HeldThing>,
     /// The waiters, in their order.
     pub waiting: Vec<WaitingForThing>,
 }
 
-/// A thing that is held.
+/// A held thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldThing {
@@ -31,7 +31,7 @@ pub struct HeldThing {
     pub name: String,
     /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
-    /// What its program says about itself; `None` if a program of another kind created the node.
+    /// The program that holds it; `None` if another kind of program created the node.
     pub info: Option<OwnerInfo>,
     /// Its token.
     pub token: FencingToken,
@@ -48,9 +48,9 @@ pub struct HeldThing {
 pub struct WaitingForThing {
     /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
-    /// What it takes; `None`: anything of the stored set.
+    /// The things that it takes; `None` for any of the stored set.
     pub only: Option<BTreeSet<String>>,
-    /// What its program says about itself.
+    /// The program that waits.
     pub info: OwnerInfo,
     /// When it began to wait, in milliseconds since 1970 by the clock of the servers.
     pub since_unix_ms: u64,

@@ -1,4 +1,4 @@
-//! An edition on its way: its nodes, and why it may not become the last one.
+//! An edition that is being written, and why it may fail to become the last one.
 
 use bytes::Bytes;
 use lockkeeper_client::retry::{TooLong, Unanswered};
@@ -11,8 +11,7 @@ use crate::values::error::ValueError;
 use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
 
-/// The longest edition that comes along with the news of it, in bytes. It is written twice in one
-/// request.
+/// The longest edition that is stored in the manifest's node, in bytes. It is written twice in one request.
 const INLINE: usize = 256 * 1024;
 
 /// The length of a part, in bytes.
@@ -20,23 +19,23 @@ const PART: usize = 512 * 1024;
 
 /// Why a draft has not become the last edition.
 pub(super) enum Turn {
-    /// Its nodes are not certain to be there: the session that wrote its parts has ended, or somebody
-    /// has deleted what they are below; or, for a rollback, somebody has deleted some.
+    /// Its nodes may be missing: the session that wrote its parts has ended, or a parent was deleted; or, for a
+    /// rollback, some of them were deleted.
     DraftLost,
-    /// Another edition was published meanwhile.
+    /// Another edition was published first.
     Conflict,
     Failed(ValueError),
 }
 
-/// Why the write was refused that makes a draft the last edition.
+/// Why the write that makes a draft the last edition was refused.
 pub(super) enum Refusal {
-    /// The manifest is another one by now.
+    /// The manifest has changed.
     Conflict,
-    /// There is nothing to create the pointer below.
+    /// The parent of the pointer is missing.
     Orphan,
-    /// The nodes of the draft are not certain to be there.
+    /// The nodes of the draft may be missing.
     DraftLost,
-    /// An old edition cannot be deleted: somebody else did, or put something below it.
+    /// An old edition cannot be deleted: another program deleted it, or created nodes below it.
     OldEdition,
     Other,
 }
@@ -48,7 +47,7 @@ impl Refusal {
             return Self::Other;
         };
 
-        // The manifest, what belongs to the draft, and the old editions.
+        // The manifest, the draft's nodes, and the old editions.
         let old_editions = 1 + draft.steps();
         match (*index, *code) {
             (0, BadVersion | NodeExists) => Self::Conflict,
@@ -79,7 +78,7 @@ impl Turn {
     }
 }
 
-/// The longest edition that comes along with the news of it, in bytes.
+/// The longest edition that is stored in the manifest's node, in bytes.
 pub(super) fn inline_limit(client: &Client) -> usize {
     INLINE.min(client.max_frame() / 4)
 }
@@ -89,17 +88,17 @@ fn part_length(client: &Client) -> usize {
     PART.min(client.max_frame() / 2).max(1)
 }
 
-/// The name of the node that says that parts are being written.
+/// The name of the node that exists while parts are written.
 pub(super) const WRITING: &str = "writing";
 
-/// An edition that is about to be the last one.
+/// An edition that is about to become the last one.
 pub(super) struct Draft {
     pub(super) id: String,
     pub(super) parts: u32,
     pub(super) bytes: usize,
-    /// What comes along with the news.
+    /// Its data, if it is stored in the manifest's node.
     pub(super) inline: Option<Bytes>,
-    /// All of it, unless it is on the servers already.
+    /// Its data, unless it is on the servers already.
     pub(super) body: Option<Bytes>,
 }
 
@@ -118,7 +117,7 @@ impl Draft {
         Edition { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
     }
 
-    /// How many steps [`Draft::finish`] takes.
+    /// The number of steps in [`Draft::finish`].
     fn steps(&self) -> usize {
         match &self.body {
             None if self.parts == 0 => 1,
@@ -128,18 +127,18 @@ impl Draft {
         }
     }
 
-    /// What belongs to the write that makes it an edition. It writes the node of the edition, whose time is then that of
-    /// the edition.
+    /// The draft's steps in the write that makes it an edition. They write the node of the edition, so that its
+    /// time is that of the edition.
     pub(super) fn finish(&self, steps: Transaction, place: &Place) -> Transaction {
         let above = node(&place.path, &self.id);
         match &self.body {
-            // All of it must be there still.
+            // All its nodes must still exist.
             None => {
                 let parts = (0..self.parts).map(|part| node(&above, &part_name(part)));
                 let steps = parts.fold(steps, |steps, part| steps.check(&part, None));
                 match (&self.inline, self.parts) {
                     (Some(body), 0) => steps.set_data(&above, body.clone(), None),
-                    // Of a client with longer frames: its time stays that of the older edition.
+                    // Written by a client with longer frames: its time stays that of the older edition.
                     (None, 0) => steps.check(&above, None),
                     _ => steps.set_data(&above, "", None),
                 }
@@ -151,8 +150,7 @@ impl Draft {
         }
     }
 
-    /// Writes the parts, if there are any, as long as the session lasts in which it began. What it gives
-    /// is to be kept until the draft is an edition.
+    /// Writes the parts, if any, within the current session. Keep the result until the draft is an edition.
     pub(super) async fn write(&self, place: &Place) -> Result<Option<Unfinished>, Turn> {
         let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(None) };
         if self.parts == 0 {
@@ -160,7 +158,7 @@ impl Draft {
         }
         let (directory, empty) = (node(path, &self.id), Bytes::new());
         let writing = node(&directory, WRITING);
-        // It exists before the request is sent, so that whatever may come of it is deleted.
+        // Created before the request is sent, so that the nodes are deleted whatever its outcome.
         let mut unfinished = Unfinished::new(client, &directory);
 
         let begin = || {
@@ -187,15 +185,15 @@ impl Draft {
     }
 }
 
-/// The nodes of a draft in parts. Dropping it deletes them, unless the draft is an edition by then: the
-/// node [`WRITING`] goes with the write that makes it one, and the others are deleted only together with
-/// that node. If others are there than it knows of, as a reply was lost just before, that node goes alone,
-/// and a publisher sweeps the rest.
+/// The nodes of a draft in parts. Dropping it deletes them, unless the draft is an edition by then: the node
+/// [`WRITING`] is deleted by the write that makes it one, and the others are deleted only together with that node.
+/// If there are more nodes than it knows of, because a reply was lost just before, only that node is deleted, and a
+/// later publisher deletes the rest.
 #[must_use = "the nodes of the draft are deleted when this is dropped"]
 pub(super) struct Unfinished {
     client: Client,
     directory: ZnodePath,
-    /// How many parts are there, the last one perhaps.
+    /// The number of parts that may exist.
     parts: u32,
     is_finished: bool,
 }
@@ -206,7 +204,7 @@ impl Unfinished {
         Self { client, directory, parts: 0, is_finished: false }
     }
 
-    /// The draft is an edition.
+    /// Call when the draft is an edition.
     pub(super) fn finish(mut self) {
         self.is_finished = true;
     }
@@ -225,9 +223,8 @@ impl Drop for Unfinished {
 }
 
 impl Place {
-    /// Commits what creates nodes of names that nobody else uses, `made` among them: if one exists, it was
-    /// applied before. What is missing above them is created once: if it is missing again, somebody deletes
-    /// it.
+    /// Commits steps that create nodes with unique names, `made` among them: if one exists, an earlier attempt was
+    /// applied. Missing parents are created once: if they are missing again, another program deletes them.
     async fn once(&self, made: &ZnodePath, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
         let (mut is_above, mut unanswered) = (false, Unanswered::default());
         loop {
@@ -282,7 +279,7 @@ mod tests {
 
     use super::*;
 
-    /// Seen to go on for as long as the session lasts without a limit.
+    /// Without a limit, this took until the session ended.
     #[tokio::test]
     async fn an_edition_of_whose_parts_servers_close_the_connection_is_given_up() {
         let engine = lockkeeper_engine::Engine::builder().max_frame(300_000);

@@ -1,4 +1,4 @@
-//! A look at a value before it is written as JSON: whether all numbers in it have a form there.
+//! Checks, before a value is written as JSON, that all its numbers can be represented.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use serde::ser::{
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// Writes nothing, and fails at a number that is infinite or none.
+/// A serializer that writes nothing, and fails at an infinite number or NaN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finite;
 
-/// Why a value has no form in JSON.
+/// Why a value cannot be written as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Reason {
-    /// An infinite number, or none.
+    /// An infinite number, or NaN.
     #[error("JSON has no number {0}; leave it out, or use another codec")]
     Number(String),
-    /// What the value's own code says.
+    /// An error from the value's own code.
     #[error("{0}")]
     Own(String),
 }
@@ -28,7 +28,7 @@ impl ser::Error for Reason {
     }
 }
 
-/// What has no number with a fraction in it.
+/// Types that contain no floating-point number.
 macro_rules! nothing_in {
     ($($method:ident($($of:ty),*);)*) => {
         $(fn $method(self, $(_: $of),*) -> Result<(), Reason> {
@@ -37,7 +37,7 @@ macro_rules! nothing_in {
     };
 }
 
-/// What has parts, each of which is looked at.
+/// Types with parts, each of which is checked.
 macro_rules! parts_of {
     ($($method:ident($($of:ty),*);)*) => {
         $(fn $method(self, $(_: $of),*) -> Result<Self, Reason> {
@@ -122,7 +122,7 @@ impl Serializer for Finite {
     }
 }
 
-/// The parts of something that has several.
+/// The parts of a compound value.
 macro_rules! each_of {
     ($($parts:ident: $method:ident $(, $name:ty)?;)*) => {
         $(impl $parts for Finite {

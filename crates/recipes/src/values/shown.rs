@@ -1,6 +1,6 @@
-//! Data of somebody else's, for people to read.
+//! Shortens foreign data for messages.
 
-/// The beginning of some data, for people to read.
+/// The beginning of some data, for messages.
 pub(super) fn shown(data: &[u8]) -> String {
     const MOST: usize = 16;
     let start = &data[..data.len().min(MOST)];

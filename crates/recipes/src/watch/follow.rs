@@ -1,4 +1,4 @@
-//! Reads what the view wants to know, and publishes what comes of it.
+//! Reads what the view needs, and publishes snapshots.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::watch::published::Published;
 use crate::watch::snapshot::{CachedNode, Snapshot};
 use crate::watch::view::{Found, Question, Read, Scope, View};
 
-/// How many reads are on their way at a time.
+/// The maximum number of reads in flight.
 const WINDOW: usize = 256;
 
-/// How often in a row a connection may be lost while the first watch is being set.
+/// How many connections in a row may be lost while the first watch is set.
 const WATCH_TRIES: u32 = 3;
 
-/// The pauses between looks at nodes that may not be read.
+/// The pauses between reads of nodes that may not be read.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// Reads on their way, in one request.
+/// Reads in flight, in one request.
 #[derive(Debug)]
 struct Pending {
     reads: Vec<Read>,
@@ -44,7 +44,7 @@ enum PendingReply {
     Batch(Reply<Vec<ReadResult>>),
 }
 
-/// An answer to a request: what was found by each read. `None` has to be asked alone, to know why.
+/// The answer to a request: the result of each read. A read with `None` is repeated alone, to learn the reason.
 struct Answer {
     result: Result<Vec<Option<Found>>, Error>,
     arrival: Arrival,
@@ -85,9 +85,9 @@ fn found_together(result: ReadResult) -> Option<Found> {
     }
 }
 
-/// Why the present watch is not followed any further.
+/// Why the current watch is not used any more.
 enum Stop {
-    /// The watch is gone; another one may do.
+    /// The watch is gone; set another one.
     Rewatch,
     Ended(CacheError),
 }
@@ -103,9 +103,9 @@ impl From<CacheError> for Stop {
 enum Hindrance {
     #[default]
     None,
-    /// A server refused reads, or is behind: they wait for a moment.
+    /// A server refused reads, or lags: wait a moment.
     Refusal,
-    /// No server could be reached for a session timeout: they wait until one can.
+    /// No server was reachable for a session timeout: wait until one is.
     Outage,
 }
 
@@ -119,17 +119,17 @@ pub(crate) struct Follower {
     paths: DirtyPaths,
     batches: Batches,
     in_flight: VecDeque<Pending>,
-    /// How many reads are in flight.
+    /// The number of reads in flight.
     reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
     hindrance: Hindrance,
-    /// When to look again at nodes that may not be read, and after which pause.
+    /// When to read nodes again that may not be read, and after which pause.
     next_look: Option<tokio::time::Instant>,
     look_pause: Duration,
 }
 
-/// However it ends, those who follow are told.
+/// Readers are notified however the task ends.
 impl Drop for Follower {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
@@ -142,7 +142,7 @@ impl Follower {
     /// Sets the watch and reads everything.
     ///
     /// # Errors
-    /// If there is no complete snapshot to be had.
+    /// If no complete snapshot can be read.
     pub(crate) async fn open(
         client: Client,
         scope: Scope,
@@ -181,7 +181,7 @@ impl Follower {
         }
     }
 
-    /// Sees the watch set for the first time, with the first reads right behind it.
+    /// Waits until the watch is set for the first time, with the first reads pipelined behind it.
     async fn first_watch(&mut self, mut reply: Reply<()>) -> Result<(), CacheError> {
         let mut losses = 0;
         loop {
@@ -211,7 +211,7 @@ impl Follower {
         }
     }
 
-    /// Follows the tree until it is over a bound or the client is closed.
+    /// Follows the tree until it exceeds a bound or the client is closed.
     pub(crate) async fn run(mut self) {
         let reason = loop {
             match self.step().await {
@@ -230,7 +230,7 @@ impl Follower {
         }
     }
 
-    /// Takes one answer, or what the watch was told.
+    /// Handles one answer, or the events of the watch.
     async fn step(&mut self) -> Result<(), Stop> {
         match std::mem::take(&mut self.hindrance) {
             Hindrance::None => {}
@@ -241,7 +241,7 @@ impl Follower {
 
         let next_look = self.next_look();
         tokio::select! {
-            // Answers first: what is told after one belongs to the next snapshot.
+            // Answers first: an event after an answer belongs to the next snapshot.
             biased;
             (reads, sent, answer) = next_answer(&mut self.in_flight) => {
                 self.in_flight.pop_front();
@@ -260,7 +260,7 @@ impl Follower {
         }
     }
 
-    /// When to look again at nodes that may not be read, if there are some.
+    /// When to read nodes again that may not be read, if any.
     fn next_look(&mut self) -> Option<tokio::time::Instant> {
         if self.view.unreadable().is_empty() {
             (self.next_look, self.look_pause) = (None, FIRST_LOOK);
@@ -271,7 +271,7 @@ impl Follower {
     }
 
     fn send_reads(&mut self) -> Result<(), CacheError> {
-        // As soon as a whole batch has room, and not before: small ones would stay small.
+        // Sends only when a whole batch has room: otherwise batches would stay small.
         while self.reading + self.batches.most() <= WINDOW
             && let Some(reads) = self.batches.next(&mut self.view)
         {
@@ -303,7 +303,7 @@ impl Follower {
         })
     }
 
-    /// Nothing that is on its way is of use any more.
+    /// Drops all reads in flight.
     fn abandon_reads(&mut self) {
         self.in_flight.clear();
         self.reading = 0;
@@ -311,7 +311,7 @@ impl Follower {
         self.view.abandon_reads();
     }
 
-    /// Notes what the watch was told.
+    /// Records the events of the watch.
     fn take_paths(&mut self) -> Result<(), Stop> {
         if self.paths.is_clean() {
             return Ok(());
@@ -331,7 +331,7 @@ impl Follower {
         if let Some(shared) = &self.shared
             && self.view.is_clean()
         {
-            // None of it was about nodes that are wanted.
+            // None of the events was about nodes in the cache.
             shared.synced();
         }
         Ok(())
@@ -365,7 +365,7 @@ impl Follower {
         Ok(())
     }
 
-    /// A request as a whole has no answer, or one that is an error.
+    /// Handles a request that failed as a whole.
     fn settle_failure(
         &mut self,
         reads: Vec<Read>,
@@ -386,14 +386,14 @@ impl Follower {
                 return Ok(());
             }
             [read] => return Err(self.failure(read, error).into()),
-            // Whatever it is: if it is no matter of the batch, each read will say so.
+            // Whatever the error is: unless it is due to the batch, each single read returns it too.
             _ => {
                 self.batches.give_up(reads);
                 return Ok(());
             }
         }
 
-        // Without a server a first snapshot is not to be had.
+        // Without a server, the first snapshot cannot be read.
         if self.shared.is_none() && error.is_unreachable() {
             return Err(CacheError::from(error).into());
         }
@@ -413,7 +413,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Why a read failed for good.
+    /// The error of a read that failed permanently.
     fn failure(&self, read: &Read, error: Error) -> CacheError {
         let path = read.path.to_string();
         match read.question {
@@ -427,7 +427,7 @@ impl Follower {
         }
     }
 
-    /// Publishes the view if it is the server's tree at the answer that has just come.
+    /// Publishes the view if it equals the server's tree at the latest answer.
     fn publish(&mut self, arrival: Arrival, zxid: Zxid, sent: Instant) {
         let is_cut = self.view.is_cut(arrival);
         let is_due = is_cut || (self.each_node && self.shared.is_some());
@@ -453,14 +453,14 @@ impl Follower {
         }
     }
 
-    /// Whether the server is behind the last snapshot, as the first one of a new session may be.
-    /// It tells what it does to catch up; when it has, an answer says so.
+    /// Whether the server lags behind the last snapshot, as the first one of a new session may. Its events report
+    /// what it does to catch up, and an answer shows when it has.
     fn is_behind(&mut self, arrival: Arrival, zxid: Zxid) -> bool {
         let Some(shared) = &self.shared else { return false };
         if !Horizon::at(&self.client, zxid).is_behind(&self.client, shared.zxid()) {
             return false;
         }
-        // Its answer is of no interest: the reads behind it are answered after it.
+        // The answer to the `sync` is ignored: the reads behind it are answered after it.
         drop(self.client.sync(&self.root));
         let next = arrival.next();
         self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
@@ -468,7 +468,7 @@ impl Follower {
         true
     }
 
-    /// Sets the watch once more, in the next session or after a server refused it.
+    /// Sets the watch again, in the next session or after a server refused it.
     async fn rewatch(&mut self) -> Result<(), CacheError> {
         self.abandon_reads();
         let mut backoff = Backoff::default();
@@ -476,7 +476,7 @@ impl Follower {
             let mode = AddWatchMode::PersistentRecursive;
             let (paths, mut reply) = self.client.watch_paths(&self.root, mode);
 
-            // A server that lags catches up, as far as its leader is, before it answers the reads.
+            // A lagging server catches up with its leader before it answers the reads.
             drop(self.client.sync(&self.root));
             let arrived = reply.arrived().await;
 
@@ -501,7 +501,7 @@ impl Follower {
     }
 }
 
-/// The answer to the oldest request: they are answered in the order in which they were sent.
+/// The answer to the oldest request: requests are answered in the order in which they were sent.
 async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Vec<Read>, Instant, Answer) {
     match in_flight.front_mut() {
         Some(oldest) => {
@@ -517,15 +517,15 @@ fn may_succeed_later(error: &Error) -> bool {
     error.is_retryable() || error.is_session_expired()
 }
 
-/// Whether a node may not be read, or is too long for that. Not if it is so long that the connection ends:
-/// it would be read on each one.
+/// Whether a node may not be read, or is too long. Excludes nodes so long that the connection is lost: each
+/// connection would be lost when they are read.
 fn is_unreadable(read: &Read, error: &Error) -> bool {
     let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MAX_SKIPPED_REPLY);
     error.code() == Some(ErrorCode::NoAuth)
         || read.question == Question::Data && is_too_long(error) && is_skipped
 }
 
-/// Whether the answer is longer than the client takes, or than the server gives.
+/// Whether the answer exceeds the limit of the client or of the server.
 fn is_too_long(error: &Error) -> bool {
     error.answer_too_long().is_some() || error.code() == Some(ErrorCode::MarshallingError)
 }

@@ -1,4 +1,4 @@
-//! Watching data, and being there to be watched.
+//! Watching data, and nodes that show that a program runs.
 //!
 //! ```text
 //!   presence        Presence: a node that is there while this program is

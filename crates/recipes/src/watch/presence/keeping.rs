@@ -8,32 +8,32 @@ use tokio::task::JoinHandle;
 
 use crate::watch::presence::state::{PresenceError, PresenceState, StateSender};
 
-/// A node that is kept in existence: what differs from kind to kind.
+/// The part of keeping a node in existence that differs between kinds of nodes.
 pub(crate) trait KeptNode: Sized + Send + 'static {
-    /// Whose node is there, and what its end is known by.
+    /// Whose node exists, and what shows its end.
     type Seen: Send;
 
     fn client(&self) -> &Client;
 
     fn state(&self) -> &StateSender;
 
-    /// Makes the node, if it is not there, and finds out whose it is.
+    /// Creates the node, if it does not exist, and finds out whose it is.
     fn enter(&mut self) -> impl Future<Output = Entered<Self::Seen>> + Send;
 
-    /// Returns when there may be no node, or another one.
+    /// Returns when the node may be gone or another one.
     fn stay(&mut self, seen: Self::Seen) -> impl Future<Output = Result<(), PresenceError>> + Send;
 
-    /// Returns when a server can be reached, after none could be.
+    /// Returns when a server is reachable again.
     fn reach(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Waits before the next try of data that seems to be too long for servers.
     fn rest(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Deletes the node, if it is ours, and waits until that is certain.
+    /// Deletes the node, if it is this presence's, and waits for the confirmation.
     fn end(self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// What comes of an attempt to make a node.
+/// The outcome of an attempt to create a node.
 pub(crate) enum Entered<S> {
     Done(S),
     Again { is_unreachable: Option<Error> },
@@ -43,7 +43,7 @@ pub(crate) enum Entered<S> {
 impl<S> Entered<S> {
     pub(crate) const AGAIN: Self = Self::Again { is_unreachable: None };
 
-    /// An attempt that came to nothing, for now or for good.
+    /// An attempt that has failed, for now or permanently.
     pub(crate) fn passing(error: Error) -> Self {
         if error.is_unreachable() {
             return Self::Again { is_unreachable: Some(error) };
@@ -55,7 +55,7 @@ impl<S> Entered<S> {
     }
 }
 
-/// Makes the nodes that are missing above a node.
+/// Creates the missing parents of a node.
 pub(crate) async fn make_parents<S>(
     client: &Client,
     path: &ZnodePath,
@@ -68,7 +68,7 @@ pub(crate) async fn make_parents<S>(
     }
 }
 
-/// The task of a presence that has begun. Dropping it stops the task.
+/// The task of a started presence. Dropping this stops the task.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     stop: oneshot::Sender<()>,
@@ -76,7 +76,7 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// Returns when the node is there, or is somebody else's.
+    /// Returns when the node exists, or is another program's.
     pub(crate) async fn begin(mut node: impl KeptNode) -> Result<Self, PresenceError> {
         let seen = loop {
             match node.enter().await {
@@ -91,24 +91,24 @@ impl Keeping {
         Ok(Self { stop, task: runtime.spawn(run(node, seen, stopped)) })
     }
 
-    /// Has the node deleted, and waits until that is certain.
+    /// Has the node deleted, and waits for the confirmation.
     pub(crate) async fn end(self) -> Result<(), Error> {
-        // It is gone only if it has ended by itself.
+        // The task is gone only if it has ended by itself.
         let _ = self.stop.send(());
-        // It fails only if its runtime has ended, or it has panicked: nothing keeps the node then.
+        // This fails only if the runtime has ended, or the task has panicked: no task keeps the node then.
         self.task.await.unwrap_or(Ok(()))
     }
 }
 
-/// Until it is stopped. If somebody asks for its end, the delete is made here: it must not wait for a caller
-/// who polls no more.
+/// Runs until it is stopped. A requested delete is made here, because it must not wait for a caller that is
+/// not polled any more.
 async fn run<N: KeptNode>(
     mut node: N,
     seen: N::Seen,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), Error> {
     let asked = tokio::select! {
-        // One order, so that a simulation can be repeated.
+        // A fixed order makes simulations reproducible.
         biased;
         asked = stopped => asked,
         error = keep(&mut node, seen) => {
@@ -122,7 +122,7 @@ async fn run<N: KeptNode>(
     }
 }
 
-/// Returns why it cannot go on.
+/// Returns why the task cannot continue.
 async fn keep<N: KeptNode>(node: &mut N, mut seen: N::Seen) -> PresenceError {
     loop {
         if let Err(error) = node.stay(seen).await {
