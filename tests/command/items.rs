@@ -104,7 +104,7 @@ fn a_priority_and_an_id_are_as_the_help_says() -> Result<()> {
     home.ends("queue put jobs --priority 10 lazy")?.is_fine();
     home.ends("queue put jobs --priority 1 soon")?.is_fine();
     home.ends("queue put jobs --id a now")?.is_fine();
-    home.ends("queue put jobs --id a now")?.complains(69, &["has an item a already"]);
+    home.ends("queue put jobs --id a now")?.complains(69, &["already has an item a"]);
     home.ends("queue put jobs --id a/b now")?.complains(64, &["letters, digits"]);
     let taken: Vec<_> =
         (0..3).map(|_| Ok(home.ends("queue take -n jobs")?.stdout)).collect::<Result<_>>()?;

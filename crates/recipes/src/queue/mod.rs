@@ -1,4 +1,4 @@
-//! Items that are put by some programs, and that one consumer at a time works on.
+//! Queues: items that some programs put, and that one consumer at a time works on.
 //!
 //! ```text
 //!   handle         Queue: putting and taking; its options

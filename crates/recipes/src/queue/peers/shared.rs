@@ -1,4 +1,4 @@
-//! Queues that are shared with programs on other libraries: putting, listing, looking.
+//! Queues that are shared with programs on other libraries: putting, listing, inspecting.
 
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode};
@@ -15,7 +15,7 @@ use crate::queue::peer_names::Defaults;
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
-/// How many items of a listing are tried before the next one: others may have put something that comes first.
+/// How many items of a listing are tried before the next one, because others may have put an item that comes first.
 const LISTED: usize = 16;
 
 impl Core {
@@ -23,7 +23,7 @@ impl Core {
         self.places.layout
     }
 
-    /// Fails unless the layout is our own.
+    /// Fails unless the layout is Lockkeeper's.
     pub(crate) fn only_own(&self, what: &'static str) -> Result<(), QueueError> {
         match self.layout().is_own() {
             true => Ok(()),
@@ -36,12 +36,12 @@ impl Core {
         QueueError::NotInLayout { path, layout, what, instead: "" }
     }
 
-    /// Makes the directories that are missing. All of these libraries make theirs once, and fail when they are gone;
-    /// some are containers, which servers may take away while they are empty.
+    /// Creates missing directories. All of these libraries create theirs once, and fail when they are gone; some
+    /// are containers, which servers may delete while they are empty.
     pub(crate) async fn open_peers(&self) -> Result<(), QueueError> {
         let data = self.data_in(self.path()).await?;
         if data.is_some_and(|data| QueueMark::read(&data).is_ok()) {
-            let found = "a queue in our own layout".to_owned();
+            let found = "a queue in Lockkeeper's layout".to_owned();
             return Err(QueueError::Foreign { path: self.path().clone(), found });
         }
         for directory in
@@ -63,7 +63,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts these as other libraries do, all in one transaction, and gives the names of their nodes.
+    /// Puts these items as other libraries do, all in one transaction, and returns the names of their nodes.
     pub(crate) async fn put_for_peers(
         &self,
         values: &[Bytes],
@@ -84,7 +84,7 @@ impl Core {
             self.ensure_open().await?;
             let steps =
                 names.iter().zip(values).fold(self.client.transaction(), |steps, (name, value)| {
-                    let node = self.places.entries.child(name).expect("it was looked at");
+                    let node = self.places.entries.child(name).expect("checked before");
                     let data = self.layout().to_data(value);
                     steps.create(&node, data, CreateMode::PersistentSequential)
                 });
@@ -116,7 +116,7 @@ impl Core {
         loop {
             let mut listed = self.read_all(ops.clone()).await?.into_iter().map(names_of);
             let (entries, claimed) = (listed.next().flatten(), listed.next());
-            // Without claims, there is no such directory that could be missing.
+            // Without claims, this directory is not needed.
             let (Some(entries), Some(claimed)) = (entries, claimed.unwrap_or_else(|| Some(vec![])))
             else {
                 self.open().await?;
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    /// How the queue stands, as far as its layout says.
+    /// The state of the queue, as far as its layout has it.
     pub(crate) async fn inspect_peers(&self) -> Result<QueueReport, QueueError> {
         let names = self.names_in(&self.places.entries).await?.ok_or_else(|| self.deleted())?;
         let items = self.layout().items_of(&names);

@@ -1,4 +1,4 @@
-//! How an item of another library's queue is claimed, or taken out.
+//! How an item of another library's queue is claimed, or removed.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::queue::peer_names::same_slot;
 use crate::queue::take::{Held, Mode, Reads, TakenItem, Tried, leaving};
 
 impl Core {
-    /// Tries to take an item, and to leave the line with it.
+    /// Tries to take an item, and to leave the line in the same transaction.
     pub(crate) async fn attempt_peers(
         self: &Arc<Self>,
         mode: &Mode,
@@ -28,20 +28,21 @@ impl Core {
         }
     }
 
-    /// Claims it, as a program of the other library does.
+    /// Claims the item, as a program of the other library does.
     async fn claim_peers(
         self: &Arc<Self>,
         entry: Entry,
         place: Option<&LinePlace>,
     ) -> Result<Tried, QueueError> {
         let (node, claim_node) = (entry.node(&self.places), entry.claim(&self.places, 0));
-        // It tells this claim from all others of its name. kazoo has 32 digits there, and Curator does not look.
+        // It distinguishes this claim from others of the same name. kazoo has 32 digits here, and Curator does not
+        // read it.
         let mark = Bytes::from(new_id(&self.client));
         let steps = self.client.transaction().check(&node, None);
         let steps = steps.create(&claim_node, mark.clone(), CreateMode::Ephemeral);
         let steps = leaving(steps, place);
         let write = ClaimWrite::new(steps).claiming(self.new_claim(claim_node, mark, true));
-        // Both at once: what is in an item does not change.
+        // Both at once, because the data of an item does not change.
         let (written, data) = tokio::join! { biased; self.commit(write), self.data_in(&node) };
 
         let written = match written {
@@ -65,7 +66,7 @@ impl Core {
         Ok(Tried::Taken(Box::new(TakenItem { entry, version: 0, body, held })))
     }
 
-    /// Takes it out, unless somebody has claimed it, or it cannot be read.
+    /// Removes the item, unless it is claimed or cannot be decoded.
     async fn remove_peers(
         self: &Arc<Self>,
         entry: Entry,
@@ -76,7 +77,7 @@ impl Core {
         let Some(data) = self.data_in(&node).await? else { return Ok(Tried::NotFree) };
         let steps = self.client.transaction();
         let steps = match self.places.peer_claims() {
-            // It fails if there is one.
+            // This fails if the claim exists.
             Some(_) => {
                 let claim = entry.claim(&self.places, 0);
                 steps.create(&claim, Bytes::new(), CreateMode::Ephemeral).delete(&claim, None)
@@ -102,7 +103,7 @@ impl Core {
         }
     }
 
-    /// A write that takes an item has failed, in which these steps are about the entry and about the line.
+    /// Handles a failed take, given which of its steps are about the entry and about the line.
     async fn not_taken(
         &self,
         error: CommitError,
@@ -111,7 +112,7 @@ impl Core {
     ) -> Result<Tried, QueueError> {
         match error.refused() {
             Some((index, ErrorCode::NoNode)) if index == line => return Ok(Tried::NotInLine),
-            // Somebody else has it.
+            // Another consumer has it.
             Some((_, ErrorCode::NodeExists)) => lock(&self.picks).scatter(),
             Some((index, ErrorCode::NoNode)) if index == entry => lock(&self.picks).scatter(),
             // The directory of the claims.
@@ -122,8 +123,8 @@ impl Core {
         Ok(Tried::NotFree)
     }
 
-    /// Steps that put each of these values into a node of its own, in the place of the entry that has them all. One of
-    /// Curator's programs may put several together, which could be ended only together.
+    /// Steps that put each of these values into its own node, in the place of the entry that has all of them.
+    /// Curator programs may put several values together, which could only be ended together.
     fn split_steps(&self, steps: Transaction, entry: &Entry, values: &[Bytes]) -> Transaction {
         let steps = steps.delete(&entry.node(&self.places), None);
         let slot = self.places.entries.child(same_slot(&entry.id)).expect("a part of a name");
@@ -132,7 +133,7 @@ impl Core {
         })
     }
 
-    /// Steps that put an item back whose entry other steps delete: where it was put before, behind its equals.
+    /// Steps that put an item back, whose entry other steps delete: where it was put before, behind its equals.
     pub(crate) fn back_steps(
         &self,
         steps: Transaction,
