@@ -397,7 +397,7 @@ async fn a_name_that_another_program_has_is_told(backend: Backend) -> Result<()>
 async fn what_cannot_be_shared_is_refused(client: Client) -> Result<()> {
     let build = |builder: PartitionsBuilder| builder.build().err().map(|error| error.to_string());
     for (builder, why) in [
-        (Partitions::builder(&client, "crawl"), "partitions are named like"),
+        (Partitions::builder(&client, "crawl"), "the path of partitions looks like"),
         (Partitions::builder(&client, "/"), "name a path of its own"),
         (sharing(&client, 1).weight(0), "weights are from 1 to 100"),
         (sharing(&client, 1).weight(101), "weights are from 1 to 100"),

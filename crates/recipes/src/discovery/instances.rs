@@ -1,4 +1,4 @@
-//! The instances of a service at one moment, and what changed from one to the next.
+//! The instances of a service at one moment, and the changes from one state to the next.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -10,10 +10,10 @@ use crate::discovery::instance::Instance;
 use crate::discovery::pick::Candidate;
 use crate::watch::CachedNode;
 
-/// How many letters a reason has at most.
+/// The maximum length of a reason, in characters.
 const LONGEST_REASON: usize = 200;
 
-/// An instance that is in a [`ServiceDirectory`](crate::ServiceDirectory).
+/// An instance in a [`ServiceDirectory`](crate::ServiceDirectory).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
     node: Box<str>,
@@ -22,18 +22,18 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// The name of its node, which no other instance of the service has. It is the instance's id, unless
-    /// a number was appended to that, as Curator's `DYNAMIC_SEQUENTIAL` has it.
+    /// The name of its node, which is unique in the service. It is the instance's id, possibly with a number
+    /// appended, as in Curator's `DYNAMIC_SEQUENTIAL`.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The transaction that made its node: larger for each of its lives.
+    /// The transaction that created its node. It grows each time the instance is registered again.
     pub fn czxid(&self) -> Zxid {
         self.czxid
     }
 
-    /// What it says of itself.
+    /// Its data.
     pub fn instance(&self) -> &Instance {
         &self.instance
     }
@@ -60,22 +60,21 @@ impl Candidate for Listed {
         self.zone.as_deref()
     }
 
-    /// A program that was started again may work where the one before did not.
+    /// A restarted program may work although the previous one failed.
     fn is_same_endpoint(&self, earlier: &Self) -> bool {
         let at = |listed: &Self| (listed.czxid, listed.port, listed.ssl_port);
         at(self) == at(earlier) && self.address == earlier.address
     }
 }
 
-/// A node in the place of an instance whose data says none, may not be read, or is longer than the client
-/// takes.
+/// A node whose data is not an instance, that may not be read, or that is longer than the client accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The node's name.
     pub node: String,
     /// When it was written; 0 if it could not be read.
     pub mzxid: Zxid,
-    /// What is wrong with it.
+    /// Why it cannot be read.
     pub reason: String,
 }
 
@@ -89,7 +88,7 @@ pub struct Instances {
     zxid: Zxid,
 }
 
-/// As a slice of all of them, those too that are not to be called.
+/// All instances as a slice, including those that do not take calls.
 impl Deref for Instances {
     type Target = [Arc<Listed>];
 
@@ -105,25 +104,25 @@ impl Instances {
         found.ok().map(|index| &self.listed[index])
     }
 
-    /// The nodes that cannot be read now. If one could be read before, and is still the same node, the
-    /// instance is there as it was; but one that may not be read any more is not, as nobody knows which node
-    /// it is. It is looked at again now and then.
+    /// The nodes that cannot be read now. If the data of the same node could be read before, its instance stays
+    /// listed with the last state. A node that may not be read any more is not listed, because it may be another
+    /// node. It is read again at intervals.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }
 
-    /// The transaction after which they were just these.
+    /// The transaction after which the instances were these.
     pub fn zxid(&self) -> Zxid {
         self.zxid
     }
 
-    /// Whether these are the same as those.
+    /// Whether both are the same.
     pub(super) fn are(&self, others: &Self) -> bool {
         let mut both = self.listed.iter().zip(&others.listed);
         self.len() == others.len() && both.all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
-    /// What nodes say, sorted by name, at a transaction. What has not changed is not read again.
+    /// The instances in these nodes, sorted by name, at a transaction. Unchanged nodes are not decoded again.
     pub(super) fn read<'a>(
         &self,
         nodes: impl Iterator<Item = (&'a str, &'a CachedNode)>,
@@ -142,7 +141,7 @@ impl Instances {
         now
     }
 
-    /// The same, where these nodes may not be read.
+    /// The same instances, where these nodes may not be read.
     pub(super) fn without<'a>(mut self, nodes: impl Iterator<Item = &'a str>) -> Self {
         self.unreadable.extend(nodes.map(|node| Unreadable {
             node: node.to_owned(),
@@ -155,7 +154,7 @@ impl Instances {
         self
     }
 
-    /// The place of an instance in this life.
+    /// The index of this node's instance.
     fn index_of(&self, node: &str, czxid: Zxid) -> Option<usize> {
         let index = self.listed.binary_search_by(|listed| (*listed.node).cmp(node)).ok()?;
         (self.listed[index].czxid == czxid).then_some(index)
@@ -171,15 +170,15 @@ impl Instances {
                 self.extend(Some(listed), node);
             }
             Err(error) => {
-                // The error repeats what it does not understand, however long that is.
+                // The error repeats the data that it does not understand, however long that is.
                 let why = format!("its data is not the JSON of an instance: {error}");
                 let reason = why.chars().take(LONGEST_REASON).collect();
                 self.unreadable.push(Unreadable { node: name.to_owned(), mzxid, reason });
 
-                // What was readable last stays listed.
+                // The last readable state stays listed.
                 if let Some(known) = known {
                     self.listed.push(Arc::clone(known));
-                    // Never the time of a write: it is read again each time.
+                    // Never the time of a write, so that it is read again each time.
                     self.written.push(Zxid(0));
                 }
             }
@@ -193,7 +192,7 @@ impl Instances {
         }
     }
 
-    /// How these differ from earlier ones.
+    /// The differences from earlier ones.
     pub(super) fn changes_since(&self, earlier: &Self) -> Vec<InstanceChange> {
         let mut changes = Vec::new();
         let (mut old, mut new) = (earlier.listed.iter().peekable(), self.listed.iter().peekable());
@@ -220,35 +219,36 @@ impl Instances {
     }
 }
 
-/// How a directory differs from an earlier one.
+/// A difference between two states of a directory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InstanceChange {
-    /// An instance is new.
+    /// A new instance.
     Added {
-        /// What it is.
+        /// The instance.
         now: Arc<Listed>,
     },
-    /// An instance says something else of itself.
+    /// The data of an instance changed.
     Updated {
-        /// What it was.
+        /// Its earlier state.
         before: Arc<Listed>,
-        /// What it is.
+        /// Its current state.
         now: Arc<Listed>,
     },
-    /// An instance has a new life: its node is another one.
+    /// An instance was registered again: its node is another one.
     Replaced {
-        /// What it was.
+        /// Its earlier state.
         before: Arc<Listed>,
-        /// What it is.
+        /// Its current state.
         now: Arc<Listed>,
     },
-    /// An instance has gone.
+    /// An instance is gone.
     Removed {
-        /// What it was.
+        /// Its last state.
         before: Arc<Listed>,
     },
-    /// Somebody wrote what is no instance: if there was one, it stays as it was. Or it may not be read.
+    /// A node has unreadable data, or may not be read. If it was an instance, that stays listed with its last
+    /// state.
     Unreadable(Unreadable),
 }
 
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(told(&another, &bad), ["a removed", "a unreadable"], "not in its next life");
     }
 
-    /// Whoever may write there may write what they like.
+    /// Any program with write access may write any data.
     #[test]
     fn hostile_data_is_unreadable_and_its_reason_is_short() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -1,4 +1,4 @@
-//! Finding the instances of a service, and choosing among them.
+//! Service discovery: finding the instances of a service, and choosing among them.
 //!
 //! ```text
 //!   registration    Registration: an instance that can be found while its program is there
@@ -11,8 +11,8 @@
 //!   pick/           which instance the next call goes to
 //! ```
 //!
-//! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. What
-//! Curator does not know (weight and zone) is in a key of its own, which Curator's readers pass over.
+//! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. Fields that
+//! Curator does not know (weight and zone) are in a separate key, which Curator's readers ignore.
 
 mod directory;
 mod instance;

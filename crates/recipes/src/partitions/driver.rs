@@ -1,4 +1,4 @@
-//! The task that acts for a member: it follows the group, and takes, watches and gives back items.
+//! The task of a member: it follows the group, and takes, watches and gives back items.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::partitions::shares::Shares;
 use crate::partitions::take::{TakeOutcome, gone, look, take};
 use crate::watch::PresenceError;
 
-/// How many items one transaction takes.
+/// The maximum number of items that one transaction takes.
 const MOST_TOGETHER: usize = 100;
 
-/// How long the names of these may be in sum, in bytes.
+/// The maximum total length of their names, in bytes.
 const BYTES_TOGETHER: usize = 64 * 1024;
 
-/// Something that has happened.
+/// An event that the task handles.
 enum Happening {
     Command(Option<Command>, mpsc::UnboundedReceiver<Command>),
     Viewed(Result<(), GroupError>, MemberChanges),
@@ -39,7 +39,7 @@ enum Happening {
     NotThere(PresenceError),
 }
 
-/// What a member is.
+/// The member's options.
 pub(super) struct MemberTerms {
     pub(super) client: Client,
     pub(super) places: PartitionNodes,
@@ -56,23 +56,23 @@ pub(super) struct MemberTerms {
 pub(super) struct Driver {
     terms: Arc<MemberTerms>,
     session: SessionId,
-    /// The program that has the member's name, while it is another one.
+    /// The program that has the member's name, if it is another one.
     namesake: Option<OwnerInfo>,
     held: BTreeMap<ItemLife, Arc<HeldItem>>,
     running: FuturesUnordered<BoxFuture<'static, Happening>>,
-    /// The items whose nodes are to be made.
+    /// The items whose nodes must be created.
     wanted: Vec<ItemLife>,
-    /// How many are being looked for, which may be wanted too.
+    /// How many are being read, and may be added to these.
     looking: usize,
-    /// When it is looked for items that were lost without an event.
+    /// When to look for items that were lost without an event.
     next_check: Instant,
     is_leaving: bool,
-    /// The callers that wait for its end.
+    /// The callers that wait for the end of the task.
     leaving: Vec<oneshot::Sender<()>>,
 }
 
 impl Driver {
-    /// `is_taken`: waits until another program has the member's name, or the member has ended.
+    /// `is_taken`: completes when another program has the member's name, or the member has ended.
     pub(super) fn new(
         terms: MemberTerms,
         is_taken: impl Future<Output = PresenceError> + Send + 'static,
@@ -101,13 +101,13 @@ impl Driver {
         driver
     }
 
-    /// Acts until the member has left and its items are given back.
+    /// Runs until the member has left and its items are given back.
     pub(super) async fn run(mut self) {
         loop {
             self.follow_orders();
             if self.is_leaving && self.terms.board.lock().book.is_clear() {
                 for waiter in self.leaving.drain(..) {
-                    // It may not wait any more.
+                    // The caller may have gone.
                     let _ = waiter.send(());
                 }
                 return;
@@ -115,12 +115,12 @@ impl Driver {
 
             let due = self.due();
             tokio::select! {
-                // One order, so that a simulation can be repeated.
+                // A fixed order makes simulations reproducible.
                 biased;
                 happened = self.running.next() => happened.into_iter().for_each(|it| self.on(it)),
                 () = sleep_until(&self.terms.client, due) => {}
             }
-            // What has come together is acted on together.
+            // Events that have arrived together are handled together.
             while let Some(Some(happened)) = self.running.next().now_or_never() {
                 self.on(happened);
             }
@@ -128,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// When there is something to do at the latest.
+    /// When the next action is due at the latest.
     fn due(&self) -> Option<Instant> {
         let check = (!self.held.is_empty()).then_some(self.next_check);
         self.terms.board.lock().book.due().into_iter().chain(check).min()
@@ -142,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// Gives back what its holder has lost although its node may be there, as after a deadline.
+    /// Gives back items that their holders have lost although their nodes may exist, for example after a deadline.
     fn check(&mut self) {
         let client = &self.terms.client;
         self.next_check = client.now() + client.session_timeout() / 3;
@@ -209,9 +209,9 @@ impl Driver {
         }
     }
 
-    /// Leaves the group, and gives its items back: their holders have the time of the grace.
+    /// Leaves the group, and gives its items back: their holders have the grace to finish.
     fn leave(&mut self) {
-        // Others wait for its items then, and have them at once.
+        // The next owners wait for its items from now on, and get them without delay.
         drop(self.terms.board.take_membership());
         self.is_leaving = true;
         let left = PartitionsError::Left(self.terms.places.path.clone());
@@ -219,7 +219,7 @@ impl Driver {
         self.terms.board.lock().book.leave(self.terms.client.now());
     }
 
-    /// In another session, everything is lost.
+    /// In a new session, all items are lost.
     fn check_session(&mut self) {
         let client = &self.terms.client;
         if client.session_id() == self.session {
@@ -233,15 +233,15 @@ impl Driver {
         }
     }
 
-    /// Acts on a view, and waits for the next one.
+    /// Handles a view, and waits for the next one.
     fn viewed(&mut self, changes: MemberChanges) {
-        // What it shows of this member is of the present session.
+        // The member's state in it is that of the current session.
         self.check_session();
         let MemberTerms { client, me, items, board, .. } = self.terms.as_ref();
         let view = changes.view();
         let other = view.member(me).filter(|own| own.session != self.session);
         self.namesake = other.and_then(|other| OwnerInfo::from_data(&other.data));
-        // A view without this member does not move anything: it lives, so it comes back.
+        // A view without this member does not move items: the member lives, so it comes back.
         if let Some(own) = view.member(me) {
             let (shares, others) = Shares::of(view.members(), *items);
             let is_present = own.session == self.session;
@@ -276,7 +276,7 @@ impl Driver {
                 board.offer(Assignment::new(item, ticket, held, commands));
             }
             TakeOutcome::ByOthers => board.lock().book.taken(ticket),
-            // The status tells.
+            // The status shows it.
             TakeOutcome::SessionOver => {}
             TakeOutcome::Failed(source) => self.failed(ticket, source),
         }
@@ -284,7 +284,7 @@ impl Driver {
 
     fn failed(&mut self, ticket: ItemLife, source: TakeError) {
         let board = &self.terms.board;
-        // The view tells.
+        // The view shows it.
         if self.terms.client.is_closed() {
             return;
         }
@@ -302,7 +302,7 @@ impl Driver {
         self.running.push(gone.boxed());
     }
 
-    /// Does what the book says, until it says no more.
+    /// Carries out the book's orders until none are left.
     fn follow_orders(&mut self) {
         loop {
             let orders = self.terms.board.lock().book.take_orders();
@@ -356,7 +356,7 @@ impl Driver {
         self.running.push(look.boxed());
     }
 
-    /// Makes the nodes of items, a part of them at a time, and the last part when no more of them come at once.
+    /// Creates the nodes of items, a part of them at a time, and the last part when no more arrive at once.
     fn take(&mut self) {
         let (mut part, mut bytes) = (Vec::new(), 0);
         for ticket in std::mem::take(&mut self.wanted) {
@@ -387,7 +387,7 @@ impl Driver {
     }
 }
 
-/// However it ends, its callers stop waiting.
+/// Callers stop waiting however the task ends.
 impl Drop for Driver {
     fn drop(&mut self) {
         let path = self.terms.places.path.clone();
@@ -407,7 +407,7 @@ async fn next_view(mut changes: MemberChanges) -> Happening {
 
 async fn changed(mut status: watch::Receiver<Status>) -> Happening {
     if status.changed().await.is_err() {
-        // The client is closed, which the view tells.
+        // The client is closed, which the view shows.
         std::future::pending::<()>().await;
     }
     Happening::Status(status)
@@ -415,7 +415,7 @@ async fn changed(mut status: watch::Receiver<Status>) -> Happening {
 
 async fn sleep_until(client: &Client, due: Option<Instant>) {
     match due {
-        // A timer goes by another clock than leases do.
+        // Timers use another clock than leases.
         Some(due) => tokio::time::sleep(due.since(client.now())).await,
         None => std::future::pending().await,
     }

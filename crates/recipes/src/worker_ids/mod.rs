@@ -1,4 +1,4 @@
-//! Numbers that one program has at a time, and 64-bit ids that are made of them.
+//! Numbers that one program has at a time, and 64-bit ids made from them.
 //!
 //! ```text
 //!   handle        WorkerIds: takes a number and reserves its first ids
@@ -14,9 +14,9 @@
 //!   error         why a number or an id cannot be had
 //! ```
 //!
-//! No id comes twice because each reservation is written over the one that was read: its writer has the time from
-//! the end of the one to the end of the other, alone and for good. Everything else, such as the lease, its deadline,
-//! the check of the number's node and the clocks, decides only which program continues.
+//! No id is minted twice because each reservation is written over the one that was read: its writer alone has the
+//! time from the end of the previous one to the end of its own, for good. All the rest, such as the lease, its
+//! deadline, the check of the number's node and the clocks, only decides which program continues.
 
 mod error;
 mod handle;

@@ -1,11 +1,11 @@
-//! The servers' time, as the answers to writes have shown it (pure).
+//! An estimate of the servers' time, from the answers to writes. No I/O.
 
 use lockkeeper_client::Instant;
 
 use crate::wall_clock::millis;
 
 /// The servers' time, in milliseconds since 1970. Between two answers it follows this machine's monotonic clock, so
-/// only the wall clock of the servers counts.
+/// that only the wall clock of the servers counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShownTime {
     unix_ms: u64,
@@ -13,7 +13,7 @@ pub(super) struct ShownTime {
 }
 
 impl ShownTime {
-    /// It was at least this at `at`.
+    /// The servers' time was at least `unix_ms` at `at`.
     pub(super) fn new(unix_ms: u64, at: Instant) -> Self {
         Self { unix_ms, at }
     }
@@ -22,8 +22,8 @@ impl ShownTime {
         self.unix_ms.saturating_add(millis(now.since(self.at)))
     }
 
-    /// A write that was sent at `asked`, for the first time, and confirmed at `answered`, has this time. So now it is at least
-    /// that, and no more than what has passed since.
+    /// A write that was first sent at `asked`, and confirmed at `answered`, has this time. So the servers' time is
+    /// now at least `unix_ms`, and at most that plus the time since `asked`.
     pub(super) fn learn(&mut self, unix_ms: u64, asked: Instant, answered: Instant) {
         let most = unix_ms.saturating_add(millis(answered.since(asked)) + 1);
         *self = Self { unix_ms: self.at(answered).clamp(unix_ms, most), at: answered };

@@ -1,4 +1,4 @@
-//! How a reservation is read and written.
+//! Reading and writing reservations.
 
 use std::sync::Weak;
 
@@ -11,10 +11,10 @@ use lockkeeper_locks::{NameClaim, State};
 use crate::worker_ids::error::WorkerIdError;
 use crate::worker_ids::reservation::ReservationData;
 
-/// The steps of a transaction before the one on the reservation: the check that the claim is there.
+/// The number of steps before the one on the reservation: the check that the claim exists.
 const CHECKS: usize = 1;
 
-/// The node of a reservation, which one program writes at a time: the one that has the number.
+/// A reservation that was read. Only the holder of the number writes it.
 #[derive(Clone, Debug)]
 pub(super) struct LastReservation {
     pub(super) reservation: ReservationData,
@@ -42,7 +42,7 @@ pub(super) fn unix_ms(time: i64) -> u64 {
 pub(super) struct Confirmed {
     pub(super) until_unix_ms: u64,
     pub(super) version: i32,
-    /// As of [`LastReservation`]; `None` if no answer tells.
+    /// As in [`LastReservation`]; `None` if no answer has the time.
     pub(super) at_unix_ms: Option<u64>,
 }
 
@@ -68,12 +68,12 @@ pub(super) struct ReservationWriter {
     pub(super) client: Client,
     pub(super) node: ZnodePath,
     pub(super) claim: Weak<NameClaim>,
-    /// An id that no other program writes, so that an own write is recognized after a lost reply.
+    /// A unique id, by which an own write is recognised after a lost reply.
     pub(super) by: String,
 }
 
 impl ReservationWriter {
-    /// Reserves until then, over the reservation with this version, or as the first one. What was written by an earlier call
+    /// Reserves until then, over the reservation with this version, or as the first one. A write of an earlier call
     /// whose reply was lost counts too.
     pub(super) async fn write(
         &self,
@@ -116,7 +116,7 @@ impl ReservationWriter {
         }
     }
 
-    /// The present reservation; `None` if there is none.
+    /// The current reservation; `None` if it is missing.
     async fn read(&self) -> Result<Option<LastReservation>, Unwritten> {
         loop {
             match present(self.client.data(&self.node).await) {
@@ -129,7 +129,7 @@ impl ReservationWriter {
         }
     }
 
-    /// The reservation is not as it was known: by a write of one's own, or of another program.
+    /// The reservation has changed: by an own write, or by another program.
     async fn written_before(&self) -> Result<Confirmed, Unwritten> {
         match self.read().await? {
             Some(found) if found.reservation.is_by(&self.by) => Ok(Confirmed {
@@ -149,7 +149,7 @@ impl ReservationWriter {
         }
     }
 
-    /// Returns when a request that failed may be made again.
+    /// Returns when a failed request may be repeated.
     async fn again(&self, error: Error) -> Result<(), Unwritten> {
         if error.is_session_expired() {
             return Err(Unwritten::Lost);
@@ -162,7 +162,7 @@ impl ReservationWriter {
     }
 }
 
-/// What the answers to a transaction say.
+/// The result of a transaction.
 fn written(until_unix_ms: u64, results: &[OpResult]) -> Confirmed {
     let stat = match results.get(CHECKS) {
         Some(OpResult::SetData(stat) | OpResult::Create2 { stat, .. }) => Some(stat),

@@ -1,4 +1,4 @@
-//! Which instances are kept from calls because calls to them fail, and for how long.
+//! Which instances are excluded from calls because their calls fail, and for how long.
 //!
 //! ```text
 //!            failures in a row, and the cap allows it
@@ -11,18 +11,18 @@
 //!                               +----------------------------+
 //! ```
 //!
-//! An instance on trial gets one call, which decides. If it has not ended after another pause, there is a
-//! second one, and so on: a call may last for hours, and the first that ends decides.
+//! An instance on trial gets one call, which decides. If it has not ended after another pause, there is a second
+//! one, and so on: a call may last for hours, and the first that ends decides.
 
 use std::time::Duration;
 
 use lockkeeper_client::Instant;
 
-/// When an instance is kept from calls, and for how long.
+/// When an instance is excluded from calls, and for how long.
 ///
-/// This concerns one client: it tells nothing to the others, nor to the servers.
+/// This applies to one client: neither other clients nor the servers learn of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "it has an effect where it is given to a picker or a directory"]
+#[must_use = "it takes effect when passed to a picker or a directory"]
 pub struct Ejection {
     failures: u32,
     first_pause: Duration,
@@ -45,47 +45,47 @@ impl Ejection {
     }
 
     lockkeeper_client::setters! {
-        /// How many calls in a row must fail, at least 1 (0 is taken for 1). Default: 5.
+        /// Sets how many calls in a row must fail, at least 1 (0 counts as 1). Default: 5.
         pub fn failures(self, in_a_row: u32) => self.failures = in_a_row.max(1);
 
-        /// How long the first ejection lasts, and the longest. Each one lasts twice as long as the one
-        /// before, until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
+        /// Sets how long the first ejection lasts, and the longest. Each one lasts twice as long as the one before,
+        /// until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
         pub fn pauses(self, first: Duration, longest: Duration) =>
             (self.first_pause, self.longest_pause) = (first, longest.max(first));
 
-        /// How many of a hundred instances may be ejected at once, rounded down to whole instances; more
-        /// than 100 is taken for 100. What fails beyond it goes on being called. Default: 50.
+        /// Sets the percentage of instances that may be ejected at once, rounded down to whole instances; more than
+        /// 100 counts as 100. Failing instances above it still get calls. Default: 50.
         ///
-        /// When many fail at once, it is more often the client, its network or its requests. Instances on
-        /// trial count as ejected; those of weight 0 do not count at all.
+        /// If many fail at once, the cause is more often the client, its network or its requests. Instances on
+        /// trial count as ejected; those of weight 0 are not counted at all.
         pub fn at_most_percent(self, percent: u8) => self.percent = percent.min(100);
     }
 
-    /// How many of so many instances may be ejected.
+    /// How many of this number of instances may be ejected.
     pub(crate) fn cap(&self, instances: usize) -> usize {
         instances * usize::from(self.percent) / 100
     }
 
-    /// How long the next ejection lasts, after so many.
+    /// How long the next ejection lasts, after this number of earlier ones.
     fn pause(&self, earlier: u32) -> Duration {
         let factor = 1_u32.checked_shl(earlier).unwrap_or(u32::MAX);
         self.first_pause.saturating_mul(factor).min(self.longest_pause)
     }
 }
 
-/// How an instance stands with a [`Picker`](crate::Picker).
+/// The state of an instance in a [`Picker`](crate::Picker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InstanceHealth {
     /// It gets calls.
     Healthy,
-    /// It gets no calls until then, unless there is no other instance.
+    /// It gets no calls until then, unless it is the only instance.
     Ejected {
         /// The end of the pause, by the picker's clock.
         until: Instant,
     },
-    /// Its pause is over. It gets one call, which decides; and another one after each further pause in
-    /// which none has ended.
+    /// Its pause is over. It gets one call, which decides; and another one after each further pause in which none
+    /// has ended.
     OnTrial,
 }
 
@@ -94,11 +94,11 @@ pub enum InstanceHealth {
 pub(crate) enum CallVerdict {
     Good,
     Failed,
-    /// Nobody waited for its end.
+    /// The caller did not wait for the end.
     GivenUp,
 }
 
-/// Which of the periods between ejections a call began in. What is told of an earlier one is old news.
+/// The period between ejections in which a call began. Results from earlier periods are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Period(u32);
 
@@ -108,9 +108,9 @@ enum State {
     Ejected {
         until: Instant,
     },
-    /// It waits for its one call.
+    /// It waits for its trial call.
     Due,
-    /// The call is under way. If it has not ended by then, another one is due.
+    /// The trial call is in flight. If it has not ended by then, another one is due.
     OnTrial {
         until: Instant,
     },
@@ -154,7 +154,7 @@ impl Record {
         matches!(self.state, State::Healthy | State::Due)
     }
 
-    /// Whether it waits for a call that decides.
+    /// Whether it waits for a trial call.
     pub(crate) fn is_due(&self) -> bool {
         self.state == State::Due
     }
@@ -171,7 +171,7 @@ impl Record {
         }
     }
 
-    /// When the clock changes how it stands.
+    /// When the state changes with time.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         match self.state {
             State::Ejected { until } | State::OnTrial { until } => Some(until),
@@ -187,7 +187,7 @@ impl Record {
         self.period
     }
 
-    /// Ends its pause, or the time for its trial, if that is over. Tells whether something changed.
+    /// Ends its pause, or the time for its trial, if that is over. Returns whether the state changed.
     pub(crate) fn look_at_clock(&mut self, now: Instant) -> bool {
         let is_over = self.next_look().is_some_and(|until| until <= now);
         if is_over {
@@ -196,7 +196,7 @@ impl Record {
         is_over
     }
 
-    /// It was picked. Tells whether that changes who may be picked.
+    /// Records a pick. Returns whether the set of instances that may be picked changes.
     pub(crate) fn picked(&mut self, now: Instant) -> bool {
         let is_trial = self.state == State::Due;
         if is_trial {
@@ -205,12 +205,12 @@ impl Record {
         is_trial
     }
 
-    /// It is healthy again, for a reason that is not its own.
+    /// Makes it healthy, for a reason other than its own calls.
     pub(crate) fn pardon(&mut self, now: Instant) {
         self.become_healthy(now);
     }
 
-    /// A call of this period has ended. Tells whether that changes who may be picked.
+    /// Records the end of a call of this period. Returns whether the set of instances that may be picked changes.
     pub(crate) fn ended(
         &mut self,
         verdict: CallVerdict,
@@ -251,7 +251,7 @@ impl Record {
                 self.state = State::Due;
                 true
             }
-            // It was called because there was no other, and its pause goes on.
+            // It was called because no other was available, and its pause continues.
             (CallVerdict::Failed, State::Ejected { .. }) | (CallVerdict::GivenUp, _) => false,
         }
     }
@@ -270,7 +270,7 @@ impl Record {
 
 #[cfg(test)]
 impl Record {
-    /// As after so many failures and ejections that every counter is at its end.
+    /// The state after so many failures and ejections that every counter is at its maximum.
     pub(crate) fn at_its_limits(&mut self) {
         (self.failures, self.ejections, self.period) = (u32::MAX, u32::MAX, Period(u32::MAX));
     }

@@ -1,4 +1,4 @@
-//! Choosing which instance the next call goes to.
+//! Choosing the instance for the next call.
 //!
 //! ```text
 //!   picker          Picker: picks and outcomes, for any number of tasks; Call: one call under way
@@ -10,8 +10,7 @@
 //!   candidate       what is known of an instance
 //! ```
 //!
-//! Invariant: a pick reads no socket and allocates nothing, and it fails only if there is no instance
-//! with a weight.
+//! Invariant: a pick reads no socket and allocates nothing, and it fails only if no instance has a weight.
 
 mod balancer;
 mod candidate;
