@@ -22,7 +22,7 @@ async fn train(servers: String, user: &'static str, job: u32) -> Result<(), Fail
     let gpu = gpus.acquire().await?;
     println!("job {job} of {user} has {} with token {}", gpu.name(), gpu.token());
     tokio::select! {
-        // Such as `CUDA_VISIBLE_DEVICES` for a child.
+        // For example as `CUDA_VISIBLE_DEVICES` of a child process.
         () = tokio::time::sleep(Duration::from_millis(100)) => {}
         reason = gpu.lost() => return Err(format!("{} was lost: {reason}", gpu.name()).into()),
     }

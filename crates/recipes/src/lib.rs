@@ -1,6 +1,5 @@
-//! State that programs share and watch: values, parts of the tree in memory, groups, services. Users depend on
-//! the crate
-//! `lockkeeper`, which re-exports everything here.
+//! State that programs share and watch: values, parts of the tree in memory, groups, services. Users depend
+//! on the crate `lockkeeper`, which re-exports everything here.
 //!
 //! ```text
 //!   overview/       Overview: which recipes use a part of the tree, which sessions, and what looks wrong
@@ -10,14 +9,14 @@
 //!   partitions/     Partitions: items that the members of a group share
 //!   barrier/        Barrier, CountDownLatch, DoubleBarrier: programs that wait for each other
 //!   queue/          Queue: items that one consumer at a time works on
-//!   group/          Group: programs that are there, and views of which
-//!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
-//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
-//!   values/         shared values, counters, numbers that nobody else has, notifications
-//!   waits           what calls that wait have in common
-//!   last_time       what a handle does now and then
-//!   wall_clock      the wall clock, for people to read
-//!   exact/          writes whose outcome is certain also when the reply is lost
+//!   group/          Group: the programs that are running, and views of them
+//!   discovery/      ServiceDirectory: the instances of a service, and picks; Registration
+//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program runs
+//!   values/         shared values, counters, unique numbers, notifications
+//!   waits           helpers for calls that wait
+//!   last_time       the last run of a repeated job
+//!   wall_clock      the wall clock, for display
+//!   exact/          writes whose outcome is certain even when the reply is lost
 //! ```
 //!
 //! A module uses only the modules below it in this list. `docs/glossary.md` explains the terms.

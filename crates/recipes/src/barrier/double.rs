@@ -89,7 +89,7 @@ use crate::last_time::LastTime;
 ///     }
 /// };
 /// let (a, b) = tokio::join!(party("a"), party("b"));
-/// assert!(a?.is_empty() && b?.is_empty(), "nobody has died");
+/// assert!(a?.is_empty() && b?.is_empty(), "no party has died");
 /// # client.close().await;
 /// # Ok(())
 /// # }

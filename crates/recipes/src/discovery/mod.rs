@@ -1,14 +1,14 @@
 //! Service discovery: finding the instances of a service, and choosing among them.
 //!
 //! ```text
-//!   registration    Registration: an instance that can be found while its program is there
+//!   registration    Registration: an instance that can be found while its program runs
 //!   directory       ServiceDirectory: the instances of a service, kept up to date
-//!   instances       the instances at one moment, and what changed since (pure)
+//!   instances       the instances at one moment, and changes between two (pure)
 //!   record          an instance as the JSON that Curator's programs write and read (pure)
-//!   instance        Instance: what one says of itself (pure)
-//!   uri_spec        UriSpec: how a URI is made of an instance (pure)
+//!   instance        Instance: the data of an instance (pure)
+//!   uri_spec        UriSpec: URI templates of instances (pure)
 //!   jackson         JSON as Jackson writes it (pure)
-//!   pick/           which instance the next call goes to
+//!   pick/           choosing the instance for the next call
 //! ```
 //!
 //! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. Fields that

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   mod          Group: joining, and watching
-//!   membership   Membership: being a member
-//!   members      Members: the views of a group, as they change
-//!   view         who is there at one moment, and the name of that (pure)
-//!   member       Member: what is seen of one
-//!   layout       how members are named, so that Curator and kazoo programs take part (pure)
-//!   error        why a group cannot be joined or seen
+//!   membership   Membership: a member in this program
+//!   members      Members: the current view of a group, and its changes
+//!   view         the members at one moment, and the id of the view (pure)
+//!   member       Member: one member in a view
+//!   layout       names of members' nodes, in the layouts of Curator and kazoo (pure)
+//!   error        why a group cannot be joined or watched
 //! ```
 
 mod error;

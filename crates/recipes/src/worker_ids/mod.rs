@@ -3,15 +3,15 @@
 //! ```text
 //!   handle        WorkerIds: takes a number and reserves its first ids
 //!   worker_id     WorkerId: a guard, which mints ids
-//!   keeper        the task that reserves ahead
+//!   keeper        the task that extends the reservation
 //!   numbers       which number a program takes
-//!   minting       what a number and its keeper share
-//!   write         how a reservation is written, lost replies or not
+//!   minting       state shared by a number and its keeper
+//!   write         writing a reservation, also when replies are lost
 //!   minter        ids within a reservation (pure)
-//!   reservation   what is written, how far ahead and when (pure)
-//!   shown_time   the servers' time, as answers have shown it (pure)
-//!   id_layout     what an id consists of (pure)
-//!   error         why a number or an id cannot be had
+//!   reservation   the data of a reservation, how far ahead and when (pure)
+//!   shown_time    an estimate of the servers' time, from answers (pure)
+//!   id_layout     the layout of ids (pure)
+//!   error         why a number or an id is not available
 //! ```
 //!
 //! No id is minted twice because each reservation is written over the one that was read: its writer alone has the

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   error  why a value was not used, or not kept
-//!   file   what the file holds; reading and replacing it
+//!   file   the format of the file; reading and replacing it
 //! ```
 //!
 //! Guarantees  The file is replaced atomically: after a power failure too, a program finds the old value or
@@ -11,7 +11,7 @@
 //!             written by others, or is a link.
 //! Not         The file need not have the newest value: it is written in the background, and a program that
 //!             ends at once may leave the previous one. If several programs share it, it may have the value
-//!             of the one that lags. The value is not hidden from those who can read the disk.
+//!             of the one that lags. The value is not encrypted.
 
 mod error;
 mod file;
