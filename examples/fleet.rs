@@ -11,7 +11,7 @@ use axum::{Router, body::Body, routing::get};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::{Client as HyperClient, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use lockkeeper::{Client, Election, Instance, Leadership, Listed};
+use lockkeeper::{Client, Election, Instance, Leadership, ListedInstance};
 use lockkeeper::{Pick, Registration, ServiceDirectory};
 use tokio::time::{sleep, timeout};
 
@@ -91,7 +91,7 @@ async fn call(web: &ServiceDirectory, http: &Http) -> Result<String, Failure> {
     Err(failure)
 }
 
-async fn request(http: &Http, to: Arc<Listed>) -> Result<String, Failure> {
+async fn request(http: &Http, to: Arc<ListedInstance>) -> Result<String, Failure> {
     let (host, port) = (to.address.as_deref().ok_or("no address")?, to.port.ok_or("no port")?);
     let answer = timeout(LIMIT, http.get(format!("http://{host}:{port}/").parse()?)).await??;
     let body = timeout(LIMIT, answer.into_body().collect()).await??;

@@ -10,7 +10,7 @@ use axum::{Router, body::Body, routing::get};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::{Client as HyperClient, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use lockkeeper::{Client, Instance, Listed, Pick, Registration, ServiceDirectory};
+use lockkeeper::{Client, Instance, ListedInstance, Pick, Registration, ServiceDirectory};
 use lockkeeper_engine::Engine;
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -71,7 +71,7 @@ async fn call(web: &ServiceDirectory, http: &Http) -> Result<String, Failure> {
     }
 }
 
-async fn request(http: &Http, instance: std::sync::Arc<Listed>) -> Result<String, Failure> {
+async fn request(http: &Http, instance: std::sync::Arc<ListedInstance>) -> Result<String, Failure> {
     let (host, port) = (instance.address.as_deref().ok_or("no address")?, instance.port);
     let answer = http.get(format!("http://{host}:{}/", port.unwrap_or(80)).parse()?).await?;
     let body = answer.into_body().collect().await?;

@@ -364,7 +364,7 @@ async fn a_cancelled_add_takes_no_other_with_it(alice: Participant) -> Result<()
 }
 
 /// Programs that all add at once send few adds in vain, and all of them get to their end. That each has its
-/// share meanwhile is tried in `crates/recipes/src/exact/rivalry.rs`, without chance.
+/// share meanwhile is tried in `crates/recipes/src/exact/contention_backoff.rs`, without chance.
 ///
 /// Seen to fail with every refused add sent again at once: 1,088 transactions for 400 adds.
 async fn rivals_take_turns(backend: Backend) -> Result<()> {

@@ -301,7 +301,7 @@ async fn who_dies_inside_fails_the_round((participant, other): Observed) -> Resu
 
 async fn deaths_can_be_told_and_nothing_else((one, two): Clients) -> Result<()> {
     let told = |client: &Client| {
-        DoubleBarrier::builder(client, STEP).count(3).deaths(Deaths::AreTold).build()
+        DoubleBarrier::builder(client, STEP).count(3).deaths(Deaths::Report).build()
     };
     let (ours, theirs) = (told(&one)?, told(&two)?);
     let (a, b) = (enter(&ours, "a"), enter(&ours, "b"));

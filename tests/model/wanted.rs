@@ -28,7 +28,7 @@ impl Wanted {
             Self::Lock(design, sharing) => Source::Lock(Box::new(design.open(client, *sharing))),
             Self::Round(parties, patience) => {
                 let barrier = DoubleBarrier::builder(client, BARRIER).count(*parties);
-                let barrier = barrier.deaths(Deaths::AreTold).build();
+                let barrier = barrier.deaths(Deaths::Report).build();
                 let name = client.unique_id().simple().to_string();
                 Source::Rounds(barrier.expect("a path for a barrier"), name, *patience)
             }

@@ -50,8 +50,8 @@ pub use discovery::pick::{
     Call, Candidate, Ejection, InstanceHealth, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
 };
 pub use discovery::{
-    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
-    RegisterError, Registration, ServiceDirectory, ServiceDirectoryBuilder, ServiceType,
+    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, ListedInstance,
+    Payload, RegisterError, Registration, ServiceDirectory, ServiceDirectoryBuilder, ServiceType,
     Unreadable, UriPart, UriSpec, UriSpecError,
 };
 pub use group::{

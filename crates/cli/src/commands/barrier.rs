@@ -372,7 +372,7 @@ async fn enter_within(
     let command = command.words();
     let mut signals = Signals::listen()?;
     // Without a command, a death inside spoils no work.
-    let deaths = if command.is_empty() { Deaths::AreTold } else { Deaths::FailTheRound };
+    let deaths = if command.is_empty() { Deaths::Report } else { Deaths::FailRound };
     let barrier = DoubleBarrier::builder(&connection.client, path.as_str());
     let barrier = barrier.count(parties).deaths(deaths).build().map_err(failed)?;
     let party = name.unwrap_or_else(person::host_and_process);

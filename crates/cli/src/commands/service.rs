@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use lockkeeper::overview::PathUse;
 use lockkeeper::{
-    Error, ErrorCode, Instance, Instances, Listed, Payload, Pick, PresenceState, Registration,
-    ServiceDirectory, ZnodePath,
+    Error, ErrorCode, Instance, Instances, ListedInstance, Payload, Pick, PresenceState,
+    Registration, ServiceDirectory, ZnodePath,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -380,7 +380,7 @@ async fn pick(
             None => Pick::PowerOfTwo,
         };
         // An instance that does not say where it is cannot be called.
-        let mut tried: Vec<Arc<Listed>> = Vec::new();
+        let mut tried: Vec<Arc<ListedInstance>> = Vec::new();
         Ok(loop {
             match directory.pick_except(&tried, how) {
                 Ok(call) if call.instance().address.is_none() => {
@@ -417,7 +417,7 @@ fn endpoint(address: &str, port: Option<u16>) -> String {
 }
 
 impl<'a> ShownInstance<'a> {
-    fn new(instance: &'a Listed) -> Self {
+    fn new(instance: &'a ListedInstance) -> Self {
         let (port, ssl_port) = (instance.port, instance.ssl_port);
         let address = instance.address.as_deref();
         let payload = instance.payload.as_ref();

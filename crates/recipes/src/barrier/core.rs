@@ -17,10 +17,10 @@ use crate::exact::shared_write::lock;
 use crate::last_time::LastTime;
 
 /// Minimum time between two cleanups of old rounds by one handle.
-const SWEEPS_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How many rounds with deaths are kept. A party whose round node is missing assumes that all parties have left it.
-const KEPT: usize = 100;
+const MAX_KEPT_ROUNDS: usize = 100;
 
 /// What the death of a party inside a round means for the other parties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub enum Deaths {
     /// [`Round::leave`](crate::Round::leave) returns
     /// an error without waiting.
     #[default]
-    FailTheRound,
+    FailRound,
     /// The others continue: [`Round::leave`](crate::Round::leave) waits for them and returns the names of the
     /// dead parties.
-    AreTold,
+    Report,
 }
 
 /// State shared by the clones of a handle.
@@ -51,7 +51,7 @@ pub(super) struct BarrierCore {
 }
 
 /// One reading of a round: the data of its node, with a watch, and the names of its children.
-pub(super) type Look = (Bytes, Stat, Watcher, Vec<String>);
+pub(super) type RoundListing = (Bytes, Stat, Watcher, Vec<String>);
 
 impl BarrierCore {
     /// Reads a round; `None` if its node is missing. Sets the watch before it lists. `lists`: with the children's
@@ -60,7 +60,7 @@ impl BarrierCore {
         &self,
         directory: &ZnodePath,
         lists: bool,
-    ) -> Result<Option<Look>, Error> {
+    ) -> Result<Option<RoundListing>, Error> {
         let data = self.client.data_watched(directory);
         let names = lists.then(|| self.client.children(directory));
         let Some(((data, stat), watcher)) = present(data.await)? else { return Ok(None) };
@@ -148,8 +148,8 @@ impl BarrierCore {
     /// all nodes of a round in which all parties have died. Keeps the newest ones, because a party that was cut
     /// off may still
     /// read them.
-    pub(super) fn sweep_now_and_then(self: &Arc<Self>, opened: u32) {
-        if !self.swept.is_due(SWEEPS_EVERY, self.client.now()) {
+    pub(super) fn sweep_periodically(self: &Arc<Self>, opened: u32) {
+        if !self.swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return;
         }
         let core = Arc::clone(self);
@@ -158,7 +158,7 @@ impl BarrierCore {
             let Ok((names, _)) = core.client.children(&core.places.rounds).await else { return };
             let mut numbers: Vec<_> = rounds_before(&names, opened).collect();
             numbers.sort_unstable();
-            let old = numbers.len().saturating_sub(KEPT);
+            let old = numbers.len().saturating_sub(MAX_KEPT_ROUNDS);
             for number in numbers.drain(..old) {
                 let directory = core.places.round(number);
                 let Ok((_, stat)) = core.client.data(&directory).await else { return };

@@ -121,7 +121,7 @@ impl DoubleBarrierBuilder {
         pub fn names(self, names: impl IntoIterator<Item = impl Into<String>>) =>
             self.parties = Parties::named(names);
 
-        /// Sets what the death of a party means for the others. Default: [`Deaths::FailTheRound`].
+        /// Sets what the death of a party means for the others. Default: [`Deaths::FailRound`].
         pub fn deaths(self, deaths: Deaths) => self.deaths = deaths;
     }
 
@@ -131,7 +131,7 @@ impl DoubleBarrierBuilder {
     /// If the path is not valid for a barrier, a name is not valid for a party, or no parties are given.
     pub fn build(self) -> Result<DoubleBarrier, BarrierError> {
         let Self { client, path, parties, deaths } = self;
-        if parties.are_none() {
+        if parties.is_empty() {
             return Err(BarrierError::Nobody);
         }
         if let Parties::Names(names) = &parties {
@@ -184,8 +184,8 @@ pub struct BarrierReport {
 
 /// The end of the time limit, capped at thirty years.
 fn after(timeout: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
-    Instant::now() + timeout.min(FAR)
+    const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+    Instant::now() + timeout.min(LONGEST)
 }
 
 impl DoubleBarrier {

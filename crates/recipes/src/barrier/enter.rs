@@ -12,7 +12,7 @@ use lockkeeper_locks::for_recipes::{grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, LossReason};
 use tokio::time::Instant;
 
-use crate::barrier::core::{BarrierCore, Look};
+use crate::barrier::core::{BarrierCore, RoundListing};
 use crate::barrier::entry::PartyNode;
 use crate::barrier::error::{BarrierError, Missing};
 use crate::barrier::layout::{Parties, PartyName, RoundData, RoundState, prefix};
@@ -22,10 +22,10 @@ use crate::exact::shared_write::lock;
 use crate::exact::{WriteError, created_name};
 
 /// How long the party that came last has to open a complete round before the other parties open it.
-const OPENS: Duration = Duration::from_millis(200);
+const OPEN_TIME: Duration = Duration::from_millis(200);
 
 /// The outcome of a wait.
-enum Waited {
+enum WaitOutcome {
     /// The round has opened with this party: the data of its node, the data's version, and a watch.
     Opened(RoundData, i32, Watcher),
     /// The round has opened without this party.
@@ -35,11 +35,11 @@ enum Waited {
 }
 
 /// The outcome of a withdrawal.
-enum Withdrawn {
+enum WithdrawOutcome {
     /// The party has withdrawn. The names of the parties that wait, if they could be read.
     Yes(Option<Vec<String>>),
     /// The round had already opened.
-    No(Waited),
+    No(WaitOutcome),
 }
 
 impl BarrierCore {
@@ -99,20 +99,20 @@ impl BarrierCore {
         let waited = match self.until(until, waited).await {
             Some(waited) => waited?,
             None => match self.withdraw(number, &mut party).await? {
-                Withdrawn::No(waited) => waited,
-                Withdrawn::Yes(names) => return Err(self.timed_out(names, name)),
+                WithdrawOutcome::No(waited) => waited,
+                WithdrawOutcome::Yes(names) => return Err(self.timed_out(names, name)),
             },
         };
         match waited {
-            Waited::Opened(round, version, watcher) => {
+            WaitOutcome::Opened(round, version, watcher) => {
                 self.note_newest(number + 1);
                 self.inside(number, party, (round, version, watcher), until).await
             }
-            Waited::WithoutUs => {
+            WaitOutcome::WithoutUs => {
                 self.note_newest(number + 1);
                 Ok(None)
             }
-            Waited::Gone => Ok(None),
+            WaitOutcome::Gone => Ok(None),
         }
     }
 
@@ -123,7 +123,7 @@ impl BarrierCore {
         number: u32,
         party: &mut PartyNode,
         is_patient: bool,
-    ) -> Result<Option<Option<Look>>, BarrierError> {
+    ) -> Result<Option<Option<RoundListing>>, BarrierError> {
         let directory = self.places.round(number);
         let node = directory.child(party.prefix()).expect("checked by `prefix`");
         let mut writer = self.writers.take();
@@ -192,8 +192,8 @@ impl BarrierCore {
         self: &Arc<Self>,
         number: u32,
         party: &PartyNode,
-        mut look: Option<Look>,
-    ) -> Result<Waited, BarrierError> {
+        mut look: Option<RoundListing>,
+    ) -> Result<WaitOutcome, BarrierError> {
         let directory = self.places.round(number);
         let mut lists = true;
         loop {
@@ -206,7 +206,7 @@ impl BarrierCore {
                 Ok(Some(look)) => look,
                 Ok(None) => {
                     *lock(&self.newest) = None;
-                    return Ok(Waited::Gone);
+                    return Ok(WaitOutcome::Gone);
                 }
                 Err(error) => {
                     self.again(error).await?;
@@ -216,13 +216,13 @@ impl BarrierCore {
 
             // The party's nodes are gone by then, or will be.
             if self.client.session_id() != party.session() {
-                return Ok(Waited::Gone);
+                return Ok(WaitOutcome::Gone);
             }
             match self.read(&data)? {
                 RoundState::Opened(round) if round.has(party.prefix()) => {
-                    return Ok(Waited::Opened(round, stat.version, watcher));
+                    return Ok(WaitOutcome::Opened(round, stat.version, watcher));
                 }
-                RoundState::Opened(_) => return Ok(Waited::WithoutUs),
+                RoundState::Opened(_) => return Ok(WaitOutcome::WithoutUs),
                 RoundState::Waits if !lists => {
                     lists = true;
                     continue;
@@ -235,13 +235,13 @@ impl BarrierCore {
                 if was_before {
                     continue;
                 }
-                return Ok(Waited::Gone);
+                return Ok(WaitOutcome::Gone);
             }
 
             if let Ok(parties) = self.parties.standing(&names) {
                 // The party that came last opens the round. If it does not, the others do.
                 let comes_last = parties.last().is_some_and(|it| it.has_prefix(party.prefix()));
-                let opens = tokio::time::timeout(OPENS, watcher.changed());
+                let opens = tokio::time::timeout(OPEN_TIME, watcher.changed());
                 if comes_last || opens.await.is_err() {
                     self.open(number, parties).await?;
                 }
@@ -282,7 +282,7 @@ impl BarrierCore {
         });
         match opened.await {
             Ok(_) => {
-                self.sweep_now_and_then(number);
+                self.sweep_periodically(number);
                 Ok(())
             }
             Err(WriteError::NotApplied(TransactionError::Failed {
@@ -307,9 +307,9 @@ impl BarrierCore {
         &self,
         number: u32,
         party: &mut PartyNode,
-    ) -> Result<Withdrawn, BarrierError> {
+    ) -> Result<WithdrawOutcome, BarrierError> {
         let directory = self.places.round(number);
-        let Some((name, _)) = party.created() else { return Ok(Withdrawn::Yes(None)) };
+        let Some((name, _)) = party.created() else { return Ok(WithdrawOutcome::Yes(None)) };
         let node = self.places.party(number, name);
         let session = party.session();
 
@@ -324,12 +324,12 @@ impl BarrierCore {
         let is_lost = match withdrawn {
             (Ok(_), names) => {
                 party.gone();
-                return Ok(Withdrawn::Yes(names.ok().map(|(names, _)| names)));
+                return Ok(WithdrawOutcome::Yes(names.ok().map(|(names, _)| names)));
             }
             (Err(error), _) if error.refuses_first(&[ErrorCode::BadVersion]) => false,
             // The party is out already.
             (Err(WriteError::NotApplied(TransactionError::Failed { .. })), names) => {
-                return Ok(Withdrawn::Yes(names.ok().map(|(names, _)| names)));
+                return Ok(WithdrawOutcome::Yes(names.ok().map(|(names, _)| names)));
             }
             // The node is deleted with the session, and the party may have been inside.
             (
@@ -352,12 +352,16 @@ impl BarrierCore {
                         if is_lost {
                             return Err(self.died(name));
                         }
-                        return Ok(Withdrawn::No(Waited::Opened(round, stat.version, watcher)));
+                        return Ok(WithdrawOutcome::No(WaitOutcome::Opened(
+                            round,
+                            stat.version,
+                            watcher,
+                        )));
                     }
-                    RoundState::Opened(_) => return Ok(Withdrawn::Yes(None)),
-                    RoundState::Waits => return Ok(Withdrawn::Yes(Some(names))),
+                    RoundState::Opened(_) => return Ok(WithdrawOutcome::Yes(None)),
+                    RoundState::Waits => return Ok(WithdrawOutcome::Yes(Some(names))),
                 },
-                Ok(None) => return Ok(Withdrawn::Yes(None)),
+                Ok(None) => return Ok(WithdrawOutcome::Yes(None)),
                 Err(error) => match retry_anywhere(error).await {
                     Ok(()) => {}
                     Err(error) => return Err(self.unknown(TransactionError::Request(error))),
@@ -446,7 +450,7 @@ impl BarrierCore {
 }
 
 /// The party whose node has this prefix, if the listing has it.
-fn listed(look: &Option<Look>, prefix: &str) -> Option<PartyName> {
+fn listed(look: &Option<RoundListing>, prefix: &str) -> Option<PartyName> {
     let names = look.iter().flat_map(|(_, _, _, names)| names);
     names.filter_map(|name| PartyName::read(name)).find(|party| party.has_prefix(prefix))
 }

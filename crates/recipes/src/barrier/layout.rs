@@ -16,8 +16,8 @@ const FORMAT: u32 = 1;
 const DIGITS: usize = 10;
 
 /// The number of digits that identify a set of parties, and of digits that identify one entry of a party.
-const TAG: usize = 8;
-const ID: usize = 16;
+const TAG_DIGITS: usize = 8;
+const ID_DIGITS: usize = 16;
 
 /// The nodes of a double barrier.
 #[derive(Clone, Debug)]
@@ -84,10 +84,10 @@ impl PartyName {
     /// Parses the name of a node in a round's directory; `None` if it is not a party.
     pub(super) fn read(node: &str) -> Option<Self> {
         let (name, rest) = node.rsplit_once('.')?;
-        if name.is_empty() || rest.len() != TAG + ID + DIGITS || !rest.is_ascii() {
+        if name.is_empty() || rest.len() != TAG_DIGITS + ID_DIGITS + DIGITS || !rest.is_ascii() {
             return None;
         }
-        let (id, number) = rest.split_at(TAG + ID);
+        let (id, number) = rest.split_at(TAG_DIGITS + ID_DIGITS);
         let is_id = id.bytes().all(|it| it.is_ascii_hexdigit());
         let number = number.parse().ok().filter(|_| is_id)?;
         Some(Self { node: node.to_owned(), len: name.len(), number })
@@ -100,7 +100,7 @@ impl PartyName {
 
     /// Identifies the set of parties for which it waits.
     fn tag(&self) -> &str {
-        &self.node[self.len + 1..][..TAG]
+        &self.node[self.len + 1..][..TAG_DIGITS]
     }
 
     /// Its number in the order of arrival in the round.
@@ -144,7 +144,7 @@ pub(super) fn prefix(name: &str, parties: &Parties, id: Uuid) -> Result<String, 
     }
     let id = id.simple().to_string();
     ZnodePath::new(&format!("/{name}.")).map_err(|error| bad(&error.to_string()))?;
-    Ok(format!("{name}.{}{}", parties.tag(), &id[..ID]))
+    Ok(format!("{name}.{}{}", parties.tag(), &id[..ID_DIGITS]))
 }
 
 /// The data of a round's node. It is empty before the round has opened.
@@ -269,7 +269,7 @@ impl Parties {
         }
     }
 
-    pub(super) fn are_none(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Count(count) => *count == 0,
             Self::Names(names) => names.is_empty(),
@@ -322,12 +322,12 @@ impl Parties {
 }
 
 /// The largest number of parties that is recognised from a node's name.
-const MOST_WANTED: usize = 10_000;
+const MAX_WANTED: usize = 10_000;
 
 /// The number of parties that each of these needs for a round; `None` if they are declared by name.
 pub(super) fn wanted(parties: &[PartyName]) -> Vec<Option<usize>> {
     let mut known: BTreeMap<&str, Option<usize>> = BTreeMap::new();
-    let count = |tag: &str| (1..=MOST_WANTED).find(|it| Parties::Count(*it).tag() == tag);
+    let count = |tag: &str| (1..=MAX_WANTED).find(|it| Parties::Count(*it).tag() == tag);
     parties
         .iter()
         .map(|party| *known.entry(party.tag()).or_insert_with(|| count(party.tag())))
@@ -452,12 +452,12 @@ mod tests {
 
     #[test]
     fn a_node_says_how_many_parties_it_waits_for() {
-        let tags: HashSet<_> = (1..=MOST_WANTED).map(|it| Parties::Count(it).tag()).collect();
-        assert_eq!(tags.len(), MOST_WANTED, "two numbers look the same");
+        let tags: HashSet<_> = (1..=MAX_WANTED).map(|it| Parties::Count(it).tag()).collect();
+        assert_eq!(tags.len(), MAX_WANTED, "two numbers look the same");
         let of = |parties: &Parties| PartyName::read(&node_of(parties, "a", 0)).unwrap();
-        let (most, names) = (Parties::Count(MOST_WANTED), Parties::named(["3"]));
+        let (most, names) = (Parties::Count(MAX_WANTED), Parties::named(["3"]));
         let nodes = [Parties::Count(1), most, names].map(|parties| of(&parties));
-        assert_eq!(wanted(&nodes), [Some(1), Some(MOST_WANTED), None]);
+        assert_eq!(wanted(&nodes), [Some(1), Some(MAX_WANTED), None]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! [`Round`]: a party that is inside. `Keeper` watches the other parties.
+//! [`Round`]: a party that is inside. `RoundWatcher` watches the other parties.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::reads::{children_of, names_of};
 
 /// Longest time for which a party whose neighbour's node is gone waits before it lists the round. If all parties
 /// leave at once, the end of the round is reported without a listing.
-const SETTLES: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 /// A party that is inside a round of a [`DoubleBarrier`](crate::DoubleBarrier). The rules of [`Guard`] apply: the
 /// others do not see the party die before [`Guard::deadline`], and [`Guard::lost`] returns when they may.
@@ -40,7 +40,7 @@ pub struct Round {
     number: u32,
     parties: Vec<PartyName>,
     seen: watch::Receiver<Seen>,
-    keeper: Arc<KeeperHandle>,
+    keeper: Arc<RoundWatcherHandle>,
 }
 
 /// What is known of a round.
@@ -52,13 +52,13 @@ struct Seen {
 }
 
 /// Stops the keeper when dropped.
-struct KeeperHandle {
+struct RoundWatcherHandle {
     task: AbortHandle,
     /// This party has left.
     left: Arc<Notify>,
 }
 
-impl Drop for KeeperHandle {
+impl Drop for RoundWatcherHandle {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -79,11 +79,12 @@ impl Round {
         let (core, of_keeper, told) = (Arc::clone(core), Arc::clone(core), Arc::clone(&left));
         let keeper = async move {
             let Some(own) = own else { return };
-            let keeper = Keeper { core: of_keeper, number, own, tell, left: told, listed: None };
-            keeper.keep(Followed::State(round, version, watcher)).await;
+            let keeper =
+                RoundWatcher { core: of_keeper, number, own, tell, left: told, listed: None };
+            keeper.keep(RoundReading::State(round, version, watcher)).await;
         };
         let task = core.client.tokio_runtime().spawn(keeper).abort_handle();
-        let keeper = Arc::new(KeeperHandle { task, left });
+        let keeper = Arc::new(RoundWatcherHandle { task, left });
         Self { guard, party, core, number, parties, seen, keeper }
     }
 
@@ -150,7 +151,7 @@ impl Round {
         }
 
         let is_settled = |seen: &Seen| {
-            let fails = core.deaths == Deaths::FailTheRound && !seen.died.is_empty();
+            let fails = core.deaths == Deaths::FailRound && !seen.died.is_empty();
             seen.is_over || fails || seen.error.is_some()
         };
         let seen = tokio::select! {
@@ -161,7 +162,7 @@ impl Round {
         drop(keeper);
         match seen {
             Seen { error: Some(error), .. } => Err(error),
-            Seen { died, .. } if core.deaths == Deaths::FailTheRound && !died.is_empty() => {
+            Seen { died, .. } if core.deaths == Deaths::FailRound && !died.is_empty() => {
                 Err(BarrierError::PartyDied { path, died })
             }
             Seen { died, .. } => Ok(died),
@@ -241,7 +242,7 @@ impl Leaving {
 }
 
 /// Watches a round for a party that is inside or waits for the others to leave.
-struct Keeper {
+struct RoundWatcher {
     core: Arc<BarrierCore>,
     number: u32,
     own: PartyName,
@@ -252,22 +253,22 @@ struct Keeper {
 }
 
 /// One reading of a round.
-enum Followed {
+enum RoundReading {
     Over,
     State(RoundData, i32, Watcher),
 }
 
-impl Keeper {
+impl RoundWatcher {
     /// Each party watches the next one inside, in a ring. So each death is noticed by the party before it, which
     /// lists the round and finds all deaths.
-    async fn keep(mut self, mut followed: Followed) {
+    async fn keep(mut self, mut followed: RoundReading) {
         loop {
             let (round, version, mut watcher) = match followed {
-                Followed::Over => {
+                RoundReading::Over => {
                     self.tell.send_modify(|seen| seen.is_over = true);
                     return;
                 }
-                Followed::State(round, version, watcher) => (round, version, watcher),
+                RoundReading::State(round, version, watcher) => (round, version, watcher),
             };
             self.tell.send_if_modified(|seen| {
                 let died = round.names_of_died(&self.own);
@@ -281,7 +282,7 @@ impl Keeper {
 
             match self.follow(&round, version, &mut watcher).await {
                 Ok(true) => {
-                    followed = Followed::Over;
+                    followed = RoundReading::Over;
                     continue;
                 }
                 Ok(false) => {}
@@ -291,7 +292,7 @@ impl Keeper {
                 match self.look().await {
                     Ok(Ok(followed)) => break followed,
                     Ok(Err(error)) => return self.fail(error),
-                    Err(error) if is_for_good(&error) => {
+                    Err(error) if is_permanent(&error) => {
                         return self.fail(BarrierError::read(&self.core.places.path, error));
                     }
                     Err(error) => outlast(&self.core.client, &error).await,
@@ -304,13 +305,13 @@ impl Keeper {
         self.tell.send_modify(|seen| seen.error = Some(error));
     }
 
-    async fn look(&self) -> Result<Result<Followed, BarrierError>, Error> {
+    async fn look(&self) -> Result<Result<RoundReading, BarrierError>, Error> {
         let directory = self.core.places.round(self.number);
         let found = present(self.core.client.data_watched(&directory).await)?;
-        let Some(((data, stat), watcher)) = found else { return Ok(Ok(Followed::Over)) };
+        let Some(((data, stat), watcher)) = found else { return Ok(Ok(RoundReading::Over)) };
         Ok(self.core.read(&data).map(|state| match state {
-            RoundState::Opened(round) => Followed::State(round, stat.version, watcher),
-            RoundState::Waits => Followed::Over,
+            RoundState::Opened(round) => RoundReading::State(round, stat.version, watcher),
+            RoundState::Waits => RoundReading::Over,
         }))
     }
 
@@ -331,7 +332,7 @@ impl Keeper {
         let mut next_watcher = match &next {
             Some(node) => match present(client.data_watched(node).await) {
                 Ok(found) => found.map(|(_, watcher)| watcher),
-                Err(error) if is_for_good(&error) => {
+                Err(error) if is_permanent(&error) => {
                     return Err(BarrierError::read(&self.core.places.path, error));
                 }
                 Err(error) => {
@@ -343,7 +344,7 @@ impl Keeper {
         };
         if next_watcher.is_none() {
             if next.is_some()
-                && let Some(is_over) = told_soon(watcher).await
+                && let Some(is_over) = changes_soon(watcher).await
             {
                 return Ok(is_over);
             }
@@ -369,7 +370,7 @@ impl Keeper {
             () = self.left.notified(), if !watches_next => return Ok(false),
             () = next_goes => {}
         }
-        Ok(told_soon(watcher).await.unwrap_or(false))
+        Ok(changes_soon(watcher).await.unwrap_or(false))
     }
 
     /// Lists the parties inside, and records those that have died, or the end of the round. Returns whether the
@@ -382,7 +383,7 @@ impl Keeper {
         let listings = vec![children_of(&directory), children_of(&marks)];
         let read = match client.multi_read(listings).await {
             Ok(read) => read,
-            Err(error) if is_for_good(&error) => {
+            Err(error) if is_permanent(&error) => {
                 return Err(BarrierError::read(&places.path, error));
             }
             Err(error) => {
@@ -412,7 +413,7 @@ impl Keeper {
                     Ok(_) => {}
                     // Another party was faster.
                     Err(error) if error.code().is_some_and(is_of_another) => {}
-                    Err(error) if is_for_good(&error) => {
+                    Err(error) if is_permanent(&error) => {
                         return Err(BarrierError::read(&places.path, error));
                     }
                     Err(error) => outlast(client, &error).await,
@@ -445,8 +446,8 @@ fn is_end(event: Result<WatchEvent, WatchLost>) -> bool {
 }
 
 /// Waits a short time after a party has gone. If the round's node changes, returns whether the round is over.
-async fn told_soon(watcher: &mut Watcher) -> Option<bool> {
-    let settles = SETTLES.mul_f64(0.5 + fastrand::f64() / 2.0);
+async fn changes_soon(watcher: &mut Watcher) -> Option<bool> {
+    let settles = SETTLE_TIME.mul_f64(0.5 + fastrand::f64() / 2.0);
     tokio::select! {
         biased;
         event = watcher.changed() => Some(is_end(event)),
@@ -455,6 +456,6 @@ async fn told_soon(watcher: &mut Watcher) -> Option<bool> {
 }
 
 /// Whether the error is permanent.
-fn is_for_good(error: &Error) -> bool {
+fn is_permanent(error: &Error) -> bool {
     !error.is_retryable() && !error.is_session_expired()
 }

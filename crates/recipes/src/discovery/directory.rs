@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{Client, Instant, ZnodePath};
 
-use crate::discovery::instances::{InstanceChange, Instances, Listed};
+use crate::discovery::instances::{InstanceChange, Instances, ListedInstance};
 use crate::discovery::pick::{
     Call, Ejection, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
 };
@@ -18,7 +18,7 @@ pub struct ServiceDirectoryBuilder {
     client: Client,
     base: String,
     service: String,
-    picker: PickerBuilder<Listed>,
+    picker: PickerBuilder<ListedInstance>,
 }
 
 impl ServiceDirectoryBuilder {
@@ -70,7 +70,7 @@ struct Inner {
     /// The edition of the snapshot that was read last, or an earlier one.
     edition: AtomicU64,
     read: Mutex<Arc<Instances>>,
-    picker: Picker<Listed>,
+    picker: Picker<ListedInstance>,
 }
 
 impl Inner {
@@ -96,7 +96,7 @@ impl Inner {
     }
 
     /// A picker with the newest instances.
-    fn picker(&self) -> &Picker<Listed> {
+    fn picker(&self) -> &Picker<ListedInstance> {
         if self.cache.edition() != self.edition.load(Ordering::Acquire) {
             drop(self.read());
         }
@@ -199,7 +199,7 @@ impl ServiceDirectory {
     ///
     /// # Errors
     /// If no instance takes calls.
-    pub fn pick(&self, how: Pick<'_>) -> Result<Call<Listed>, PickError> {
+    pub fn pick(&self, how: Pick<'_>) -> Result<Call<ListedInstance>, PickError> {
         self.inner.picker().pick(how)
     }
 
@@ -228,9 +228,9 @@ impl ServiceDirectory {
     /// ```
     pub fn pick_except(
         &self,
-        tried: &[Arc<Listed>],
+        tried: &[Arc<ListedInstance>],
         how: Pick<'_>,
-    ) -> Result<Call<Listed>, PickError> {
+    ) -> Result<Call<ListedInstance>, PickError> {
         self.inner.picker().pick_except(tried, how)
     }
 
@@ -248,7 +248,7 @@ impl ServiceDirectory {
     pub async fn run<F, V, E>(
         &self,
         how: Pick<'_>,
-        call: impl FnOnce(Arc<Listed>) -> F,
+        call: impl FnOnce(Arc<ListedInstance>) -> F,
     ) -> Result<Result<V, E>, PickError>
     where
         F: Future<Output = Result<V, E>>,
@@ -257,7 +257,7 @@ impl ServiceDirectory {
     }
 
     /// The recorded load of each instance. For display: it allocates.
-    pub fn loads(&self) -> Vec<InstanceLoad<Listed>> {
+    pub fn loads(&self) -> Vec<InstanceLoad<ListedInstance>> {
         self.inner.picker().loads()
     }
 

@@ -11,17 +11,17 @@ use crate::discovery::pick::Candidate;
 use crate::watch::CachedNode;
 
 /// The maximum length of a reason, in characters.
-const LONGEST_REASON: usize = 200;
+const MAX_REASON_CHARS: usize = 200;
 
 /// An instance in a [`ServiceDirectory`](crate::ServiceDirectory).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct ListedInstance {
     node: Box<str>,
     czxid: Zxid,
     instance: Instance,
 }
 
-impl Listed {
+impl ListedInstance {
     /// The name of its node, which is unique in the service. It is the instance's id, possibly with a number
     /// appended, as in Curator's `DYNAMIC_SEQUENTIAL`.
     pub fn node(&self) -> &str {
@@ -39,7 +39,7 @@ impl Listed {
     }
 }
 
-impl Deref for Listed {
+impl Deref for ListedInstance {
     type Target = Instance;
 
     fn deref(&self) -> &Instance {
@@ -47,7 +47,7 @@ impl Deref for Listed {
     }
 }
 
-impl Candidate for Listed {
+impl Candidate for ListedInstance {
     fn id(&self) -> &str {
         &self.node
     }
@@ -81,7 +81,7 @@ pub struct Unreadable {
 /// The instances of a [`ServiceDirectory`](crate::ServiceDirectory) at one moment, sorted by the names of their nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Instances {
-    listed: Vec<Arc<Listed>>,
+    listed: Vec<Arc<ListedInstance>>,
     /// When each of them was written, in the same order.
     written: Vec<Zxid>,
     unreadable: Vec<Unreadable>,
@@ -90,16 +90,16 @@ pub struct Instances {
 
 /// All instances as a slice, including those that do not take calls.
 impl Deref for Instances {
-    type Target = [Arc<Listed>];
+    type Target = [Arc<ListedInstance>];
 
-    fn deref(&self) -> &[Arc<Listed>] {
+    fn deref(&self) -> &[Arc<ListedInstance>] {
         &self.listed
     }
 }
 
 impl Instances {
     /// The instance whose node has this name.
-    pub fn by_node(&self, node: &str) -> Option<&Arc<Listed>> {
+    pub fn by_node(&self, node: &str) -> Option<&Arc<ListedInstance>> {
         let found = self.listed.binary_search_by(|listed| (*listed.node).cmp(node));
         found.ok().map(|index| &self.listed[index])
     }
@@ -160,19 +160,19 @@ impl Instances {
         (self.listed[index].czxid == czxid).then_some(index)
     }
 
-    fn decode(&mut self, name: &str, node: &CachedNode, known: Option<&Arc<Listed>>) {
+    fn decode(&mut self, name: &str, node: &CachedNode, known: Option<&Arc<ListedInstance>>) {
         let (czxid, mzxid) = (node.stat().czxid, node.stat().mzxid);
         match Instance::from_json(node.data()) {
             Ok(instance) => {
                 let same = known.filter(|known| known.instance == instance).cloned();
-                let listed = || Arc::new(Listed { node: name.into(), czxid, instance });
+                let listed = || Arc::new(ListedInstance { node: name.into(), czxid, instance });
                 let listed = same.unwrap_or_else(listed);
                 self.extend(Some(listed), node);
             }
             Err(error) => {
                 // The error repeats the data that it does not understand, however long that is.
                 let why = format!("its data is not the JSON of an instance: {error}");
-                let reason = why.chars().take(LONGEST_REASON).collect();
+                let reason = why.chars().take(MAX_REASON_CHARS).collect();
                 self.unreadable.push(Unreadable { node: name.to_owned(), mzxid, reason });
 
                 // The last readable state stays listed.
@@ -185,7 +185,7 @@ impl Instances {
         }
     }
 
-    fn extend(&mut self, listed: Option<Arc<Listed>>, node: &CachedNode) {
+    fn extend(&mut self, listed: Option<Arc<ListedInstance>>, node: &CachedNode) {
         if let Some(listed) = listed {
             self.listed.push(listed);
             self.written.push(node.stat().mzxid);
@@ -226,26 +226,26 @@ pub enum InstanceChange {
     /// A new instance.
     Added {
         /// The instance.
-        now: Arc<Listed>,
+        now: Arc<ListedInstance>,
     },
     /// The data of an instance changed.
     Updated {
         /// Its earlier state.
-        before: Arc<Listed>,
+        before: Arc<ListedInstance>,
         /// Its current state.
-        now: Arc<Listed>,
+        now: Arc<ListedInstance>,
     },
     /// An instance was registered again: its node is another one.
     Replaced {
         /// Its earlier state.
-        before: Arc<Listed>,
+        before: Arc<ListedInstance>,
         /// Its current state.
-        now: Arc<Listed>,
+        now: Arc<ListedInstance>,
     },
     /// An instance is gone.
     Removed {
         /// Its last state.
-        before: Arc<Listed>,
+        before: Arc<ListedInstance>,
     },
     /// A node has unreadable data, or may not be read. If it was an instance, that stays listed with its last
     /// state.
@@ -253,7 +253,10 @@ pub enum InstanceChange {
 }
 
 impl InstanceChange {
-    fn between(before: Option<Arc<Listed>>, now: Option<Arc<Listed>>) -> Option<Self> {
+    fn between(
+        before: Option<Arc<ListedInstance>>,
+        now: Option<Arc<ListedInstance>>,
+    ) -> Option<Self> {
         match (before, now) {
             (None, None) => None,
             (None, Some(now)) => Some(Self::Added { now }),

@@ -27,6 +27,6 @@ pub(crate) use pick::rendezvous;
 
 pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory, ServiceDirectoryBuilder};
 pub use instance::{Instance, Payload, ServiceType};
-pub use instances::{InstanceChange, Instances, Listed, Unreadable};
+pub use instances::{InstanceChange, Instances, ListedInstance, Unreadable};
 pub use registration::{RegisterError, Registration};
 pub use uri_spec::{UriPart, UriSpec, UriSpecError};

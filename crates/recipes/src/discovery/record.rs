@@ -28,11 +28,11 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     enabled: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lockkeeper: Option<OursWritten<'a>>,
+    lockkeeper: Option<WrittenLockkeeperFields<'a>>,
 }
 
 #[derive(Serialize)]
-struct OursWritten<'a> {
+struct WrittenLockkeeperFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,12 +56,12 @@ struct StoredInstance<'a> {
     service_type: Option<TypeName>,
     uri_spec: Option<UriSpec>,
     enabled: Option<bool>,
-    lockkeeper: Option<Ours>,
+    lockkeeper: Option<LockkeeperFields>,
 }
 
 /// Fields that Curator does not know. Keys of later versions are ignored.
 #[derive(Default, Deserialize)]
-struct Ours {
+struct LockkeeperFields {
     weight: Option<u32>,
     zone: Option<String>,
 }
@@ -84,7 +84,7 @@ impl Instance {
     pub fn to_json(&self) -> Vec<u8> {
         let weight = (self.weight != 1).then_some(self.weight);
         let zone = self.zone.as_deref();
-        let ours = OursWritten { weight, zone };
+        let ours = WrittenLockkeeperFields { weight, zone };
 
         let written = Written {
             name: &self.service,

@@ -22,14 +22,14 @@
 //! unknown, and the caller gets that as an error. Otherwise this happens only if another program deletes
 //! the marker.
 //!
-//! `attempt` decides what an answer means; `rivalry` when to try again after another program was faster;
+//! `attempt` decides what an answer means; `contention_backoff` when to try again after another program was faster;
 //! `writer` sends one transaction at a time; `writers` has one for each write of a handle that is in progress;
 //! `shared_write` answers the calls of many tasks with one write; `session_owned` is the node of a marker;
 //! `attempt_node` deletes a node that may have been created.
 
 mod attempt;
 mod attempt_node;
-mod rivalry;
+mod contention_backoff;
 mod session_owned;
 pub(crate) mod shared_write;
 mod writer;

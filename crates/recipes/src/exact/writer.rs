@@ -10,7 +10,7 @@ use lockkeeper_client::{
 };
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
-use crate::exact::rivalry::Rivalry;
+use crate::exact::contention_backoff::ContentionBackoff;
 use crate::exact::session_owned::SessionOwned;
 
 /// The default directory of the markers. No recipe lists or caches it.
@@ -23,7 +23,7 @@ pub(crate) struct ExactWriter {
     /// The directory of the markers.
     directory: ZnodePath,
     marker: Option<Marker>,
-    rivalry: Rivalry,
+    contention_backoff: ContentionBackoff,
     /// The duration of the last transaction.
     took: Duration,
     /// The session in which the last write began.
@@ -33,8 +33,9 @@ pub(crate) struct ExactWriter {
 impl ExactWriter {
     pub(crate) fn new(client: &Client, directory: &ZnodePath) -> Self {
         let (client, directory) = (client.clone(), directory.clone());
-        let (rivalry, took, session) = (Rivalry::default(), Duration::ZERO, SessionId::NONE);
-        Self { client, directory, marker: None, rivalry, took, session }
+        let (contention_backoff, took, session) =
+            (ContentionBackoff::default(), Duration::ZERO, SessionId::NONE);
+        Self { client, directory, marker: None, contention_backoff, took, session }
     }
 
     /// Call before each write to a value that was read: returns when other programs have had time to write it,
@@ -44,7 +45,7 @@ impl ExactWriter {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn let_others(&mut self) -> bool {
-        let has_waited = waited(self.rivalry.rest(self.client.now())).await;
+        let has_waited = waited(self.contention_backoff.rest(self.client.now())).await;
         let session = self.client.session_id();
         std::mem::replace(&mut self.session, session) != session || has_waited
     }
@@ -55,7 +56,7 @@ impl ExactWriter {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn lost(&mut self) -> bool {
-        let wait = self.rivalry.lost(self.took, self.client.now(), fastrand::f64());
+        let wait = self.contention_backoff.lost(self.took, self.client.now(), fastrand::f64());
         waited(wait).await
     }
 
@@ -135,7 +136,7 @@ impl ExactWriter {
                 marker.version = attempt.raised();
             }
             if outcome.is_ok() {
-                self.rivalry.won(self.took, now, fastrand::f64());
+                self.contention_backoff.won(self.took, now, fastrand::f64());
             }
 
             // A refused transaction leaves the marker unchanged. The next one relies on that only if the refusal is

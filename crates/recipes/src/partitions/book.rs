@@ -19,10 +19,10 @@ use crate::discovery::rendezvous::digest;
 use crate::partitions::shares::Shares;
 
 /// After what time an item is taken again that its holder gave back, or that could not be taken.
-pub(super) const REST: Duration = Duration::from_secs(1);
+pub(super) const RETAKE_DELAY: Duration = Duration::from_secs(1);
 
 /// After how many settling times the items move although the group has not settled.
-const MOST_SETTLING: u32 = 10;
+const MAX_SETTLE_FACTOR: u32 = 10;
 
 /// One life of an item with this member. Messages about an earlier life are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ struct BookEntry {
 
 /// Shares that are applied later.
 #[derive(Debug)]
-struct Unsettled {
+struct PendingShares {
     shares: Shares,
     /// When the first of the unapplied changes came.
     since: Instant,
@@ -92,7 +92,7 @@ pub(super) struct Book {
     me: String,
     entries: Vec<BookEntry>,
     shares: Shares,
-    unsettled: Option<Unsettled>,
+    unsettled: Option<PendingShares>,
     /// Whether the member is in the group, in the current session.
     is_present: bool,
     is_leaving: bool,
@@ -172,8 +172,9 @@ impl Book {
             return self.apply(shares, now);
         } else if self.unsettled.as_ref().is_none_or(|unsettled| unsettled.shares != shares) {
             let since = self.unsettled.as_ref().map_or(now, |unsettled| unsettled.since);
-            let due = (now + self.settle).min(since + self.settle.saturating_mul(MOST_SETTLING));
-            self.unsettled = Some(Unsettled { shares, since, due });
+            let due =
+                (now + self.settle).min(since + self.settle.saturating_mul(MAX_SETTLE_FACTOR));
+            self.unsettled = Some(PendingShares { shares, since, due });
             self.wake_at(due);
         }
         if was_present != is_present {
@@ -253,7 +254,7 @@ impl Book {
     /// The node could not be read or created. It is tried again later.
     pub(super) fn failed(&mut self, ticket: ItemLife, now: Instant) {
         if let Some(Slot::Looking | Slot::Creating) = self.slot(ticket) {
-            self.rest(ticket.index, now + REST);
+            self.rest(ticket.index, now + RETAKE_DELAY);
             self.turn(ticket.index, now);
         }
     }
@@ -262,7 +263,7 @@ impl Book {
     /// holder may do the same again.
     pub(super) fn returned(&mut self, ticket: ItemLife, now: Instant) {
         if let Some(Slot::Held | Slot::Moving(_) | Slot::Ending(_)) = self.slot(ticket) {
-            self.entries[ticket.index].slot = Slot::Returning(Some(now + REST));
+            self.entries[ticket.index].slot = Slot::Returning(Some(now + RETAKE_DELAY));
         }
     }
 

@@ -23,13 +23,13 @@ use crate::partitions::take::{TakeOutcome, gone, look, take};
 use crate::watch::PresenceError;
 
 /// The maximum number of items that one transaction takes.
-const MOST_TOGETHER: usize = 100;
+const MAX_BATCH_ITEMS: usize = 100;
 
 /// The maximum total length of their names, in bytes.
-const BYTES_TOGETHER: usize = 64 * 1024;
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
 /// An event that the task handles.
-enum Happening {
+enum DriverEvent {
     Command(Option<Command>, mpsc::UnboundedReceiver<Command>),
     Viewed(Result<(), GroupError>, MemberChanges),
     Status(watch::Receiver<Status>),
@@ -57,9 +57,9 @@ pub(super) struct Driver {
     terms: Arc<MemberTerms>,
     session: SessionId,
     /// The program that has the member's name, if it is another one.
-    namesake: Option<OwnerInfo>,
+    name_holder: Option<OwnerInfo>,
     held: BTreeMap<ItemLife, Arc<HeldItem>>,
-    running: FuturesUnordered<BoxFuture<'static, Happening>>,
+    running: FuturesUnordered<BoxFuture<'static, DriverEvent>>,
     /// The items whose nodes must be created.
     wanted: Vec<ItemLife>,
     /// How many are being read, and may be added to these.
@@ -83,12 +83,12 @@ impl Driver {
         let client = &terms.client;
         let (session, next_check) = (client.session_id(), client.now());
         running.push(commanded(asked).boxed());
-        running.push(is_taken.map(Happening::NotThere).boxed());
+        running.push(is_taken.map(DriverEvent::NotThere).boxed());
         running.push(changed(client.status()).boxed());
         let mut driver = Self {
             terms,
             session,
-            namesake: None,
+            name_holder: None,
             held: BTreeMap::new(),
             running,
             wanted: Vec::new(),
@@ -154,43 +154,43 @@ impl Driver {
         }
     }
 
-    fn on(&mut self, happened: Happening) {
+    fn on(&mut self, happened: DriverEvent) {
         let (board, now) = (Arc::clone(&self.terms.board), self.terms.client.now());
         match happened {
-            Happening::Command(command, asked) => {
+            DriverEvent::Command(command, asked) => {
                 self.running.push(commanded(asked).boxed());
                 self.command(command);
             }
-            Happening::Viewed(Ok(()), changes) => self.viewed(changes),
-            Happening::Viewed(Err(error), _) => {
+            DriverEvent::Viewed(Ok(()), changes) => self.viewed(changes),
+            DriverEvent::Viewed(Err(error), _) => {
                 board.end(PartitionsError::View(error));
                 self.leave();
             }
-            Happening::Status(status) => {
+            DriverEvent::Status(status) => {
                 self.running.push(changed(status).boxed());
                 self.check_session();
                 self.check();
             }
-            Happening::Looked(ticket, found) => {
+            DriverEvent::Looked(ticket, found) => {
                 self.looking -= 1;
                 match found {
                     Ok(found) => self.looked(ticket, found),
                     Err(source) => self.failed(ticket, source),
                 }
             }
-            Happening::Gone(ticket) => board.lock().book.gone(ticket, now),
-            Happening::Took(taken) => {
+            DriverEvent::Gone(ticket) => board.lock().book.gone(ticket, now),
+            DriverEvent::Took(taken) => {
                 taken.into_iter().for_each(|(ticket, taken)| self.took(ticket, taken));
             }
-            Happening::NotThere(error @ PresenceError::Taken { .. }) => {
-                let owner = self.namesake.clone().map(Box::new);
+            DriverEvent::NotThere(error @ PresenceError::Taken { .. }) => {
+                let owner = self.name_holder.clone().map(Box::new);
                 board.tell(PartitionsError::Taken { owner, source: error });
             }
-            Happening::NotThere(error) if !self.is_leaving => {
+            DriverEvent::NotThere(error) if !self.is_leaving => {
                 board.end(PartitionsError::Join(GroupError::Join(error)));
                 self.leave();
             }
-            Happening::NotThere(_) => {}
+            DriverEvent::NotThere(_) => {}
         }
     }
 
@@ -240,7 +240,7 @@ impl Driver {
         let MemberTerms { client, me, items, board, .. } = self.terms.as_ref();
         let view = changes.view();
         let other = view.member(me).filter(|own| own.session != self.session);
-        self.namesake = other.and_then(|other| OwnerInfo::from_data(&other.data));
+        self.name_holder = other.and_then(|other| OwnerInfo::from_data(&other.data));
         // A view without this member does not move items: the member lives, so it comes back.
         if let Some(own) = view.member(me) {
             let (shares, others) = Shares::of(view.members(), *items);
@@ -297,7 +297,7 @@ impl Driver {
         let terms = Arc::clone(&self.terms);
         let gone = async move {
             gone(&terms.client, &terms.nodes[ticket.index], czxid, watcher).await;
-            Happening::Gone(ticket)
+            DriverEvent::Gone(ticket)
         };
         self.running.push(gone.boxed());
     }
@@ -351,7 +351,7 @@ impl Driver {
         let terms = Arc::clone(&self.terms);
         let look = async move {
             let found = look(&terms.client, &terms.nodes[ticket.index]).await;
-            Happening::Looked(ticket, found)
+            DriverEvent::Looked(ticket, found)
         };
         self.running.push(look.boxed());
     }
@@ -361,7 +361,7 @@ impl Driver {
         let (mut part, mut bytes) = (Vec::new(), 0);
         for ticket in std::mem::take(&mut self.wanted) {
             let more = self.terms.nodes[ticket.index].as_str().len();
-            if part.len() == MOST_TOGETHER || (bytes + more > BYTES_TOGETHER && bytes > 0) {
+            if part.len() == MAX_BATCH_ITEMS || (bytes + more > MAX_BATCH_BYTES && bytes > 0) {
                 self.take_part(std::mem::take(&mut part));
                 bytes = 0;
             }
@@ -381,7 +381,7 @@ impl Driver {
             let MemberTerms { client, places, me, nodes, .. } = terms.as_ref();
             let nodes = tickets.iter().map(|ticket| nodes[ticket.index].clone()).collect();
             let taken = take(client, places, me, session, nodes).await;
-            Happening::Took(tickets.into_iter().zip(taken).collect())
+            DriverEvent::Took(tickets.into_iter().zip(taken).collect())
         };
         self.running.push(took.boxed());
     }
@@ -395,22 +395,22 @@ impl Drop for Driver {
     }
 }
 
-async fn commanded(mut asked: mpsc::UnboundedReceiver<Command>) -> Happening {
+async fn commanded(mut asked: mpsc::UnboundedReceiver<Command>) -> DriverEvent {
     let command = asked.recv().await;
-    Happening::Command(command, asked)
+    DriverEvent::Command(command, asked)
 }
 
-async fn next_view(mut changes: MemberChanges) -> Happening {
+async fn next_view(mut changes: MemberChanges) -> DriverEvent {
     let viewed = changes.next().await.map(drop);
-    Happening::Viewed(viewed, changes)
+    DriverEvent::Viewed(viewed, changes)
 }
 
-async fn changed(mut status: watch::Receiver<Status>) -> Happening {
+async fn changed(mut status: watch::Receiver<Status>) -> DriverEvent {
     if status.changed().await.is_err() {
         // The client is closed, which the view shows.
         std::future::pending::<()>().await;
     }
-    Happening::Status(status)
+    DriverEvent::Status(status)
 }
 
 async fn sleep_until(client: &Client, due: Option<Instant>) {

@@ -17,7 +17,7 @@ use crate::reads::{children_of, data_of};
 use crate::values::Shared;
 
 /// The number of waiters that one request reads.
-const AT_ONCE: usize = 256;
+const WAITERS_PER_READ: usize = 256;
 
 /// State shared by the clones of a handle.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl PoolCore {
         known: &mut KnownWaiters,
     ) -> Result<Vec<Waiter>, PoolError> {
         let unknown: Vec<_> = line.iter().filter(|it| !known.contains_key(*it)).cloned().collect();
-        for some in unknown.chunks(AT_ONCE) {
+        for some in unknown.chunks(WAITERS_PER_READ) {
             let answers = loop {
                 let ops = some.iter().map(|node| data_of(&self.nodes.waiter(node))).collect();
                 match self.client.multi_read(ops).await {

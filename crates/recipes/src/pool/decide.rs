@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of things that are watched one by one.
-const FEW: usize = 8;
+const MAX_SINGLE_WATCHES: usize = 8;
 
 /// The things that a waiter would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +173,8 @@ impl Known<'_> {
             watched.insert(Watched::Set);
         }
         // A free thing that is for another waiter will not be given back.
-        match own.wants.only.is_some() && !looks_at_places && uncovered.len() <= FEW {
+        match own.wants.only.is_some() && !looks_at_places && uncovered.len() <= MAX_SINGLE_WATCHES
+        {
             true => watched.extend(
                 uncovered.into_iter().filter(|it| !self.is_free(it)).cloned().map(Watched::Thing),
             ),

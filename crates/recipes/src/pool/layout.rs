@@ -19,7 +19,7 @@ const MARK: &str = "lockkeeper-pool";
 const DIGITS: usize = 10;
 
 /// Separates a holder's name from the number of one of its places. In a thing's name it is escaped.
-const PLACE: char = '!';
+const PLACE_SEPARATOR: char = '!';
 
 /// The nodes of a pool.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl PoolNodes {
     /// A place of a holder.
     pub(super) fn place(&self, holder: &str, number: u32) -> Result<ZnodePath, BuildError> {
         let holder = node_of(&self.held, holder)?;
-        Ok(self.held.child(&format!("{}{PLACE}{number}", holder.name()))?)
+        Ok(self.held.child(&format!("{}{PLACE_SEPARATOR}{number}", holder.name()))?)
     }
 
     /// A waiter.
@@ -79,7 +79,7 @@ impl PoolNodes {
 pub(super) fn read_held(nodes: &[String]) -> Result<HeldNow, String> {
     let mut held = HeldNow::default();
     for node in nodes {
-        let is_ours = match node.rsplit_once(PLACE) {
+        let is_ours = match node.rsplit_once(PLACE_SEPARATOR) {
             None => key_of(node).map(|thing| held.things.insert(thing)),
             Some((holder, number)) => key_of(holder)
                 .zip(number.parse().ok())

@@ -29,7 +29,7 @@ pub(super) struct Wish {
 }
 
 /// The result of a read of the pool.
-enum Looked {
+enum ViewOutcome {
     Taken(PoolGuard),
     /// No thing is for this waiter until one of these changes.
     Nothing(BTreeSet<Watched>),
@@ -41,7 +41,7 @@ enum Looked {
 
 /// A step of a claim that may be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ClaimStep {
     /// No waiter has come, or the stored set has not changed.
     Unchanged,
     Thing,
@@ -131,9 +131,9 @@ impl PoolCore {
             let mut view = view?;
             let earlier = self.waiters(&view.line, &mut known).await?;
             match self.look(wish, &own, &mut view, &earlier, None).await? {
-                Looked::Taken(guard) => return Ok(Some(guard)),
-                Looked::Nothing(_) => return Ok(None),
-                Looked::Stale | Looked::NotInLine => {}
+                ViewOutcome::Taken(guard) => return Ok(Some(guard)),
+                ViewOutcome::Nothing(_) => return Ok(None),
+                ViewOutcome::Stale | ViewOutcome::NotInLine => {}
             }
         }
     }
@@ -142,7 +142,7 @@ impl PoolCore {
         let (own, mut known) = (self.own(wish), KnownWaiters::new());
         let mut view = self.view().await?;
         let earlier = self.waiters(&view.line, &mut known).await?;
-        if let Looked::Taken(guard) = self.look(wish, &own, &mut view, &earlier, None).await? {
+        if let ViewOutcome::Taken(guard) = self.look(wish, &own, &mut view, &earlier, None).await? {
             return Ok(guard);
         }
         loop {
@@ -177,13 +177,13 @@ impl PoolCore {
             let earlier = self.waiters(&before, known).await?;
             let watched =
                 match self.look(wish, own, &mut view, &earlier, Some((&entry, &own_node))).await? {
-                    Looked::Taken(guard) => {
+                    ViewOutcome::Taken(guard) => {
                         entry.gone();
                         return Ok(Some(guard));
                     }
-                    Looked::NotInLine => return Ok(None),
-                    Looked::Stale => continue,
-                    Looked::Nothing(watched) => watched,
+                    ViewOutcome::NotInLine => return Ok(None),
+                    ViewOutcome::Stale => continue,
+                    ViewOutcome::Nothing(watched) => watched,
                 };
 
             // Positions are among the waiters that have not left since.
@@ -243,7 +243,7 @@ impl PoolCore {
         view: &mut PoolView,
         earlier: &[Waiter],
         place: Option<(&AttemptNode, &ZnodePath)>,
-    ) -> Result<Looked, PoolError> {
+    ) -> Result<ViewOutcome, PoolError> {
         let set = match &self.set {
             ThingSet::Given(things) => things,
             ThingSet::Stored(_) => &view.things,
@@ -252,13 +252,13 @@ impl PoolCore {
         loop {
             let known = Known { earlier, held: &view.held, stored: &view.stored };
             let (thing, number) = match decide(own, &choices, known) {
-                Decision::Wait(watched) => return Ok(Looked::Nothing(watched)),
+                Decision::Wait(watched) => return Ok(ViewOutcome::Nothing(watched)),
                 Decision::Take { thing, place } => (thing, place),
             };
             match self.claim(&thing, number, view, place).await? {
                 Ok(looked) => return Ok(looked),
                 // Another program was faster.
-                Err(Step::Place) => {
+                Err(ClaimStep::Place) => {
                     let holder = own.quota.iter().map(|quota| &quota.holder);
                     for holder in holder {
                         view.held.places.entry(holder.clone()).or_default().extend(number);
@@ -277,7 +277,7 @@ impl PoolCore {
         number: Option<u32>,
         view: &PoolView,
         place: Option<(&AttemptNode, &ZnodePath)>,
-    ) -> Result<Result<Looked, Step>, PoolError> {
+    ) -> Result<Result<ViewOutcome, ClaimStep>, PoolError> {
         let (client, nodes) = (&self.client, &self.nodes);
         let node = nodes.thing(thing)?;
         let quota = self.quota.as_ref().zip(number);
@@ -298,9 +298,10 @@ impl PoolCore {
             stored.map(|version| (&nodes.things, version)),
         ];
         let unchanged: Vec<_> = unchanged.into_iter().flatten().collect();
-        let kinds = std::iter::repeat_n(Step::Unchanged, unchanged.len()).chain([Step::Thing]);
-        let kinds = kinds.chain(share.iter().map(|_| Step::Place));
-        let kinds: Vec<_> = kinds.chain(place.map(|_| Step::Leaves)).collect();
+        let kinds =
+            std::iter::repeat_n(ClaimStep::Unchanged, unchanged.len()).chain([ClaimStep::Thing]);
+        let kinds = kinds.chain(share.iter().map(|_| ClaimStep::Place));
+        let kinds: Vec<_> = kinds.chain(place.map(|_| ClaimStep::Leaves)).collect();
 
         let mut writer = self.writers.take();
         let session = place.map(|(entry, _)| entry.session());
@@ -324,10 +325,12 @@ impl PoolCore {
                 own_thing.gone();
                 let created = Created { path: node, stat };
                 return match grant_owned(client, self.path(), created, data).await {
-                    Ok(guard) => {
-                        Ok(Ok(Looked::Taken(PoolGuard::new(thing.to_owned(), guard, own_share))))
-                    }
-                    Err(AcquireError::SessionExpired { .. }) => Ok(Ok(Looked::NotInLine)),
+                    Ok(guard) => Ok(Ok(ViewOutcome::Taken(PoolGuard::new(
+                        thing.to_owned(),
+                        guard,
+                        own_share,
+                    )))),
+                    Err(AcquireError::SessionExpired { .. }) => Ok(Ok(ViewOutcome::NotInLine)),
                     Err(error) => Err(self.take_error(error)),
                 };
             }
@@ -337,10 +340,12 @@ impl PoolCore {
         let mut made: Vec<_> = [&mut own_thing].into_iter().chain(&mut own_share).collect();
         let refused = self.not_written(error, &mut made).await?;
         Ok(match refused.and_then(|(index, code)| Some((*kinds.get(index)?, code))) {
-            Some((step @ (Step::Thing | Step::Place), ErrorCode::NodeExists)) => Err(step),
-            Some((Step::Leaves, _)) => Ok(Looked::NotInLine),
+            Some((step @ (ClaimStep::Thing | ClaimStep::Place), ErrorCode::NodeExists)) => {
+                Err(step)
+            }
+            Some((ClaimStep::Leaves, _)) => Ok(ViewOutcome::NotInLine),
             // The session of a position in line may have ended, which the next read shows.
-            _ => Ok(Looked::Stale),
+            _ => Ok(ViewOutcome::Stale),
         })
     }
 
@@ -375,13 +380,13 @@ impl PoolCore {
         &self,
         watched: &Watched,
         standing: &[&String],
-    ) -> Result<(Sort, ZnodePath), PoolError> {
+    ) -> Result<(WatchKind, ZnodePath), PoolError> {
         let nodes = &self.nodes;
         Ok(match watched {
-            Watched::Leaves(place) => (Sort::Data, nodes.waiter(standing[*place])),
-            Watched::Thing(thing) => (Sort::Data, nodes.thing(thing)?),
-            Watched::Held => (Sort::Children, nodes.held.clone()),
-            Watched::Set => (Sort::Existence, nodes.things.clone()),
+            Watched::Leaves(place) => (WatchKind::Data, nodes.waiter(standing[*place])),
+            Watched::Thing(thing) => (WatchKind::Data, nodes.thing(thing)?),
+            Watched::Held => (WatchKind::Children, nodes.held.clone()),
+            Watched::Set => (WatchKind::Existence, nodes.things.clone()),
         })
     }
 }
@@ -401,7 +406,7 @@ impl Wish {
 
 /// How a node is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+enum WatchKind {
     Data,
     Children,
     /// Also if the node is missing.
@@ -410,14 +415,14 @@ enum Sort {
 
 /// The watches of a waiter.
 #[derive(Default)]
-struct PoolWatches(BTreeMap<(Sort, ZnodePath), Watcher>);
+struct PoolWatches(BTreeMap<(WatchKind, ZnodePath), Watcher>);
 
 impl PoolWatches {
     /// Watches these nodes and no others. Returns whether one of them was not watched before.
     async fn set(
         &mut self,
         core: &PoolCore,
-        nodes: BTreeSet<(Sort, ZnodePath)>,
+        nodes: BTreeSet<(WatchKind, ZnodePath)>,
     ) -> Result<bool, PoolError> {
         self.0.retain(|node, _| nodes.contains(node));
         let client = &core.client;
@@ -425,11 +430,13 @@ impl PoolWatches {
         // Pipelined.
         let new = new.map(|(sort, node)| async move {
             let watcher = match sort {
-                Sort::Data => present(client.data_watched(&node).await).map(|it| it.map(|it| it.1)),
-                Sort::Children => {
+                WatchKind::Data => {
+                    present(client.data_watched(&node).await).map(|it| it.map(|it| it.1))
+                }
+                WatchKind::Children => {
                     present(client.children_watched(&node).await).map(|it| it.map(|it| it.1))
                 }
-                Sort::Existence => client.exists_watched(&node).await.map(|it| Some(it.1)),
+                WatchKind::Existence => client.exists_watched(&node).await.map(|it| Some(it.1)),
             };
             ((sort, node), watcher)
         });

@@ -11,7 +11,7 @@ use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::handle::Queue;
 use crate::queue::lanes::{PLAIN, Segment, last_of};
-use crate::queue::layout::{ClaimName, Entry, NewEntry, Obituary, QueueMark, is_id};
+use crate::queue::layout::{ClaimName, DeadLetterData, Entry, NewEntry, QueueMark, is_id};
 use crate::queue::marks::Marks;
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
@@ -117,7 +117,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, QueueError> {
-        self.core.only_own("dead letters")?;
+        self.core.require_own_layout("dead letters")?;
         self.core.dead_letters().await
     }
 
@@ -175,7 +175,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be cancelled.
     pub async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
-        self.core.only_own("cancellations")?;
+        self.core.require_own_layout("cancellations")?;
         match is_id(id) {
             true => self.core.cancel(id).await,
             false => Ok(false),
@@ -218,7 +218,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be deleted in part: the queue cannot be used then, and the next call continues.
     pub async fn delete(&self) -> Result<bool, QueueError> {
-        self.core.only_own("lists of consumers, which a safe deletion needs")?;
+        self.core.require_own_layout("lists of consumers, which a safe deletion needs")?;
         self.core.delete().await
     }
 }
@@ -239,13 +239,13 @@ impl Core {
 
     /// The internal id of the dead letter with this public id, and the marks of its item.
     async fn letter_of(&self, id: &str) -> Result<Option<(String, Marks)>, QueueError> {
-        self.only_own("dead letters")?;
+        self.require_own_layout("dead letters")?;
         if !is_id(id) {
             return Ok(None);
         }
         let item = self.item_of(id).await?;
         let letter = self.data_in(&self.places.dead_letter(&item)).await?;
-        Ok(letter.map(|data| (item, Obituary::read(&data).marks())))
+        Ok(letter.map(|data| (item, DeadLetterData::read(&data).marks())))
     }
 
     /// Cancels the item with this internal id; `name`: the id that its putter has set.
@@ -270,7 +270,7 @@ impl Core {
             };
             let steps = match dead {
                 Some(data) => {
-                    let nodes = self.places.beside_body(&Obituary::read(&data).marks());
+                    let nodes = self.places.beside_body(&DeadLetterData::read(&data).marks());
                     let nodes = nodes.into_iter().chain([letter.clone()]);
                     nodes.fold(steps, |steps, node| steps.delete(&node, None))
                 }
@@ -369,9 +369,9 @@ impl Core {
             // A missing one was put back in the meantime.
             letters.extend(ids.iter().zip(answers).filter_map(|(id, answer)| match answer {
                 ReadResult::Data { data, stat } => {
-                    let obituary = Obituary::read(&data);
+                    let obituary = DeadLetterData::read(&data);
                     let id = obituary.marks().name.unwrap_or_else(|| id.clone());
-                    let Obituary { reason, attempts, holder, .. } = obituary;
+                    let DeadLetterData { reason, attempts, holder, .. } = obituary;
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
                     Some((stat.czxid, DeadLetter { id, reason, attempts, holder, since_unix_ms }))
                 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use lockkeeper_client::{Client, Instant};
 use lockkeeper_locks::for_recipes::Line;
 
-use crate::queue::layout::Places;
+use crate::queue::layout::QueueNodes;
 
 /// The maximum number of items in a queue: waiting, worked on or delayed; dead letters do not count. All programs
 /// that put must use the same bound, because each applies its own.
@@ -55,7 +55,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn new(client: &Client, places: &Places) -> Self {
+    pub(super) fn new(client: &Client, places: &QueueNodes) -> Self {
         let line = Line::new(client, places.putters.clone());
         Self { line, counted: Mutex::default(), free: Mutex::default() }
     }

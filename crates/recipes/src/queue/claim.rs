@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockkeeper_client::retry::{outlast, pause, reachable};
 use lockkeeper_client::{Cleanup, Contact, ErrorCode, ExpectedNode, ZnodePath, present};
 
-use crate::queue::commit::{Answer, Committed, Committer, Duty, Write};
+use crate::queue::commit::{Answer, Committed, Committer, Write, WriteObserver};
 
 /// A claim that may have been made. If it was, dropping it gives the item back.
 pub(super) struct Claim {
@@ -28,7 +28,7 @@ pub(super) type ClaimWrite = Write<Claim>;
 pub(super) type ClaimCommitted = Committed<Claim>;
 pub(super) type ClaimAnswer = Answer<Claim>;
 
-impl Duty for Claim {
+impl WriteObserver for Claim {
     fn made(&self) {
         self.is_made.store(true, Ordering::Release);
     }

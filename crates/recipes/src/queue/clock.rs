@@ -9,18 +9,18 @@ use crate::exact::shared_write::lock;
 use crate::wall_clock::millis;
 
 /// How long the difference between the servers' clock and this machine's is trusted.
-const BELIEVED: Duration = Duration::from_secs(60);
+const TRUST_TIME: Duration = Duration::from_secs(60);
 
 /// The assumed drift of this machine's clock against the servers', as a divisor.
 pub(super) const DRIFT_DIVISOR: u32 = 100;
 
 /// The servers' clock, from the answers to writes.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Option<Shown>>);
+pub(super) struct ServerClock(Mutex<Option<ClockReading>>);
 
 /// A reading of the servers' clock, in milliseconds since 1970, taken between two local times.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct ClockReading {
     unix_ms: u64,
     asked: Instant,
     answered: Instant,
@@ -38,14 +38,14 @@ pub(super) struct ServerTime {
 impl ServerClock {
     /// Records that a write was applied at `unix_ms`, in milliseconds since 1970, between these times.
     pub(super) fn learn(&self, unix_ms: u64, asked: Instant, answered: Instant) {
-        *lock(&self.0) = Some(Shown { unix_ms, asked, answered });
+        *lock(&self.0) = Some(ClockReading { unix_ms, asked, answered });
     }
 
     /// The servers' time; `None` if it is not known well enough.
     pub(super) fn at(&self, now: Instant) -> Option<ServerTime> {
-        let Shown { unix_ms, asked, answered } = (*lock(&self.0))?;
+        let ClockReading { unix_ms, asked, answered } = (*lock(&self.0))?;
         let (since_asked, since) = (now - asked, now - answered);
-        (since < BELIEVED).then(|| ServerTime {
+        (since < TRUST_TIME).then(|| ServerTime {
             least: unix_ms.saturating_add(millis(since - since / DRIFT_DIVISOR)),
             // The reading was rounded down, as this is.
             most: unix_ms.saturating_add(millis(since_asked + since_asked / DRIFT_DIVISOR) + 2),

@@ -13,13 +13,13 @@ use crate::exact::{Applied, ExactWriter, WriteError, Writers};
 use crate::queue::error::CommitError;
 
 /// The maximum number of steps in one transaction of several writes.
-const MOST_STEPS: usize = 400;
+const MAX_BATCH_STEPS: usize = 400;
 
 /// The maximum size of data in one, in bytes. Servers accept 1 MiB by default, and a longer limit would be rare.
-const MOST_DATA: usize = 128 << 10;
+const MAX_BATCH_BYTES: usize = 128 << 10;
 
 /// The result of a write that needs cleanup.
-pub(super) trait Duty: Send + Sync + 'static {
+pub(super) trait WriteObserver: Send + Sync + 'static {
     /// The write was applied.
     fn made(&self);
 
@@ -90,7 +90,7 @@ pub(super) struct Committer<C> {
     alone: Writers,
 }
 
-impl<C: Duty> Committer<C> {
+impl<C: WriteObserver> Committer<C> {
     pub(super) fn new(client: &Client, markers: ZnodePath, ring: ZnodePath) -> Self {
         let alone = Writers::new(client, markers.clone());
         Self { client: client.clone(), markers, ring, writes: SharedWrite::new(), alone }
@@ -131,7 +131,7 @@ impl<C: Duty> Committer<C> {
 }
 
 /// Combines the waiting writes and those that arrive before they are sent, and answers them.
-async fn write_batches<C: Duty>(
+async fn write_batches<C: WriteObserver>(
     new_writer: impl Fn() -> ExactWriter,
     ring: ZnodePath,
     mut turn: WriteTurn<Write<C>, Answer<C>, Box<ExactWriter>>,
@@ -152,7 +152,7 @@ fn first_batch<C>(waiting: &mut Vec<Call<C>>) -> Vec<Call<C>> {
     let fit = waiting.iter().take_while(|call| {
         steps += call.question.steps.len();
         data += call.question.steps.data_len();
-        steps <= MOST_STEPS && data <= MOST_DATA
+        steps <= MAX_BATCH_STEPS && data <= MAX_BATCH_BYTES
     });
     let fit = fit.count().max(1);
     let rest = waiting.split_off(fit);
@@ -216,7 +216,7 @@ impl<'a, C> Batch<'a, C> {
     }
 }
 
-async fn write_together<C: Duty>(
+async fn write_together<C: WriteObserver>(
     writer: &mut ExactWriter,
     ring: &ZnodePath,
     mut calls: Vec<Call<C>>,
@@ -251,7 +251,7 @@ async fn write_together<C: Duty>(
 }
 
 /// Answers that no write is known to be applied.
-fn answer_none<C: Duty>(calls: Vec<Call<C>>, error: &WriteError) {
+fn answer_none<C: WriteObserver>(calls: Vec<Call<C>>, error: &WriteError) {
     for mut call in calls {
         let claim = call.question.claim.take();
         if let (WriteError::Unknown(_), Some(claim)) = (error, claim) {
@@ -263,7 +263,7 @@ fn answer_none<C: Duty>(calls: Vec<Call<C>>, error: &WriteError) {
 }
 
 /// `first`: the index of the first own step of the first write.
-fn answer_all<C: Duty>(
+fn answer_all<C: WriteObserver>(
     calls: Vec<Call<C>>,
     mut first: usize,
     applied: &Applied,
@@ -274,7 +274,7 @@ fn answer_all<C: Duty>(
         let results = applied.results.as_ref().and_then(|all| all.get(first..end));
         first = end;
 
-        let claim = call.question.claim.take().inspect(Duty::made);
+        let claim = call.question.claim.take().inspect(WriteObserver::made);
         let results = results.map(<[OpResult]>::to_vec);
         let Applied { zxid, at_unix_ms, .. } = *applied;
         call.answer(Ok(Committed { results, zxid, at_unix_ms, session, claim }));

@@ -23,15 +23,15 @@ use crate::queue::clock::ServerClock;
 use crate::queue::commit::{Committed, Committer, nothing};
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
-use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};
+use crate::queue::layout::{Entry, Header, QueueMark, QueueNodes, SEGMENT_ENTRIES};
 use crate::queue::options::Backoff;
-use crate::queue::picks::Picks;
+use crate::queue::picks::PickList;
 
 /// The default maximum number of takes of an item.
-const MOST_TRIES: u32 = 16;
+const DEFAULT_MAX_TRIES: u32 = 16;
 
 /// The number of lanes whose last segment is remembered.
-const MOST_LANES: usize = 256;
+const MAX_KNOWN_LANES: usize = 256;
 
 /// The options of a handle.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ pub(super) struct Options {
 /// A queue, as the clones of a handle use it.
 pub(super) struct Core {
     pub(super) client: Client,
-    pub(super) places: Places,
+    pub(super) places: QueueNodes,
     pub(super) options: Options,
     /// This program, as shown with its items.
     pub(super) owner: OwnerInfo,
@@ -74,7 +74,7 @@ pub(super) struct Core {
     pub(super) parts_swept: LastTime,
     /// The node of this consumer.
     worker: tokio::sync::Mutex<WorkerNode>,
-    pub(super) picks: std::sync::Mutex<Picks>,
+    pub(super) picks: std::sync::Mutex<PickList>,
     /// The segments as last listed. The owner of the lock lists; the others wait for the result.
     pub(super) segments: tokio::sync::Mutex<Vec<Segment>>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(
         client: Client,
-        places: Places,
+        places: QueueNodes,
         markers: ZnodePath,
         options: Options,
     ) -> Arc<Self> {
@@ -145,7 +145,7 @@ impl Core {
 
     /// The maximum number of takes of an item.
     pub(super) fn most_tries(&self) -> u32 {
-        self.options.most_tries.unwrap_or(MOST_TRIES)
+        self.options.most_tries.unwrap_or(DEFAULT_MAX_TRIES)
     }
 
     /// Returns when a failed read may be repeated, with the next session if the last one has ended.
@@ -196,8 +196,8 @@ impl Core {
 
     /// Creates the nodes of the queue, unless another program is faster.
     async fn make(&self) -> Result<(), QueueError> {
-        let Places { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
-        let Places { answers, ids, slots, parts, .. } = &self.places;
+        let QueueNodes { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
+        let QueueNodes { answers, ids, slots, parts, .. } = &self.places;
         let first = self.places.segment(Segment::first_of(PLAIN));
         let made =
             [entries, &first, bodies, claims, busy, workers, dead, answers, ids, slots, parts];
@@ -224,7 +224,7 @@ impl Core {
 
     fn set_last_segment(&self, segment: Segment) {
         let mut last = lock(&self.last_segments);
-        if last.len() >= MOST_LANES {
+        if last.len() >= MAX_KNOWN_LANES {
             last.clear();
         }
         last.insert(segment.lane, segment);
@@ -291,7 +291,8 @@ impl Core {
     pub(super) async fn note_entries(&self, segment: Segment, results: Option<&[OpResult]>) {
         let names = results.unwrap_or_default().iter().filter_map(created_name);
         let entries = names.filter_map(|name| Entry::read(segment, name));
-        let has_share = entries.map(|entry| entry.number + 1).max().is_some_and(|it| it >= SEGMENT);
+        let has_share =
+            entries.map(|entry| entry.number + 1).max().is_some_and(|it| it >= SEGMENT_ENTRIES);
         // One caller does it for all whose entries were put together.
         if has_share && let Ok(_closing) = self.closing.try_lock() {
             self.open_after(segment, Some(0)).await;

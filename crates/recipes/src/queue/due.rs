@@ -19,7 +19,7 @@ use crate::reads::{children_of, data_of, names_of};
 use crate::wall_clock::unix_ms;
 
 /// After how long a clock is read again, because it may have been set.
-const LONGEST_NAP: Duration = Duration::from_secs(60);
+const MAX_NAP: Duration = Duration::from_secs(60);
 
 /// How many segments one request lists, and how many entries it moves.
 const SEGMENTS_AT_ONCE: usize = 32;
@@ -139,6 +139,6 @@ impl Core {
         let left = Duration::from_millis(next.saturating_sub(now));
         // Allows for clock drift, so that it is due after one nap.
         let left = left + left / (DRIFT_DIVISOR - 1) + Duration::from_millis(1);
-        tokio::time::sleep(left.min(LONGEST_NAP)).await;
+        tokio::time::sleep(left.min(MAX_NAP)).await;
     }
 }

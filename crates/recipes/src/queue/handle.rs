@@ -14,10 +14,10 @@ use crate::queue::core::{Core, Options};
 use crate::queue::delivery::{AtLeastOnce, AtMostOnce, Delivery};
 use crate::queue::error::QueueError;
 use crate::queue::item::{Item, end_cancelled, pass_on};
-use crate::queue::layout::Places;
+use crate::queue::layout::QueueNodes;
 use crate::queue::options::{Backoff, PutOptions};
 use crate::queue::peer_layouts::QueueLayout;
-use crate::queue::take::{Mode, Reads, TakenItem};
+use crate::queue::take::{DecodeCheck, TakeMode, TakenItem};
 use crate::values::place::checked;
 use crate::values::{Codec, Json};
 use crate::waits::within;
@@ -249,7 +249,7 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
     }
 
     /// The nodes of the queue, if the layout supports the options.
-    fn places(&self, path: ZnodePath) -> Result<Places, QueueError> {
+    fn places(&self, path: ZnodePath) -> Result<QueueNodes, QueueError> {
         let layout = self.layout;
         let without = |what, instead| {
             Err(QueueError::NotInLayout { path: path.clone(), layout, what, instead })
@@ -266,7 +266,7 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
             return without("claims among its items", ": choose another `lock_path`");
         }
         if layout.is_own() {
-            return Ok(Places::new(path));
+            return Ok(QueueNodes::new(path));
         }
         if self.options.most_tries.is_some() {
             return without("limits of tries", ": leave `max_tries` out");
@@ -283,7 +283,7 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
                 },
             );
         }
-        Ok(Places::of_peers(layout, path, claims))
+        Ok(QueueNodes::of_peers(layout, path, claims))
     }
 }
 
@@ -365,7 +365,7 @@ impl<T> Queue<T> {
         waits: bool,
     ) -> Result<Vec<Item<T>>, QueueError> {
         loop {
-            let taken = self.core.take(Mode::Claim, most, waits).await?;
+            let taken = self.core.take(TakeMode::Claim, most, waits).await?;
             let (was_any, mut failed) = (!taken.is_empty(), None);
             let mut items = Vec::with_capacity(taken.len());
             for TakenItem { entry, version, body, held } in taken {
@@ -411,7 +411,7 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     /// When dropped, a value may be lost.
     pub async fn take(&self) -> Result<T, QueueError> {
         loop {
-            let taken = self.core.take(Mode::Remove(self.reads()), 1, true).await?;
+            let taken = self.core.take(TakeMode::Remove(self.reads()), 1, true).await?;
             if let Some(TakenItem { entry, body, .. }) = taken.into_iter().next() {
                 return self.decode(&entry.id, body);
             }
@@ -445,7 +445,7 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     /// # Cancel safety
     /// When dropped, a value may be lost.
     pub async fn try_take(&self) -> Result<Option<T>, QueueError> {
-        let taken = self.core.take(Mode::Remove(self.reads()), 1, false).await?;
+        let taken = self.core.take(TakeMode::Remove(self.reads()), 1, false).await?;
         match taken.into_iter().next() {
             Some(TakenItem { entry, body, .. }) => self.decode(&entry.id, body).map(Some),
             None => Ok(None),
@@ -453,7 +453,7 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     }
 
     /// Whether an item can be decoded, checked before it is removed.
-    fn reads(&self) -> Arc<Reads> {
+    fn reads(&self) -> Arc<DecodeCheck> {
         let queue = self.clone();
         Arc::new(move |id, body| queue.decode(id, Some(body.clone())).map(drop))
     }

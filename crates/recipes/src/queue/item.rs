@@ -18,9 +18,9 @@ use crate::queue::claim::{Claim, ClaimCommitted};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
-use crate::queue::layout::{Entry, Header, NewEntry, Obituary};
+use crate::queue::layout::{DeadLetterData, Entry, Header, NewEntry};
 use crate::queue::marks::Marks;
-use crate::queue::take::Held;
+use crate::queue::take::HeldClaim;
 use crate::wall_clock::millis;
 
 /// How many of the steps that end an item check that it is this consumer's.
@@ -60,7 +60,7 @@ impl<T> Item<T> {
         core: &Arc<Core>,
         entry: Entry,
         version: i32,
-        held: Held,
+        held: HeldClaim,
         (value, data): (T, Bytes),
     ) -> Self {
         let claimed = Arc::new(Claimed::new(core, entry, version, held, data));
@@ -207,7 +207,7 @@ impl<T> Item<T> {
         delay: Duration,
         reason: impl Into<String>,
     ) -> Result<(), QueueError> {
-        self.claimed.core.only_own("retries after a time")?;
+        self.claimed.core.require_own_layout("retries after a time")?;
         self.retry_in(Some(delay), reason.into()).await
     }
 
@@ -220,7 +220,7 @@ impl<T> Item<T> {
             return claimed.ended(written.await, PEER_CHECKS);
         }
         if self.attempt() >= core.most_tries() {
-            return self.bury(Obituary::worn_out(self.attempt(), &reason)).await;
+            return self.bury(DeadLetterData::too_many_tries(self.attempt(), &reason)).await;
         }
 
         let due = match delay {
@@ -250,9 +250,9 @@ impl<T> Item<T> {
     /// When dropped, it may be a dead letter, or given back.
     pub async fn bury(&self, reason: impl Into<String>) -> Result<(), QueueError> {
         let claimed = &self.claimed;
-        claimed.core.only_own("dead letters")?;
+        claimed.core.require_own_layout("dead letters")?;
         claimed.ensure_held()?;
-        let obituary = Obituary {
+        let obituary = DeadLetterData {
             reason: reason.into(),
             attempts: self.attempt(),
             holder: Some(claimed.core.owner.clone()),
@@ -301,8 +301,8 @@ impl<T> Item<T> {
 }
 
 impl Claimed {
-    fn new(core: &Arc<Core>, entry: Entry, version: i32, held: Held, data: Bytes) -> Self {
-        let (Held { guard, claim }, core) = (held, Arc::clone(core));
+    fn new(core: &Arc<Core>, entry: Entry, version: i32, held: HeldClaim, data: Bytes) -> Self {
+        let (HeldClaim { guard, claim }, core) = (held, Arc::clone(core));
         let is_ending = AtomicBool::new(false);
         Self { guard, claim, core, entry, version, data, is_ending }
     }
@@ -521,7 +521,7 @@ impl Claimed {
 /// Leaves an item that this consumer cannot decode to others: moves it to the end of the queue, so that it is not
 /// found first again, and does not count this try. An item with a key keeps its place, and so does one in another
 /// library's queue: it is given back.
-pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
+pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: HeldClaim) {
     if !core.layout().is_own() || entry.key().is_some() {
         return;
     }
@@ -536,7 +536,7 @@ pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: Held) 
 }
 
 /// Ends an item that was cancelled before it was taken.
-pub(super) fn end_cancelled(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
+pub(super) fn end_cancelled(core: &Arc<Core>, entry: Entry, version: i32, held: HeldClaim) {
     let claimed = Claimed::new(core, entry, version, held, nothing());
     core.client.tokio_runtime().spawn(async move {
         // If it fails, the item is given back, and the next consumer ends it.

@@ -17,20 +17,20 @@ use crate::queue::peer_layouts::QueueLayout;
 const FORMAT: u32 = 1;
 
 /// The suffix of the line of our consumers, after the name of another library's queue.
-const LINE: &str = "-__lockkeeper__";
+const LINE_SUFFIX: &str = "-__lockkeeper__";
 
 /// How many entries a segment gets. A transaction of many may exceed it.
-pub(super) const SEGMENT: u32 = 256;
+pub(super) const SEGMENT_ENTRIES: u32 = 256;
 
 /// The suffix of the node of an unfinished upload, after the upload's name.
-const UPLOADING: &str = ".uploading";
+const UPLOADING_SUFFIX: &str = ".uploading";
 
 /// The maximum length of an id, in bytes.
-const LONGEST_ID: usize = 64;
+const MAX_ID_BYTES: usize = 64;
 
 /// The nodes of a queue.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct QueueNodes {
     /// The queue itself; its data is a [`QueueMark`].
     pub(super) path: ZnodePath,
     /// The segments, which have the entries. Written to when there may be something new to take.
@@ -62,7 +62,7 @@ pub(super) struct Places {
     has_claims: bool,
 }
 
-impl Places {
+impl QueueNodes {
     pub(super) fn new(path: ZnodePath) -> Self {
         let below = |name| path.child(name).expect("letters");
         Self {
@@ -100,7 +100,7 @@ impl Places {
             busy: unused(),
             workers: unused(),
             dead: unused(),
-            line: beside(&path, LINE),
+            line: beside(&path, LINE_SUFFIX),
             answers: unused(),
             ids: unused(),
             slots: unused(),
@@ -162,15 +162,15 @@ impl Places {
     /// The ephemeral node of an unfinished upload. It is outside of the directory, so that putters need no
     /// permission to delete there.
     pub(super) fn uploading(&self, upload: &str) -> ZnodePath {
-        self.parts.child(&format!("{upload}{UPLOADING}")).expect("an id and letters")
+        self.parts.child(&format!("{upload}{UPLOADING_SUFFIX}")).expect("an id and letters")
     }
 
     /// The uploads that have ended, given all names.
     pub(super) fn ended_uploads(names: &[String]) -> impl Iterator<Item = &String> {
         let running: HashSet<_> =
-            names.iter().filter_map(|it| it.strip_suffix(UPLOADING)).collect();
+            names.iter().filter_map(|it| it.strip_suffix(UPLOADING_SUFFIX)).collect();
         let is_over =
-            move |it: &&String| !it.ends_with(UPLOADING) && !running.contains(it.as_str());
+            move |it: &&String| !it.ends_with(UPLOADING_SUFFIX) && !running.contains(it.as_str());
         names.iter().filter(is_over)
     }
 
@@ -216,12 +216,12 @@ pub(super) fn new_id(client: &Client) -> String {
 /// Whether it is valid as the id of an item: it becomes a part of paths.
 pub(super) fn is_id(id: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(fits)
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
 }
 
 /// Why an id is invalid.
 pub(super) fn bad_id(id: &str) -> String {
-    format!("the id {id:?} is not 1 to {LONGEST_ID} letters, digits, `_` and `-`")
+    format!("the id {id:?} is not 1 to {MAX_ID_BYTES} letters, digits, `_` and `-`")
 }
 
 /// The name of a new entry, without the number.
@@ -290,7 +290,7 @@ impl Entry {
         self.marks.as_ref()?.kind.as_deref()
     }
 
-    pub(super) fn node(&self, places: &Places) -> ZnodePath {
+    pub(super) fn node(&self, places: &QueueNodes) -> ZnodePath {
         let (directory, name) = match places.layout.is_own() {
             true => (places.segment(self.segment), self.to_string()),
             false => (places.entries.clone(), self.id.clone()),
@@ -304,7 +304,7 @@ impl Entry {
     }
 
     /// The claim of a take at this version. In Lockkeeper's layout, its name is never used again.
-    pub(super) fn claim(&self, places: &Places, version: i32) -> ZnodePath {
+    pub(super) fn claim(&self, places: &QueueNodes, version: i32) -> ZnodePath {
         if !places.layout.is_own() {
             return places.claims.child(&self.id).expect("it was a name");
         }
@@ -315,7 +315,7 @@ impl Entry {
     }
 
     /// The node that prevents takes at this version, until then.
-    pub(super) fn pause(&self, places: &Places, version: i32, until_unix_ms: u64) -> ZnodePath {
+    pub(super) fn pause(&self, places: &QueueNodes, version: i32, until_unix_ms: u64) -> ZnodePath {
         let Self { segment, number, .. } = *self;
         let free_from = Some(until_unix_ms);
         let name = ClaimName { segment, number, version, free_from }.to_string();
@@ -424,7 +424,7 @@ impl Header {
 
 /// The data of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Obituary {
+pub(super) struct DeadLetterData {
     pub(super) reason: String,
     pub(super) attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -434,9 +434,9 @@ pub(super) struct Obituary {
     pub(super) marks: String,
 }
 
-impl Obituary {
+impl DeadLetterData {
     /// The reason of a dead letter that was tried too often.
-    pub(super) fn worn_out(tries: u32, reason: &str) -> String {
+    pub(super) fn too_many_tries(tries: u32, reason: &str) -> String {
         match tries {
             1 => format!("tried once: {reason}"),
             _ => format!("tried {tries} times: {reason}"),
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn each_take_of_an_item_has_a_claim_of_its_own() {
-        let places = Places::new(ZnodePath::new("/jobs").unwrap());
+        let places = QueueNodes::new(ZnodePath::new("/jobs").unwrap());
         let entry = Entry::read(FIRST, &format!("{ID}.2-0000000007")).unwrap();
         let claim = entry.claim(&places, 1);
         assert_eq!(claim.as_str(), "/jobs/claims/0000000000-0000000007.2");

@@ -77,7 +77,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn items(&self, most: usize) -> Result<Vec<QueuedItem>, QueueError> {
-        self.core.only_own("lists of items")?;
+        self.core.require_own_layout("lists of items")?;
         let found = self.core.found(most, |_| true).await?;
         Ok(found.into_iter().map(SeenItem::listed).collect())
     }
@@ -96,7 +96,7 @@ impl<T, D> Queue<T, D> {
     /// When dropped, it may be a dead letter.
     pub async fn bury(&self, id: &str, reason: impl Into<String>) -> Result<bool, QueueError> {
         let (core, reason) = (&self.core, reason.into());
-        core.only_own("dead letters")?;
+        core.require_own_layout("dead letters")?;
         if !is_id(id) {
             return Ok(false);
         }

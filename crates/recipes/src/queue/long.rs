@@ -12,10 +12,10 @@ use crate::queue::layout::{Entry, new_id};
 use crate::queue::marks::{Marks, Parts};
 
 /// The default size of a part, in bytes. Shorter values are in the body.
-const PART: usize = 256 << 10;
+const DEFAULT_PART_BYTES: usize = 256 << 10;
 
 /// The maximum number of parts of a value: servers keep them in memory, and a consumer reads all of them.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 /// The nodes to put for one value.
 pub(super) struct NewBody {
@@ -55,11 +55,11 @@ impl Core {
     /// # Errors
     /// [`QueueError::ValueTooLong`] if it has too many parts.
     pub(super) async fn upload(&self, id: &str, body: &Bytes) -> Result<NewBody, QueueError> {
-        let part = self.options.part.unwrap_or(PART);
+        let part = self.options.part.unwrap_or(DEFAULT_PART_BYTES);
         if body.len() <= part {
             return Ok(NewBody { body: body.clone(), parts: None, upload: None });
         }
-        let (bytes, limit) = (body.len(), part * MOST_PARTS);
+        let (bytes, limit) = (body.len(), part * MAX_PARTS);
         if bytes > limit {
             return Err(QueueError::ValueTooLong { path: self.path().clone(), bytes, limit });
         }

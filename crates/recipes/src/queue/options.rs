@@ -6,7 +6,7 @@ use crate::queue::marks::{Marks, encoded};
 use crate::wall_clock::millis;
 
 /// The maximum length of a key, a kind or an id, in bytes, as a part of a name.
-const LONGEST_NAME: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// Options of a put: when an item is due, its order, and which others it waits for. Other libraries' layouts
 /// support [some of them](crate::QueueLayout).
@@ -107,9 +107,9 @@ impl PutOptions {
         for (what, name) in [("key", &self.key), ("kind", &self.kind)] {
             let Some(name) = name else { continue };
             let length = encoded(name).len();
-            if !(1..=LONGEST_NAME).contains(&length) {
+            if !(1..=MAX_NAME_BYTES).contains(&length) {
                 return Err(format!(
-                    "the {what} {name:?} has {length} bytes, and must have 1 to {LONGEST_NAME}"
+                    "the {what} {name:?} has {length} bytes, and must have 1 to {MAX_NAME_BYTES}"
                 ));
             }
         }

@@ -25,7 +25,7 @@ const KAZOO_PRIORITY: i32 = 100;
 const LAST_KAZOO_PRIORITY: i32 = 999;
 
 /// Values for the name of a new item if the caller does not set them.
-pub(super) struct Defaults<'a> {
+pub(super) struct NameDefaults<'a> {
     /// The current time, in milliseconds since 1970.
     pub(super) now_unix_ms: u64,
     pub(super) id: &'a str,
@@ -33,7 +33,7 @@ pub(super) struct Defaults<'a> {
 
 /// A listed item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedItem {
     pub(super) entry: Entry,
     /// When it is due, in milliseconds since 1970.
     pub(super) due_unix_ms: u64,
@@ -53,7 +53,7 @@ impl QueueLayout {
     pub(super) fn new_name(
         self,
         options: &PutOptions,
-        default: &Defaults<'_>,
+        default: &NameDefaults<'_>,
     ) -> Result<String, String> {
         let prefix = self.prefix();
         Ok(match self {
@@ -91,24 +91,24 @@ impl QueueLayout {
     }
 
     /// The items among these names, in the order in which they are taken. Other names are ignored.
-    pub(super) fn items_of(self, names: &[String]) -> Vec<Named> {
+    pub(super) fn items_of(self, names: &[String]) -> Vec<NamedItem> {
         let mut items: Vec<_> = names.iter().filter_map(|name| self.read(name)).collect();
         items.sort_by(|a, b| self.order(a).cmp(&self.order(b)));
         items
     }
 
-    fn read(self, name: &str) -> Option<Named> {
+    fn read(self, name: &str) -> Option<NamedItem> {
         name.strip_prefix(self.prefix())?;
         let (_, digits) = without_number(name)?;
         let number = digits.parse().ok()?;
         let due_unix_ms = if self == Self::CuratorDelay { due_of(name) } else { 0 };
         // The name is not used again, because it has a number.
         let entry = Entry::plain(Segment::first_of(PLAIN), number, name.to_owned());
-        Some(Named { entry, due_unix_ms })
+        Some(NamedItem { entry, due_unix_ms })
     }
 
     /// The sort key of items.
-    fn order(self, item: &Named) -> (u64, &str, &str) {
+    fn order(self, item: &NamedItem) -> (u64, &str, &str) {
         let name = item.entry.id.as_str();
         match self {
             Self::CuratorDelay => {
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const DEFAULTS: Defaults<'_> = Defaults { now_unix_ms: 0x0123_4567, id: "7f" };
+    const DEFAULTS: NameDefaults<'_> = NameDefaults { now_unix_ms: 0x0123_4567, id: "7f" };
 
     fn name(layout: QueueLayout, options: &PutOptions) -> Result<String, String> {
         layout.new_name(options, &DEFAULTS)

@@ -14,17 +14,17 @@ use std::time::Duration;
 use lockkeeper_client::{Instant, ZnodePath};
 
 use crate::queue::lanes::Segment;
-use crate::queue::layout::{ClaimName, Entry, Places, place_of_kind};
-use crate::queue::peer_names::Named;
+use crate::queue::layout::{ClaimName, Entry, QueueNodes, place_of_kind};
+use crate::queue::peer_names::NamedItem;
 
 /// The maximum age of a listing.
-const OLDEST_LISTING: Duration = Duration::from_secs(2);
+const MAX_LISTING_AGE: Duration = Duration::from_secs(2);
 
 /// How many undecodable items a consumer remembers. If there are more, it finds them again.
-const MOST_UNREADABLE: usize = 10_000;
+const MAX_UNREADABLE: usize = 10_000;
 
 /// The result of one request, all from one state of the servers.
-pub(super) struct Window<'a> {
+pub(super) struct ListingWindow<'a> {
     /// Segments, and the names in them.
     pub(super) segments: Vec<(Segment, &'a [String])>,
     pub(super) claims: &'a [String],
@@ -39,7 +39,7 @@ pub(super) struct Window<'a> {
 
 /// The rules by which a consumer chooses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule<'a> {
+pub(super) struct PickRule<'a> {
     /// The name of this consumer.
     pub(super) own: &'a str,
     /// Whether the oldest comes first, even if other consumers try it.
@@ -65,7 +65,7 @@ impl FreeEntry {
     }
 
     /// The node that has paused it, if any.
-    pub(super) fn pause(&self, places: &Places) -> Option<ZnodePath> {
+    pub(super) fn pause(&self, places: &QueueNodes) -> Option<ZnodePath> {
         let until = self.paused_until?;
         Some(self.entry.pause(places, self.version, until))
     }
@@ -73,7 +73,7 @@ impl FreeEntry {
 
 /// What a consumer remembers of the last listing.
 #[derive(Debug, Default)]
-pub(super) struct Picks {
+pub(super) struct PickList {
     picks: VecDeque<FreeEntry>,
     /// When they were listed.
     listed_at: Option<Instant>,
@@ -92,7 +92,7 @@ pub(super) struct Picks {
     next_due_unix_ms: Option<u64>,
 }
 
-impl Picks {
+impl PickList {
     /// The next entries to try, up to `most`, all at the same time.
     pub(super) fn next_some(&mut self, most: usize) -> Vec<FreeEntry> {
         let mut some = most.min(self.picks.len());
@@ -118,7 +118,7 @@ impl Picks {
 
     /// Forgets a listing that is too old: it lacks items that were given back since.
     pub(super) fn forget_old(&mut self, now: Instant) {
-        if self.listed_at.is_some_and(|then| now.saturating_sub(OLDEST_LISTING) > then) {
+        if self.listed_at.is_some_and(|then| now.saturating_sub(MAX_LISTING_AGE) > then) {
             self.forget();
         }
     }
@@ -140,7 +140,7 @@ impl Picks {
 
     /// Records that the item cannot be decoded. Returns whether that is new.
     pub(super) fn skip(&mut self, id: &str) -> bool {
-        if self.unreadable.len() >= MOST_UNREADABLE {
+        if self.unreadable.len() >= MAX_UNREADABLE {
             self.unreadable.clear();
         }
         self.unreadable.insert(id.to_owned())
@@ -164,7 +164,7 @@ impl Picks {
     /// Adds a listing of another library's queue, in its order: items without a claim that are due, up to `most`.
     pub(super) fn take_in_named(
         &mut self,
-        items: Vec<Named>,
+        items: Vec<NamedItem>,
         claims: &[String],
         now_unix_ms: u64,
         most: usize,
@@ -192,7 +192,7 @@ impl Picks {
     }
 
     /// Adds a window of a listing. Returns whether it has entries to try.
-    pub(super) fn take_in(&mut self, listed: &Window<'_>, rule: Rule<'_>) -> bool {
+    pub(super) fn take_in(&mut self, listed: &ListingWindow<'_>, rule: PickRule<'_>) -> bool {
         let claims: HashMap<_, _> = listed
             .claims
             .iter()
@@ -239,7 +239,7 @@ impl Picks {
             };
             match places.of_kind(pick.entry.kind()) {
                 Ok(place) => pick.place_of_kind = place,
-                Err(AllTaken) => continue,
+                Err(NoFreePlace) => continue,
             }
             free.push(pick);
         }
@@ -261,16 +261,16 @@ impl Picks {
 /// The places of limited kinds.
 struct PlacesOfKinds<'a> {
     busy: HashSet<&'a str>,
-    rule: Rule<'a>,
+    rule: PickRule<'a>,
     given: HashMap<&'a str, u32>,
 }
 
 /// All places of a kind are in use.
-struct AllTaken;
+struct NoFreePlace;
 
 impl<'a> PlacesOfKinds<'a> {
     /// A free place of a kind; `None` if it has no limit.
-    fn of_kind(&mut self, kind: Option<&str>) -> Result<Option<u32>, AllTaken> {
+    fn of_kind(&mut self, kind: Option<&str>) -> Result<Option<u32>, NoFreePlace> {
         let limit = kind.and_then(|kind| self.rule.limits.get_key_value(kind));
         let Some((kind, limit)) = limit else { return Ok(None) };
         let next = self.given.entry(kind).or_default();
@@ -281,7 +281,7 @@ impl<'a> PlacesOfKinds<'a> {
                 return Ok(Some(place));
             }
         }
-        Err(AllTaken)
+        Err(NoFreePlace)
     }
 }
 
@@ -310,13 +310,13 @@ mod tests {
 
     static UNLIMITED: BTreeMap<String, u32> = BTreeMap::new();
 
-    fn rule(own: &str) -> Rule<'_> {
-        Rule { own, strictly: false, limits: &UNLIMITED }
+    fn rule(own: &str) -> PickRule<'_> {
+        PickRule { own, strictly: false, limits: &UNLIMITED }
     }
 
-    fn window<'a>(segments: Vec<(Segment, &'a [String])>) -> Window<'a> {
+    fn window<'a>(segments: Vec<(Segment, &'a [String])>) -> ListingWindow<'a> {
         let versions = HashMap::new();
-        Window { segments, claims: &[], workers: &[], versions, busy: &[], now_unix_ms: 0 }
+        ListingWindow { segments, claims: &[], workers: &[], versions, busy: &[], now_unix_ms: 0 }
     }
 
     fn id(number: u32) -> String {
@@ -331,8 +331,8 @@ mod tests {
     fn tried(entries: &[String], claims: &[String], workers: &[&str], own: &str) -> Vec<u32> {
         let workers: Vec<_> = workers.iter().map(|&worker| worker.to_owned()).collect();
         let segments = vec![(FIRST, entries)];
-        let mut picks = Picks::default();
-        picks.take_in(&Window { claims, workers: &workers, ..window(segments) }, rule(own));
+        let mut picks = PickList::default();
+        picks.take_in(&ListingWindow { claims, workers: &workers, ..window(segments) }, rule(own));
         std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number).collect()
     }
 
@@ -363,13 +363,13 @@ mod tests {
     #[test]
     fn few_at_once_are_tried_of_what_falls_to_others() {
         let workers = ["a", "b"].map(str::to_owned);
-        let mut picks = Picks::default();
-        let list = |picks: &mut Picks, numbers: &[u32]| {
+        let mut picks = PickList::default();
+        let list = |picks: &mut PickList, numbers: &[u32]| {
             let entries = names(numbers.iter().copied());
             let segments = vec![(FIRST, entries.as_slice())];
-            picks.take_in(&Window { workers: &workers, ..window(segments) }, rule("a"));
+            picks.take_in(&ListingWindow { workers: &workers, ..window(segments) }, rule("a"));
         };
-        let tried = |picks: &mut Picks, most: usize| picks.next_some(most).len();
+        let tried = |picks: &mut PickList, most: usize| picks.next_some(most).len();
 
         list(&mut picks, &[0, 2, 4, 6, 8, 10]);
         assert_eq!([5, 5].map(|most| tried(&mut picks, most)), [5, 1]);
@@ -388,8 +388,8 @@ mod tests {
         let workers = ["a", "b"].map(str::to_owned);
         let entries = names((0..100).map(|it| 2 * it + 1));
         let segments = vec![(FIRST, entries.as_slice())];
-        let mut picks = Picks::default();
-        picks.take_in(&Window { workers: &workers, ..window(segments) }, rule("a"));
+        let mut picks = PickList::default();
+        picks.take_in(&ListingWindow { workers: &workers, ..window(segments) }, rule("a"));
         let taken = (0..100).filter(|_| picks.next_some(1).len() == 1);
         assert_eq!(taken.count(), 100);
     }
@@ -398,9 +398,10 @@ mod tests {
     fn an_entry_that_was_taken_before_is_tried_at_the_version_that_was_read() {
         let entries = names([1]);
         let entry = Entry::read(FIRST, &entries[0]).unwrap();
-        let mut picks = Picks::default();
+        let mut picks = PickList::default();
         picks.raise(entry.clone());
-        let listed = |versions| Window { versions, ..window(vec![(FIRST, entries.as_slice())]) };
+        let listed =
+            |versions| ListingWindow { versions, ..window(vec![(FIRST, entries.as_slice())]) };
         assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), rule("a")));
         assert_eq!(picks.next_some(1)[0].version, 3);
         assert_eq!(picks.raised().count(), 1, "it stays so");
@@ -417,9 +418,9 @@ mod tests {
         let (first, second) = (names([9, 5]), names([2]));
         let segments = vec![(FIRST.next(), second.as_slice()), (FIRST, first.as_slice())];
         let workers = ["a".to_owned(), "b".to_owned()];
-        let mut picks = Picks::default();
-        let strictly = Rule { strictly: true, ..rule("b") };
-        picks.take_in(&Window { workers: &workers, ..window(segments) }, strictly);
+        let mut picks = PickList::default();
+        let strictly = PickRule { strictly: true, ..rule("b") };
+        picks.take_in(&ListingWindow { workers: &workers, ..window(segments) }, strictly);
         let order = std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number);
         assert_eq!(order.collect::<Vec<_>>(), [5, 9, 2]);
     }
@@ -435,14 +436,14 @@ mod tests {
             [entries, claims, busy].map(|all| all.iter().map(|it| (*it).to_owned()).collect());
         let (entries, claims, busy): (Vec<_>, Vec<_>, Vec<_>) = (entries, claims, busy);
         let limits = limits.iter().map(|(kind, most)| ((*kind).to_owned(), *most)).collect();
-        let seen = Window {
+        let seen = ListingWindow {
             claims: &claims,
             busy: &busy,
             now_unix_ms: 1_000,
             ..window(vec![(FIRST, entries.as_slice())])
         };
-        let mut picks = Picks::default();
-        picks.take_in(&seen, Rule { limits: &limits, ..rule("a") });
+        let mut picks = PickList::default();
+        picks.take_in(&seen, PickRule { limits: &limits, ..rule("a") });
         picks.next_some(99).into_iter().map(|pick| pick.entry.id).collect()
     }
 

@@ -11,7 +11,7 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{Lane, PLAIN, Segment};
-use crate::queue::layout::{Entry, NewEntry, Obituary, Places, bad_id, is_id, new_id};
+use crate::queue::layout::{DeadLetterData, Entry, NewEntry, QueueNodes, bad_id, is_id, new_id};
 use crate::queue::long::{NewBody, Upload};
 use crate::queue::marks::{Marks, Requested};
 use crate::queue::options::{Due, PutOptions};
@@ -127,7 +127,7 @@ impl Core {
                 let nothing_yet = self.client.transaction();
                 items.iter().fold(nothing_yet, |steps, it| self.put_steps(steps, segment, it))
             };
-            let Places { slots, ids, parts, .. } = &self.places;
+            let QueueNodes { slots, ids, parts, .. } = &self.places;
             let is_taken = |error: &CommitError, directory| {
                 matches!(error.refused(), Some((_, ErrorCode::NodeExists)))
                     && error.is_about(directory)
@@ -234,12 +234,12 @@ impl Core {
         &self,
         steps: Transaction,
         entry: &Entry,
-        obituary: Obituary,
+        obituary: DeadLetterData,
     ) -> Transaction {
         let Marks { slot, .. } = entry.marks();
         // A dead letter does not use a slot of the queue's bound.
         let marks = Marks { slot: None, ..entry.marks().clone() };
-        let obituary = Obituary { marks: marks.to_string(), ..obituary };
+        let obituary = DeadLetterData { marks: marks.to_string(), ..obituary };
         let letter = self.places.dead_letter(&entry.id);
         let steps = steps.check(&self.places.body(&entry.id), None);
         let steps = steps.create(&letter, obituary.to_data(), CreateMode::Persistent);

@@ -58,7 +58,7 @@ impl<T, D> Queue<T, D> {
         value: &T,
         options: &PutOptions,
     ) -> Result<Request, QueueError> {
-        self.core.only_own("answers")?;
+        self.core.require_own_layout("answers")?;
         let body = self.encode(std::slice::from_ref(value))?;
         let (core, id) = (&self.core, new_id(&self.core.client));
         // Discards the answer if it is unknown whether the item was put, or the caller has gone.
@@ -80,7 +80,7 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// Safe.
     pub async fn find_request(&self, id: &str) -> Result<Option<Request>, QueueError> {
-        self.core.only_own("answers")?;
+        self.core.require_own_layout("answers")?;
         if !is_id(id) {
             return Ok(None);
         }

@@ -15,10 +15,10 @@ use crate::queue::error::QueueError;
 use crate::reads::{data_of, stat_of};
 
 /// How long a count of the items is trusted.
-const BELIEVED: Duration = Duration::from_secs(1);
+const TRUST_TIME: Duration = Duration::from_secs(1);
 
 /// How often a put that waits for room counts again.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const RECOUNT_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Core {
     /// Reserves room for this many items, and returns their slots. Waits for room, if the bound says so.
@@ -77,7 +77,7 @@ impl Core {
     async fn count_items(&self) -> Result<usize, QueueError> {
         let now = self.client.now();
         if let Some((count, at)) = *lock(&self.room.counted)
-            && now - at < BELIEVED
+            && now - at < TRUST_TIME
         {
             return Ok(count);
         }
@@ -110,7 +110,7 @@ impl Core {
 
         loop {
             if !bound.is_exact {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RECOUNT_INTERVAL).await;
                 *lock(&self.room.counted) = None;
                 if self.count_items().await? + count <= limit {
                     return Ok(());

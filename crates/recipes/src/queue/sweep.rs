@@ -7,11 +7,11 @@ use lockkeeper_client::{ReadResult, ZnodePath};
 use crate::queue::answer::AnswerData;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Places, is_id};
+use crate::queue::layout::{QueueNodes, is_id};
 use crate::reads::data_of;
 
 /// How often one handle cleans up each kind.
-const EVERY: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How many answers one request reads.
 pub(super) const AT_ONCE: usize = 100;
@@ -19,7 +19,7 @@ pub(super) const AT_ONCE: usize = 100;
 impl Core {
     /// Deletes answers whose time is over.
     pub(super) async fn sweep_answers(&self) -> Result<(), QueueError> {
-        if !self.answers_swept.is_due(EVERY, self.client.now()) {
+        if !self.answers_swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return Ok(());
         }
         let now = self.server_time().await?.least;
@@ -51,12 +51,12 @@ impl Core {
 
     /// Deletes the parts of long values that cannot be put any more, and whose item does not exist.
     pub(super) async fn sweep_parts(&self) -> Result<(), QueueError> {
-        if !self.parts_swept.is_due(EVERY, self.client.now()) {
+        if !self.parts_swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return Ok(());
         }
         let places = &self.places;
         let uploads = self.names_in(&places.parts).await?.unwrap_or_default();
-        for upload in Places::ended_uploads(&uploads) {
+        for upload in QueueNodes::ended_uploads(&uploads) {
             let directory = places.parts_of(upload);
             let Some(id) = self.data_in(&directory).await? else { continue };
             let id = String::from_utf8_lossy(&id).into_owned();

@@ -19,14 +19,14 @@ use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Segment, last_of, read_segments};
-use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
-use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
+use crate::queue::layout::{ClaimName, DeadLetterData, Entry, Header};
+use crate::queue::picks::{FreeEntry, ListingWindow, PickList, PickRule};
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::waits::{AbortOnDrop, connected_again};
 
 /// How many segments one request lists, at first and at most.
 const FIRST_WINDOW: usize = 2;
-const LONGEST_WINDOW: usize = 32;
+const MAX_WINDOW: usize = 32;
 
 /// A taken item.
 #[derive(Debug)]
@@ -36,29 +36,29 @@ pub(super) struct TakenItem {
     /// The data of its body; `None` if that is missing.
     pub(super) body: Option<Bytes>,
     /// `None` for at-most-once takes.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldClaim>,
 }
 
 /// The right to an item.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldClaim {
     pub(super) guard: Guard,
     pub(super) claim: Claim,
 }
 
 /// Checks whether an item can be decoded, given its id and body.
-pub(super) type Reads = dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Send + Sync;
+pub(super) type DecodeCheck = dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Send + Sync;
 
 /// How an item is taken.
-pub(super) enum Mode {
+pub(super) enum TakeMode {
     /// It is claimed, and stays until it is done.
     Claim,
     /// It is removed. An item that cannot be decoded stays.
-    Remove(Arc<Reads>),
+    Remove(Arc<DecodeCheck>),
 }
 
 /// Optional writes of a take.
-struct Notes {
+struct TakeNotes {
     /// The consumer that takes it; empty to leave it out.
     header: Bytes,
     /// Whether the requester is answered.
@@ -66,7 +66,7 @@ struct Notes {
 }
 
 /// The result of a try to take an entry.
-pub(super) enum Tried {
+pub(super) enum TryOutcome {
     Taken(Box<TakenItem>),
     /// Another consumer has it, or it is gone.
     NotFree,
@@ -84,7 +84,7 @@ impl Core {
     /// it, nor the other calls of its handle.
     pub(super) async fn take(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: TakeMode,
         most: usize,
         waits: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
@@ -107,7 +107,7 @@ impl Core {
     /// Takes entries of the last listing. Holds no lock that other calls wait for.
     async fn take_known(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
         // Requests of a separate task are not bound to a lock that the caller runs under.
@@ -123,7 +123,7 @@ impl Core {
     /// The given entries, or more, after a task has ended.
     async fn take_apart(
         self: &Arc<Self>,
-        mode: &Arc<Mode>,
+        mode: &Arc<TakeMode>,
         most: usize,
         waits: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
@@ -135,7 +135,7 @@ impl Core {
             }
         };
         // A task that is aborted with its try is dropped later than this, and the next take may come before.
-        let pending = Pending(&self.picks);
+        let pending = PendingTry(&self.picks);
         let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
         let ended = (&mut task.0).await;
         pending.settled();
@@ -156,7 +156,7 @@ impl Core {
     /// consumers.
     async fn take_some(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
         also_others: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
@@ -176,12 +176,12 @@ impl Core {
     /// listing, and fail the call only if all have failed.
     async fn try_some(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
         worker: &Worker,
         also_others: bool,
         place: Option<&LinePlace>,
-    ) -> Result<Vec<Tried>, QueueError> {
+    ) -> Result<Vec<TryOutcome>, QueueError> {
         let (picks, _alone) = if self.options.strictly {
             // No other call of this handle may try a later entry at the same time.
             let mut segments = self.segments.lock().await;
@@ -270,7 +270,7 @@ impl Core {
                 return Ok(());
             }
             first += width;
-            width = (width * 2).min(LONGEST_WINDOW);
+            width = (width * 2).min(MAX_WINDOW);
             if window_of(segments, first, width).is_empty() {
                 return Ok(());
             }
@@ -329,9 +329,15 @@ impl Core {
         };
         let (claims, workers, busy) = (&claims, &workers, &busy);
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
-        let seen =
-            Window { segments: segments_listed, claims, workers, versions, busy, now_unix_ms };
-        let rule = Rule { own: worker.node.name(), strictly: self.options.strictly, limits };
+        let seen = ListingWindow {
+            segments: segments_listed,
+            claims,
+            workers,
+            versions,
+            busy,
+            now_unix_ms,
+        };
+        let rule = PickRule { own: worker.node.name(), strictly: self.options.strictly, limits };
         let found = lock(&self.picks).take_in(&seen, rule);
         Ok(Some((found, segments)))
     }
@@ -339,30 +345,30 @@ impl Core {
     /// Tries to take an entry, and to leave the line in the same transaction.
     async fn attempt(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         pick: FreeEntry,
         worker: &Worker,
         place: Option<&LinePlace>,
-    ) -> Result<Tried, QueueError> {
-        let pending = Pending(&self.picks);
+    ) -> Result<TryOutcome, QueueError> {
+        let pending = PendingTry(&self.picks);
         if !self.layout().is_own() {
             let tried = self.attempt_peers(mode, pick.entry, place).await?;
             pending.settled();
             return Ok(tried);
         }
         if pick.entry.taken(pick.version) >= self.most_tries() {
-            self.bury_worn_out(&pick).await?;
+            self.bury_after_max_tries(&pick).await?;
             pending.settled();
-            return Ok(Tried::NotFree);
+            return Ok(TryOutcome::NotFree);
         }
         pending.settled();
-        let mut notes = Notes { header: self.header.clone(), answers: true };
+        let mut notes = TakeNotes { header: self.header.clone(), answers: true };
         loop {
             match self.attempt_as(mode, pick.clone(), worker, place, &notes).await? {
                 // A server without space refuses data that grows, but allows claims.
-                Tried::NoRoom if !notes.header.is_empty() => notes.header = nothing(),
-                Tried::NoRoom => return Ok(Tried::NotFree),
-                Tried::NoRequester if notes.answers => notes.answers = false,
+                TryOutcome::NoRoom if !notes.header.is_empty() => notes.header = nothing(),
+                TryOutcome::NoRoom => return Ok(TryOutcome::NotFree),
+                TryOutcome::NoRequester if notes.answers => notes.answers = false,
                 tried => return Ok(tried),
             }
         }
@@ -371,15 +377,15 @@ impl Core {
     /// Tries to take an entry, with these optional writes.
     async fn attempt_as(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         pick: FreeEntry,
         worker: &Worker,
         place: Option<&LinePlace>,
-        Notes { header, answers }: &Notes,
-    ) -> Result<Tried, QueueError> {
+        TakeNotes { header, answers }: &TakeNotes,
+    ) -> Result<TryOutcome, QueueError> {
         let pause = pick.pause(&self.places);
         let FreeEntry { entry, version, place_of_kind, .. } = pick;
-        let pending = Pending(&self.picks);
+        let pending = PendingTry(&self.picks);
 
         let places = &self.places;
         let (node, body) = (entry.node(places), places.body(&entry.id));
@@ -388,12 +394,12 @@ impl Core {
         let mark = Bytes::copy_from_slice(worker.node.name().as_bytes());
         let steps = self.client.transaction();
         let steps = match mode {
-            Mode::Claim => steps.set_data(&node, header.clone(), Some(version)).create(
+            TakeMode::Claim => steps.set_data(&node, header.clone(), Some(version)).create(
                 &claim_node,
                 mark.clone(),
                 CreateMode::Ephemeral,
             ),
-            Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
+            TakeMode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
         let steps = pause.iter().fold(steps, |steps, pause| steps.delete(pause, None));
         let key = entry.key().map(|key| places.busy_key(key));
@@ -406,14 +412,14 @@ impl Core {
             .fold(steps, |steps, node| steps.create(node, mark.clone(), CreateMode::Ephemeral));
         // An item that is removed at once does not block the next one.
         let steps = match mode {
-            Mode::Claim => steps,
-            Mode::Remove(_) => {
+            TakeMode::Claim => steps,
+            TakeMode::Remove(_) => {
                 let steps = busy.into_iter().fold(steps, |steps, node| steps.delete(&node, None));
                 self.beside_steps(steps, entry.marks())
             }
         };
         let answer = match mode {
-            Mode::Remove(_) if *answers => {
+            TakeMode::Remove(_) if *answers => {
                 self.answer_of(&entry, ItemAnswer::Done(serde_json::Value::Null))
             }
             _ => None,
@@ -428,20 +434,20 @@ impl Core {
         let leaves = steps.len();
         let steps = leaving(steps, place);
         let write = match mode {
-            Mode::Claim => ClaimWrite::new(steps),
-            Mode::Remove(_) => self.ending(&entry, steps),
+            TakeMode::Claim => ClaimWrite::new(steps),
+            TakeMode::Remove(_) => self.ending(&entry, steps),
         };
         let write = write.if_at(&worker.node, None);
 
         let (written, body) = match mode {
-            Mode::Claim => {
+            TakeMode::Claim => {
                 let claim = self.new_claim(claim_node, mark, false).with(beside_claim);
                 let write = write.claiming(claim);
                 // Both at once, because a body does not change.
                 tokio::join! { biased; self.commit(write), self.value_of(&entry) }
             }
             // A removed item cannot be read any more.
-            Mode::Remove(reads) => {
+            TakeMode::Remove(reads) => {
                 let Some(body) = self.value_of(&entry).await? else {
                     // It was cancelled. If this fails, the next listing tries again.
                     let gone = self.client.transaction().delete(&node, Some(version));
@@ -453,7 +459,7 @@ impl Core {
                         lock(&self.picks).raise(entry);
                     }
                     pending.settled();
-                    return Ok(Tried::NotFree);
+                    return Ok(TryOutcome::NotFree);
                 };
                 reads(&entry.id, &body)?;
                 (self.commit(write).await, Ok(Some(body)))
@@ -465,7 +471,7 @@ impl Core {
             Err(error) => {
                 if error.not_met() == Some(ErrorCode::NoNode) {
                     self.forget_worker(&worker.node);
-                    return Ok(Tried::NotFree);
+                    return Ok(TryOutcome::NotFree);
                 }
                 let is_of_take = |index: usize| index < leaves;
                 if error.refused().is_some_and(|(index, _)| is_of_take(index)) {
@@ -478,39 +484,39 @@ impl Core {
                     }
                     Some((0, ErrorCode::NoNode)) => pending.settled(),
                     Some((0, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
-                        return Ok(Tried::NoRoom);
+                        return Ok(TryOutcome::NoRoom);
                     }
                     Some((index, ErrorCode::NoNode)) if told == Some(index) => {
-                        return Ok(Tried::NoRequester);
+                        return Ok(TryOutcome::NoRequester);
                     }
                     Some((1, ErrorCode::NoNode)) => self.open().await?,
                     // Its key, or all places of its kind, are in use.
                     Some((index, ErrorCode::NodeExists)) if is_of_take(index) => pending.settled(),
                     // Or it was cancelled in the meantime.
                     Some((index, ErrorCode::NoNode)) if is_of_take(index) => {}
-                    Some((_, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
+                    Some((_, ErrorCode::NoNode)) => return Ok(TryOutcome::NotInLine),
                     _ if error.is_session_expired() => {}
                     _ => return Err(error.for_user(self.path(), usize::MAX)),
                 }
-                return Ok(Tried::NotFree);
+                return Ok(TryOutcome::NotFree);
             }
         };
 
         pending.settled();
         let Some(claim) = written.claim else {
             let taken = TakenItem { entry, version, body: body?, held: None };
-            return Ok(Tried::Taken(Box::new(taken)));
+            return Ok(TryOutcome::Taken(Box::new(taken)));
         };
         // Without its node, others would not notice the end of this consumer.
         if written.session != worker.session {
-            return Ok(Tried::NotFree);
+            return Ok(TryOutcome::NotFree);
         }
         let created = Stat::of_new(written.zxid, written.session);
         let Some(held) = self.hold(claim, created, NameUse::Once).await? else {
-            return Ok(Tried::NotFree);
+            return Ok(TryOutcome::NotFree);
         };
         let held = Some(held);
-        Ok(Tried::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
+        Ok(TryOutcome::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
     }
 
     /// The right to an item by a claim that was made; `None` if its session has ended.
@@ -519,24 +525,25 @@ impl Core {
         claim: Claim,
         stat: Stat,
         name: NameUse,
-    ) -> Result<Option<Held>, QueueError> {
+    ) -> Result<Option<HeldClaim>, QueueError> {
         let created = Created { path: claim.node().clone(), stat };
         match grant(&self.client, self.path(), created, name).await {
-            Ok(guard) => Ok(Some(Held { guard, claim })),
+            Ok(guard) => Ok(Some(HeldClaim { guard, claim })),
             Err(AcquireError::SessionExpired { .. }) => Ok(None),
             Err(error) => Err(QueueError::take(self.path(), error)),
         }
     }
 
     /// Makes an item that was taken too often a dead letter.
-    async fn bury_worn_out(&self, pick: &FreeEntry) -> Result<(), QueueError> {
+    async fn bury_after_max_tries(&self, pick: &FreeEntry) -> Result<(), QueueError> {
         let FreeEntry { entry, version, .. } = pick;
         let (node, pause) = (entry.node(&self.places), pick.pause(&self.places));
         let told = self.data_in(pause.as_ref().unwrap_or(&node)).await?;
         let header = told.map(|data| Header::read(&data)).unwrap_or_default();
         let tries = entry.taken(*version);
         let reason = header.reason.as_deref().unwrap_or("given back or lost each time");
-        self.bury_free(pick, Obituary::worn_out(tries, reason), tries, header.holder).await?;
+        self.bury_free(pick, DeadLetterData::too_many_tries(tries, reason), tries, header.holder)
+            .await?;
         Ok(())
     }
 
@@ -551,7 +558,7 @@ impl Core {
     ) -> Result<bool, QueueError> {
         let FreeEntry { entry, version, .. } = free;
         let (node, pause) = (entry.node(&self.places), free.pause(&self.places));
-        let obituary = Obituary { reason, attempts, holder, marks: String::new() };
+        let obituary = DeadLetterData { reason, attempts, holder, marks: String::new() };
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
@@ -580,7 +587,7 @@ impl Core {
     /// Takes an item, and waits in line until there is one.
     async fn take_waiting(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
         loop {
@@ -598,7 +605,7 @@ impl Core {
     /// Waits in line for an item; returns none if the position was lost.
     async fn wait_in_line(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
         let worker = self.worker().await?;
@@ -610,7 +617,7 @@ impl Core {
             return self.not_in_line(error).await;
         }
 
-        let mut watches = Watches::default();
+        let mut watches = LineWatches::default();
         loop {
             // The session may have ended, or the node was deleted.
             if self.worker().await? != worker {
@@ -623,12 +630,12 @@ impl Core {
             }
             let tried = self.try_some(mode, most, &worker, true, Some(&place)).await?;
             match tried.first() {
-                Some(Tried::Taken(_)) => {
+                Some(TryOutcome::Taken(_)) => {
                     place.left();
                     return Ok(items_of(tried));
                 }
-                Some(Tried::NotInLine) => return Ok(items_of(tried)),
-                Some(Tried::NotFree | Tried::NoRoom | Tried::NoRequester) => {
+                Some(TryOutcome::NotInLine) => return Ok(items_of(tried)),
+                Some(TryOutcome::NotFree | TryOutcome::NoRoom | TryOutcome::NoRequester) => {
                     let taken = items_of(tried);
                     if !taken.is_empty() {
                         return Ok(taken);
@@ -684,20 +691,25 @@ fn window_of(segments: &[Segment], first: usize, width: usize) -> Vec<Segment> {
 }
 
 /// The results in their order: only the first one has left the line. Fails if all have failed.
-fn in_their_places(mut tried: Vec<Result<Tried, QueueError>>) -> Result<Vec<Tried>, QueueError> {
+fn in_their_places(
+    mut tried: Vec<Result<TryOutcome, QueueError>>,
+) -> Result<Vec<TryOutcome>, QueueError> {
     if tried.iter().all(Result::is_err)
         && let Some(failed) = tried.pop()
     {
         return failed.map(|one| vec![one]);
     }
-    Ok(tried.into_iter().map(|one| one.unwrap_or(Tried::NotFree)).collect())
+    Ok(tried.into_iter().map(|one| one.unwrap_or(TryOutcome::NotFree)).collect())
 }
 
 /// The taken items.
-fn items_of(tried: Vec<Tried>) -> Vec<TakenItem> {
+fn items_of(tried: Vec<TryOutcome>) -> Vec<TakenItem> {
     let items = tried.into_iter().filter_map(|tried| match tried {
-        Tried::Taken(item) => Some(*item),
-        Tried::NotFree | Tried::NotInLine | Tried::NoRoom | Tried::NoRequester => None,
+        TryOutcome::Taken(item) => Some(*item),
+        TryOutcome::NotFree
+        | TryOutcome::NotInLine
+        | TryOutcome::NoRoom
+        | TryOutcome::NoRequester => None,
     });
     items.collect()
 }
@@ -712,16 +724,16 @@ pub(super) fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transact
 
 /// A try of an entry that was removed from the listing. If it is dropped without an outcome, the entry may still be
 /// the oldest: then the listing is forgotten, because its next entry would be taken before this one.
-struct Pending<'a>(&'a Mutex<Picks>);
+struct PendingTry<'a>(&'a Mutex<PickList>);
 
-impl Pending<'_> {
+impl PendingTry<'_> {
     /// The entry was taken, or cannot be taken.
     fn settled(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingTry<'_> {
     fn drop(&mut self) {
         lock(self.0).forget();
     }
@@ -731,12 +743,12 @@ impl Drop for Pending<'_> {
 /// consumers, which may leave items when they end. In other libraries' queues: the directory of the items, and that
 /// of the claims if any.
 #[derive(Default)]
-struct Watches {
+struct LineWatches {
     entries: Option<Watcher>,
     workers: Option<Watcher>,
 }
 
-impl Watches {
+impl LineWatches {
     /// Sets missing watches. `false` if their nodes are gone.
     async fn set(&mut self, core: &Core) -> Result<bool, QueueError> {
         loop {
@@ -808,11 +820,11 @@ mod tests {
     /// Failed when failed tries were left out.
     #[test]
     fn a_try_that_fails_stays_in_its_place() {
-        let failed = || -> Result<Tried, QueueError> {
+        let failed = || -> Result<TryOutcome, QueueError> {
             Err(QueueError::Panicked { path: ZnodePath::new("/jobs").unwrap() })
         };
-        let tried = in_their_places(vec![failed(), Ok(Tried::NotInLine)]).unwrap();
-        assert!(matches!(tried[..], [Tried::NotFree, Tried::NotInLine]));
+        let tried = in_their_places(vec![failed(), Ok(TryOutcome::NotInLine)]).unwrap();
+        assert!(matches!(tried[..], [TryOutcome::NotFree, TryOutcome::NotInLine]));
         assert!(in_their_places(vec![failed(), failed()]).is_err());
         assert!(in_their_places(Vec::new()).unwrap().is_empty());
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::values::finite::Finite;
+use crate::values::finite::FiniteCheck;
 
 /// Why a value cannot be encoded or decoded.
 pub type CodecError = Box<dyn StdError + Send + Sync>;
@@ -34,7 +34,7 @@ pub struct Json;
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
     fn encode(&self, value: &T) -> Result<Bytes, CodecError> {
         // It would be written as null, and read as something else.
-        value.serialize(Finite)?;
+        value.serialize(FiniteCheck)?;
         Ok(serde_json::to_vec(value)?.into())
     }
 

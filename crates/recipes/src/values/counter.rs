@@ -212,7 +212,7 @@ type AddResult = Result<Added, ValueError>;
 struct WriteState {
     writer: Box<ExactWriter>,
     /// The value, if known.
-    base: Option<Base>,
+    base: Option<KnownValue>,
     /// Whether the last write had adds of several tasks.
     was_shared: bool,
 }
@@ -258,7 +258,7 @@ struct CounterNode {
 
 /// A value that was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Base {
+struct KnownValue {
     value: i64,
     /// The node's version; `None` if it is missing.
     version: Option<i32>,
@@ -266,7 +266,7 @@ struct Base {
 
 /// The result of a batch of adds.
 #[derive(Debug)]
-struct Sum {
+struct BatchSum {
     after: i64,
     /// For each add, the values before and after it, or an error if the sum is outside of the layout's range.
     adds: Vec<Result<Added, ValueError>>,
@@ -318,7 +318,7 @@ impl CounterNode {
         &self,
         state: &mut WriteState,
         mut deltas: impl FnMut() -> Vec<i64>,
-    ) -> Result<Sum, ValueError> {
+    ) -> Result<BatchSum, ValueError> {
         if state.writer.let_others().await {
             state.base = None;
         }
@@ -370,7 +370,7 @@ impl CounterNode {
     async fn exchange(
         &self,
         writer: &mut ExactWriter,
-        base: Base,
+        base: KnownValue,
         after: i64,
     ) -> Result<
         (Result<Applied, WriteError>, Result<Option<(bytes::Bytes, Stat)>, Error>),
@@ -391,21 +391,21 @@ impl CounterNode {
         Ok(tokio::join! { biased; written, seen })
     }
 
-    async fn read(&self) -> Result<Base, ValueError> {
+    async fn read(&self) -> Result<KnownValue, ValueError> {
         self.base(self.place.read().await?)
     }
 
-    fn base(&self, found: Option<(bytes::Bytes, Stat)>) -> Result<Base, ValueError> {
-        let Some((data, stat)) = found else { return Ok(Base { value: 0, version: None }) };
+    fn base(&self, found: Option<(bytes::Bytes, Stat)>) -> Result<KnownValue, ValueError> {
+        let Some((data, stat)) = found else { return Ok(KnownValue { value: 0, version: None }) };
         let value = self.layout.decode(&data).map_err(|found| {
             let (path, layout) = (self.place.path.clone(), self.layout);
             ValueError::NoNumber { path, layout, found }
         })?;
-        Ok(Base { value, version: Some(stat.version) })
+        Ok(KnownValue { value, version: Some(stat.version) })
     }
 
     /// Adds one delta after the other, except those whose sum is outside of the layout's range.
-    fn sum(&self, base: i64, deltas: &[i64]) -> Sum {
+    fn sum(&self, base: i64, deltas: &[i64]) -> BatchSum {
         let mut after = base;
         let adds = deltas.iter().map(|delta| {
             let before = after;
@@ -418,11 +418,11 @@ impl CounterNode {
             Ok(Added { before, after })
         });
         let adds = adds.collect();
-        Sum { after, adds }
+        BatchSum { after, adds }
     }
 }
 
-impl Base {
+impl KnownValue {
     /// The known state after a value was written over this one.
     fn followed_by(self, value: i64, applied: &Applied) -> Self {
         let version = match applied.results.as_deref() {
@@ -435,12 +435,12 @@ impl Base {
 }
 
 /// Whether the node's parent is missing.
-fn is_orphan(error: &WriteError, base: Base) -> bool {
+fn is_orphan(error: &WriteError, base: KnownValue) -> bool {
     base.version.is_none() && error.refuses_first(&[ErrorCode::NoNode])
 }
 
 /// Whether another program was faster: the node has changed since it was read.
-fn is_conflict(error: &WriteError, base: Base) -> bool {
+fn is_conflict(error: &WriteError, base: KnownValue) -> bool {
     error.refuses_first(match base.version {
         None => &[ErrorCode::NodeExists],
         Some(_) => &[ErrorCode::BadVersion, ErrorCode::NoNode],

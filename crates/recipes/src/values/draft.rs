@@ -12,13 +12,13 @@ use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
 
 /// The longest edition that is stored in the manifest's node, in bytes. It is written twice in one request.
-const INLINE: usize = 256 * 1024;
+const MAX_INLINE_BYTES: usize = 256 * 1024;
 
 /// The length of a part, in bytes.
-const PART: usize = 512 * 1024;
+const PART_BYTES: usize = 512 * 1024;
 
 /// Why a draft has not become the last edition.
-pub(super) enum Turn {
+pub(super) enum PublishFailure {
     /// Its nodes may be missing: the session that wrote its parts has ended, or a parent was deleted; or, for a
     /// rollback, some of them were deleted.
     DraftLost,
@@ -28,7 +28,7 @@ pub(super) enum Turn {
 }
 
 /// Why the write that makes a draft the last edition was refused.
-pub(super) enum Refusal {
+pub(super) enum RefusalCause {
     /// The manifest has changed.
     Conflict,
     /// The parent of the pointer is missing.
@@ -40,7 +40,7 @@ pub(super) enum Refusal {
     Other,
 }
 
-impl Refusal {
+impl RefusalCause {
     pub(super) fn of(error: &WriteError, version: Option<i32>, draft: &Draft) -> Self {
         use ErrorCode::{BadVersion, NoNode, NodeExists, NotEmpty};
         let WriteError::NotApplied(TransactionError::Failed { index, code, .. }) = error else {
@@ -60,13 +60,13 @@ impl Refusal {
     }
 }
 
-impl From<ValueError> for Turn {
+impl From<ValueError> for PublishFailure {
     fn from(error: ValueError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Turn {
+impl PublishFailure {
     pub(super) fn told(self, place: &Place) -> ValueError {
         match self {
             Self::Failed(error) => error,
@@ -80,12 +80,12 @@ impl Turn {
 
 /// The longest edition that is stored in the manifest's node, in bytes.
 pub(super) fn inline_limit(client: &Client) -> usize {
-    INLINE.min(client.max_frame() / 4)
+    MAX_INLINE_BYTES.min(client.max_frame() / 4)
 }
 
 /// The length of a part, in bytes.
 fn part_length(client: &Client) -> usize {
-    PART.min(client.max_frame() / 2).max(1)
+    PART_BYTES.min(client.max_frame() / 2).max(1)
 }
 
 /// The name of the node that exists while parts are written.
@@ -151,7 +151,10 @@ impl Draft {
     }
 
     /// Writes the parts, if any, within the current session. Keep the result until the draft is an edition.
-    pub(super) async fn write(&self, place: &Place) -> Result<Option<Unfinished>, Turn> {
+    pub(super) async fn write(
+        &self,
+        place: &Place,
+    ) -> Result<Option<UnfinishedDraft>, PublishFailure> {
         let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(None) };
         if self.parts == 0 {
             return Ok(None);
@@ -159,7 +162,7 @@ impl Draft {
         let (directory, empty) = (node(path, &self.id), Bytes::new());
         let writing = node(&directory, WRITING);
         // Created before the request is sent, so that the nodes are deleted whatever its outcome.
-        let mut unfinished = Unfinished::new(client, &directory);
+        let mut unfinished = UnfinishedDraft::new(client, &directory);
 
         let begin = || {
             let steps = client.transaction();
@@ -190,7 +193,7 @@ impl Draft {
 /// If there are more nodes than it knows of, because a reply was lost just before, only that node is deleted, and a
 /// later publisher deletes the rest.
 #[must_use = "the nodes of the draft are deleted when this is dropped"]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedDraft {
     client: Client,
     directory: ZnodePath,
     /// The number of parts that may exist.
@@ -198,7 +201,7 @@ pub(super) struct Unfinished {
     is_finished: bool,
 }
 
-impl Unfinished {
+impl UnfinishedDraft {
     fn new(client: &Client, directory: &ZnodePath) -> Self {
         let (client, directory) = (client.clone(), directory.clone());
         Self { client, directory, parts: 0, is_finished: false }
@@ -210,7 +213,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedDraft {
     fn drop(&mut self) {
         if self.is_finished {
             return;
@@ -225,7 +228,11 @@ impl Drop for Unfinished {
 impl Place {
     /// Commits steps that create nodes with unique names, `made` among them: if one exists, an earlier attempt was
     /// applied. Missing parents are created once: if they are missing again, another program deletes them.
-    async fn once(&self, made: &ZnodePath, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
+    async fn once(
+        &self,
+        made: &ZnodePath,
+        steps: impl Fn() -> Transaction,
+    ) -> Result<(), PublishFailure> {
         let (mut is_above, mut unanswered) = (false, Unanswered::default());
         loop {
             let steps = steps();
@@ -236,8 +243,8 @@ impl Place {
                     return Ok(());
                 }
                 Err(TransactionError::Failed { op, code: ErrorCode::NoNode, .. }) => match op {
-                    OpCode::Check => return Err(Turn::DraftLost),
-                    _ if is_above => return Err(Turn::DraftLost),
+                    OpCode::Check => return Err(PublishFailure::DraftLost),
+                    _ if is_above => return Err(PublishFailure::DraftLost),
                     _ => {
                         self.make_parents().await?;
                         (is_above, unanswered) = (true, Unanswered::default());
@@ -257,7 +264,11 @@ impl Place {
     }
 
     /// Gives up a transaction that is too long, unless `made` shows that only the answers were lost.
-    async fn refuse_unless_made(&self, made: &ZnodePath, why: TooLong) -> Result<(), Turn> {
+    async fn refuse_unless_made(
+        &self,
+        made: &ZnodePath,
+        why: TooLong,
+    ) -> Result<(), PublishFailure> {
         let synced = self.client.sync(made);
         let (_, seen) = tokio::join! { biased; synced, self.client.exists(made) };
         match seen {
@@ -286,7 +297,7 @@ mod tests {
         let engine = engine.start().await.unwrap();
         let client = Client::connect(&engine.connect_string()).await.unwrap();
         let publication = Publication::builder(&client, "/p").codec(Raw).build().unwrap();
-        let error = publication.publish(&Bytes::from(vec![7; 2 * PART])).await.unwrap_err();
+        let error = publication.publish(&Bytes::from(vec![7; 2 * PART_BYTES])).await.unwrap_err();
         let path = ZnodePath::new("/p").unwrap();
         assert_eq!(error, ValueError::TooLong { path, bytes: part_length(&client), tries: 3 });
         assert_eq!(error.outcome(), Outcome::NotApplied);

@@ -40,18 +40,18 @@ pub(super) async fn edition<T>(
     };
     let Some(last) = manifest.last() else { return Ok(Some(Content::Absent)) };
     let body = match manifest.inline.clone() {
-        Some(body) => Body::Whole(body),
+        Some(body) => EditionBody::Whole(body),
         None => parts(place, last, stat.mzxid).await?,
     };
     Ok(match body {
-        Body::Whole(body) => Some(Content::decoded(codec, body)),
-        Body::Damaged => Some(Content::Invalid("parts of it are missing".into())),
-        Body::Dropped => None,
+        EditionBody::Whole(body) => Some(Content::decoded(codec, body)),
+        EditionBody::Damaged => Some(Content::Invalid("parts of it are missing".into())),
+        EditionBody::Dropped => None,
     })
 }
 
 /// The result of reading an edition in parts.
-enum Body {
+enum EditionBody {
     Whole(Bytes),
     /// Parts are missing, and it is the last edition.
     Damaged,
@@ -60,10 +60,10 @@ enum Body {
 }
 
 /// Reads an edition in parts that the manifest of transaction `told` lists.
-async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<Body, ValueError> {
+async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<EditionBody, ValueError> {
     loop {
         if let Some(body) = fetch(place, edition).await? {
-            return Ok(Body::Whole(body));
+            return Ok(EditionBody::Whole(body));
         }
 
         // The server of the next session may lag behind the one that returned the manifest.
@@ -74,12 +74,12 @@ async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<Body, Val
         match place.read().await?.map(|(_, stat)| stat.mzxid) {
             Some(now) if now == told => {
                 let body = fetch(place, edition).await?;
-                return Ok(body.map_or(Body::Damaged, Body::Whole));
+                return Ok(body.map_or(EditionBody::Damaged, EditionBody::Whole));
             }
-            Some(now) if now > told => return Ok(Body::Dropped),
+            Some(now) if now > told => return Ok(EditionBody::Dropped),
             // This server still lags, or the session has changed again.
             _ if horizon.is_behind(&place.client, told) => tokio::time::sleep(BEHIND_PAUSE).await,
-            _ => return Ok(Body::Dropped),
+            _ => return Ok(EditionBody::Dropped),
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct ValueFollower<T, C> {
     place: Place,
     codec: Arc<C>,
     form: Form,
-    told: ToldState,
+    told: ReportedState,
     /// The session of the last read.
     session: SessionId,
     /// The watch on the state that was read.
@@ -67,7 +67,7 @@ type NodeData = Option<(Bytes, Stat)>;
 
 /// The last state that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ToldState {
+struct ReportedState {
     state: Option<NodeState>,
     /// A transaction after which the node had this state: a server that lags behind it may show an older one.
     as_of: Zxid,
@@ -81,7 +81,7 @@ enum NodeState {
     Written(Zxid, i64),
 }
 
-impl ToldState {
+impl ReportedState {
     /// Whether the node may have changed from `state`, on a lagging server, to the recorded one.
     fn may_follow(self, state: NodeState) -> bool {
         let is_later = matches!(state, NodeState::Written(zxid, _) if zxid > self.as_of);
@@ -95,7 +95,7 @@ impl<T, C> ValueFollower<T, C> {
             place,
             codec,
             form,
-            told: ToldState::default(),
+            told: ReportedState::default(),
             session: SessionId::NONE,
             watcher: None,
             pending: None,
@@ -189,7 +189,7 @@ impl<T, C> ValueFollower<T, C> {
             NodeState::Absent => self.place.client.last_zxid(),
             NodeState::Written(zxid, _) => zxid,
         };
-        let before = std::mem::replace(&mut self.told, ToldState { state: Some(state), as_of });
+        let before = std::mem::replace(&mut self.told, ReportedState { state: Some(state), as_of });
         let is_news = before.state != Some(state);
         if is_news {
             self.pending = Some(seen);

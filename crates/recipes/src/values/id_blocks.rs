@@ -52,21 +52,21 @@ use crate::values::error::ValueError;
 #[doc(alias = "RIdGenerator")]
 #[derive(Clone, Debug)]
 pub struct IdBlocks {
-    source: Source,
-    stock: Stock,
+    source: BlockSource,
+    stock: SpareBlocks,
     refill: Refill,
 }
 
 /// The source of blocks.
 #[derive(Clone, Debug)]
-struct Source {
+struct BlockSource {
     counter: Counter,
     size: NonZeroU32,
 }
 
 /// Numbers for later calls: the rest of a block, or of several if work under a lock took one.
 #[derive(Clone, Debug, Default)]
-struct Stock(Arc<Mutex<VecDeque<Block>>>);
+struct SpareBlocks(Arc<Mutex<VecDeque<Block>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -83,8 +83,8 @@ impl IdBlocks {
     /// Takes `size` numbers at a time from a counter, at least 1; a size of 0 counts as 1. No I/O.
     pub fn new(counter: &Counter, size: u32) -> Self {
         let size = NonZeroU32::new(size).unwrap_or(NonZeroU32::MIN);
-        let source = Source { counter: counter.clone(), size };
-        Self { source, stock: Stock::default(), refill: Refill::new() }
+        let source = BlockSource { counter: counter.clone(), size };
+        Self { source, stock: SpareBlocks::default(), refill: Refill::new() }
     }
 
     /// Returns the next number; the first one is the counter's value plus one. Costs nothing, or
@@ -119,7 +119,11 @@ impl IdBlocks {
 }
 
 /// Returns a number to each waiting call.
-async fn give(source: Source, stock: Stock, mut turn: WriteTurn<(), Result<i64, ValueError>, ()>) {
+async fn give(
+    source: BlockSource,
+    stock: SpareBlocks,
+    mut turn: WriteTurn<(), Result<i64, ValueError>, ()>,
+) {
     while let Some(calls) = turn.next() {
         let (mut failed, all) = (None, calls.len());
         for (given, call) in calls.into_iter().enumerate() {
@@ -135,7 +139,7 @@ async fn give(source: Source, stock: Stock, mut turn: WriteTurn<(), Result<i64, 
     }
 }
 
-impl Source {
+impl BlockSource {
     /// Takes as many blocks as this many numbers need, or one if that exceeds the range.
     async fn take(&self, numbers: usize) -> Result<Block, ValueError> {
         let size = i64::from(self.size.get());
@@ -156,7 +160,7 @@ impl Source {
     }
 }
 
-impl Stock {
+impl SpareBlocks {
     fn next(&self) -> Option<i64> {
         let mut blocks = lock(&self.0);
         let block = blocks.front_mut()?;

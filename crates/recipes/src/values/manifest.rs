@@ -37,10 +37,10 @@ struct ManifestHeader {
     inline: bool,
 }
 
-const FORM: u32 = 1;
+const FORMAT: u32 = 1;
 
 /// The maximum number of parts of an edition, so that foreign data cannot request unlimited memory.
-pub(super) const MOST_PARTS: u32 = 100_000;
+pub(super) const MAX_PARTS: u32 = 100_000;
 
 /// Only the version, whatever else the line has.
 #[derive(Deserialize)]
@@ -82,7 +82,7 @@ pub(super) struct ManifestCodec;
 impl Codec<Manifest> for ManifestCodec {
     fn encode(&self, manifest: &Manifest) -> Result<Bytes, CodecError> {
         let header = ManifestHeader {
-            lockkeeper_publication: FORM,
+            lockkeeper_publication: FORMAT,
             editions: manifest.editions.clone(),
             inline: manifest.inline.is_some(),
         };
@@ -98,7 +98,7 @@ impl Codec<Manifest> for ManifestCodec {
         }
         let end = data.iter().position(|byte| *byte == b'\n').ok_or("it is not a publication")?;
         let form: AnyManifestHeader = serde_json::from_slice(&data[..end])?;
-        if form.lockkeeper_publication != FORM {
+        if form.lockkeeper_publication != FORMAT {
             return Err("it is a publication of a later version of this library".into());
         }
         let header: ManifestHeader = serde_json::from_slice(&data[..end])?;
@@ -126,7 +126,7 @@ fn check(editions: &[Edition]) -> Result<(), CodecError> {
         if entry.number <= last || entry.number == u64::MAX {
             return Err("the numbers of its editions do not grow, or are too large".into());
         }
-        if entry.parts > MOST_PARTS {
+        if entry.parts > MAX_PARTS {
             return Err("an edition has too many parts".into());
         }
         last = entry.number;
@@ -188,10 +188,10 @@ mod tests {
         for numbers in [[0, 1], [2, 2], [2, 1], [1, u64::MAX]] {
             assert!(is_refused(&numbers.map(|number| entry(number, "a"))), "{numbers:?}");
         }
-        assert!(is_refused(&[Edition { parts: MOST_PARTS + 1, ..entry(1, "a") }]));
+        assert!(is_refused(&[Edition { parts: MAX_PARTS + 1, ..entry(1, "a") }]));
 
         assert!(!is_refused(&[entry(1, "a"), entry(u64::MAX - 1, "a")]));
-        assert!(!is_refused(&[Edition { parts: MOST_PARTS, bytes: usize::MAX, ..entry(1, "a") }]));
+        assert!(!is_refused(&[Edition { parts: MAX_PARTS, bytes: usize::MAX, ..entry(1, "a") }]));
     }
 
     /// Fails if all fields are read before the version: the error was about one of them then.

@@ -13,7 +13,7 @@ use crate::exact::shared_write::lock;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::changes::Editions;
 use crate::values::codec::{Codec, Json};
-use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
+use crate::values::draft::{Draft, PublishFailure, RefusalCause, WRITING, inline_limit, node};
 use crate::values::editions::{Content, edition, fetch};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
@@ -21,14 +21,14 @@ use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
 
 /// The default number of editions that are kept.
-const KEPT: u16 = 5;
+const DEFAULT_KEPT: u16 = 5;
 
 /// The maximum number of editions that are kept: the manifest of so many, with the last one twice, fits into one
 /// request.
-const MOST_KEPT: u16 = 1_000;
+const MAX_KEPT: u16 = 1_000;
 
 /// How often an edition is written if sessions end during the write.
-const TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 
 /// A value that is published as a whole and read by many programs: configuration of any size, with its history.
 ///
@@ -97,24 +97,24 @@ pub struct Publication<T, C = Json> {
     kept: usize,
     writers: Arc<Writers>,
     /// The last write of this handle, and its session: the servers of another session may have been set back since.
-    known: Arc<Mutex<Option<(SessionId, Pointed)>>>,
+    known: Arc<Mutex<Option<(SessionId, PointerState)>>>,
     value: PhantomData<fn(T) -> T>,
 }
 
 /// The data of the pointer, and its revision; `None` if the node is missing.
 #[derive(Clone, Default)]
-struct Pointed {
+struct PointerState {
     manifest: Manifest,
     revision: Option<Revision>,
 }
 
-impl From<Versioned<Manifest>> for Pointed {
+impl From<Versioned<Manifest>> for PointerState {
     fn from(found: Versioned<Manifest>) -> Self {
         Self { manifest: found.value, revision: Some(found.revision) }
     }
 }
 
-impl Pointed {
+impl PointerState {
     /// The version that a write compares with; `None` if the node is missing.
     fn version(&self, path: &ZnodePath) -> Result<Option<i32>, ValueError> {
         match self.revision {
@@ -175,7 +175,7 @@ impl<T, C> PublicationBuilder<T, C> {
     /// Sets how many editions are kept, including the last one: 1 to 1,000; values outside are clamped. Default: 5.
     /// The publisher's value counts.
     pub fn keep(mut self, editions: u16) -> Self {
-        self.kept = editions.clamp(1, MOST_KEPT);
+        self.kept = editions.clamp(1, MAX_KEPT);
         self
     }
 
@@ -203,7 +203,7 @@ impl<T> Publication<T> {
     /// The options of a publication.
     pub fn builder(client: &Client, path: &str) -> PublicationBuilder<T> {
         let place = PlaceOptions::new(client, path);
-        PublicationBuilder { place, codec: Json, kept: KEPT, value: PhantomData }
+        PublicationBuilder { place, codec: Json, kept: DEFAULT_KEPT, value: PhantomData }
     }
 }
 
@@ -246,7 +246,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     pub async fn publish(&self, value: &T) -> Result<u64, ValueError> {
         let body = self.place.encode(&*self.codec, value)?;
 
-        let (mut writer, mut tries) = (self.writers.take(), TRIES);
+        let (mut writer, mut tries) = (self.writers.take(), MAX_TRIES);
         writer.let_others().await;
         loop {
             let draft = Draft::new(&self.place, body.clone());
@@ -267,7 +267,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 Err(error) => Err(error),
             };
             match written {
-                Err(Turn::DraftLost) if tries > 0 => {}
+                Err(PublishFailure::DraftLost) if tries > 0 => {}
                 Err(error) => return Err(error.told(&self.place)),
                 Ok((number, now)) => {
                     if draft.parts > 0 {
@@ -313,15 +313,15 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let draft = Draft { id, parts, bytes, inline, body: None };
             match self.turn(&mut writer, Some(now.clone()), &draft).await {
                 Ok((number, _)) => return Ok(Some(number)),
-                Err(Turn::Conflict) => drop(writer.lost().await),
-                Err(Turn::DraftLost) => return Err(self.damaged(&now, number)),
+                Err(PublishFailure::Conflict) => drop(writer.lost().await),
+                Err(PublishFailure::DraftLost) => return Err(self.damaged(&now, number)),
                 Err(error) => return Err(error.told(&self.place)),
             }
         }
     }
 
     /// A node of an edition is missing, or was changed.
-    fn damaged(&self, now: &Pointed, number: u64) -> ValueError {
+    fn damaged(&self, now: &PointerState, number: u64) -> ValueError {
         let reason = format!("edition {number} is listed, but some of its nodes are missing");
         self.place.undecodable(now.revision.unwrap_or(Revision::NONE), reason)
     }
@@ -446,9 +446,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
         Editions::new(self.place.clone(), Arc::clone(&self.codec))
     }
 
-    async fn pointed(&self) -> Result<Pointed, ValueError> {
-        let Some(found) = self.place.read().await? else { return Ok(Pointed::default()) };
-        self.place.decode(&ManifestCodec, found).map(Pointed::from)
+    async fn pointed(&self) -> Result<PointerState, ValueError> {
+        let Some(found) = self.place.read().await? else { return Ok(PointerState::default()) };
+        self.place.decode(&ManifestCodec, found).map(PointerState::from)
     }
 
     /// Makes a draft the last edition, in one atomic write. A rollback reports a conflict; a new edition is
@@ -456,9 +456,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
     async fn turn(
         &self,
         writer: &mut ExactWriter,
-        mut known: Option<Pointed>,
+        mut known: Option<PointerState>,
         draft: &Draft,
-    ) -> Result<(u64, Pointed), Turn> {
+    ) -> Result<(u64, PointerState), PublishFailure> {
         let Place { client, path } = &self.place;
         let mut deletes = true;
         loop {
@@ -480,20 +480,22 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let error = match written {
                 Ok(applied) => {
                     let revision = Some(Revision::following(old.revision, applied.zxid));
-                    let now = Pointed { manifest: next.manifest, revision };
+                    let now = PointerState { manifest: next.manifest, revision };
                     self.remember(session, &now);
                     return Ok((next.number, now));
                 }
                 Err(error) => error,
             };
-            match Refusal::of(&error, version, draft) {
-                Refusal::Conflict if draft.body.is_none() => return Err(Turn::Conflict),
-                Refusal::Conflict if writer.lost().await => {}
-                Refusal::Conflict => known = self.seen(seen)?,
-                Refusal::Orphan => self.place.make_parents().await?,
-                Refusal::OldEdition if deletes => (deletes, known) = (false, Some(old)),
-                Refusal::DraftLost => return Err(Turn::DraftLost),
-                Refusal::OldEdition | Refusal::Other => {
+            match RefusalCause::of(&error, version, draft) {
+                RefusalCause::Conflict if draft.body.is_none() => {
+                    return Err(PublishFailure::Conflict);
+                }
+                RefusalCause::Conflict if writer.lost().await => {}
+                RefusalCause::Conflict => known = self.seen(seen)?,
+                RefusalCause::Orphan => self.place.make_parents().await?,
+                RefusalCause::OldEdition if deletes => (deletes, known) = (false, Some(old)),
+                RefusalCause::DraftLost => return Err(PublishFailure::DraftLost),
+                RefusalCause::OldEdition | RefusalCause::Other => {
                     return Err(ValueError::write(path, error).into());
                 }
             }
@@ -504,21 +506,21 @@ impl<T, C: Codec<T>> Publication<T, C> {
     fn seen(
         &self,
         seen: Result<Option<(Bytes, Stat)>, Error>,
-    ) -> Result<Option<Pointed>, ValueError> {
+    ) -> Result<Option<PointerState>, ValueError> {
         let Ok(Some(found)) = seen else { return Ok(None) };
         self.place.decode(&ManifestCodec, found).map(|found| Some(found.into()))
     }
 
     /// The last write of this handle in the current session.
-    fn known(&self) -> Option<Pointed> {
+    fn known(&self) -> Option<PointerState> {
         let known = lock(&self.known);
         let (session, pointed) = known.as_ref()?;
         (*session == self.place.client.session_id()).then(|| pointed.clone())
     }
 
     /// Records the newest state that this handle has written in a session.
-    fn remember(&self, session: SessionId, now: &Pointed) {
-        let mzxid = |pointed: &Pointed| pointed.revision.map(|revision| revision.mzxid);
+    fn remember(&self, session: SessionId, now: &PointerState) {
+        let mzxid = |pointed: &PointerState| pointed.revision.map(|revision| revision.mzxid);
         let mut known = lock(&self.known);
         let is_newer = |(of, old): &(_, _)| *of != session || mzxid(old) < mzxid(now);
         if known.as_ref().is_none_or(is_newer) {
@@ -528,7 +530,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
 
     /// The state of the pointer before parts are written, which is refused below foreign data. Remains of earlier
     /// editions are deleted first, because servers may not have space for both.
-    async fn make_room(&self) -> Result<Pointed, ValueError> {
+    async fn make_room(&self) -> Result<PointerState, ValueError> {
         let (old, below) = tokio::join! { biased; self.pointed(), self.below() };
         let old = old?;
         old.version(&self.place.path)?;
@@ -544,7 +546,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
 
     /// Deletes those of these nodes that are neither an edition nor being written: remains of long editions. Only
     /// while the manifest is the known one, so that no new edition is deleted.
-    async fn sweep(&self, now: &Pointed, names: Vec<String>) {
+    async fn sweep(&self, now: &PointerState, names: Vec<String>) {
         let (Place { client, path }, manifest) = (&self.place, &now.manifest);
         let Ok(Some(version)) = now.version(path) else { return };
 
@@ -595,7 +597,7 @@ struct NextManifest {
 }
 
 impl NextManifest {
-    fn after(old: &Pointed, draft: &Draft, kept: usize, deletes: bool) -> Self {
+    fn after(old: &PointerState, draft: &Draft, kept: usize, deletes: bool) -> Self {
         let number = old.manifest.last().map_or(1, |last| last.number + 1);
         let mut manifest = old.manifest.clone();
         let mut gone = manifest.push(draft.entry(number), draft.inline.clone(), kept);

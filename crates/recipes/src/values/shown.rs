@@ -2,8 +2,8 @@
 
 /// The beginning of some data, for messages.
 pub(super) fn shown(data: &[u8]) -> String {
-    const MOST: usize = 16;
-    let start = &data[..data.len().min(MOST)];
-    let more = if data.len() > MOST { ", …" } else { "" };
+    const MAX_SHOWN_BYTES: usize = 16;
+    let start = &data[..data.len().min(MAX_SHOWN_BYTES)];
+    let more = if data.len() > MAX_SHOWN_BYTES { ", …" } else { "" };
     format!("{} bytes (\"{}\"{more})", data.len(), start.escape_ascii())
 }

@@ -10,23 +10,23 @@ use std::collections::VecDeque;
 
 use lockkeeper_client::Instant;
 
-use crate::watch::view::{Question, Read, View};
+use crate::watch::view::{Read, ReadKind, View};
 
 /// The maximum number of reads in a request.
-const MOST: usize = 32;
+const MAX_READS: usize = 32;
 
 /// How many reads of unknown length the first requests have.
-const AT_FIRST: usize = 8;
+const FIRST_READS: usize = 8;
 
 /// How many connections may be lost before the first batch is answered. A server that does not know
 /// `multiRead` may close them.
-const TRIES: u32 = 2;
+const MAX_LOSSES: u32 = 2;
 
 /// The size of a read in a request or its answer, without path and data, in bytes.
-const OVERHEAD: usize = 96;
+const READ_BYTES: usize = 96;
 
 /// The expected size of a child's name in a listing, in bytes.
-const NAME: usize = 64;
+const NAME_BYTES: usize = 64;
 
 /// Divides reads into requests.
 #[derive(Debug)]
@@ -51,9 +51,9 @@ impl Batches {
     /// For a client whose answers are limited to this number of bytes.
     pub(crate) fn new(max_frame: usize) -> Self {
         let room = max_frame / 4;
-        let typical = (room / AT_FIRST).saturating_sub(2 * OVERHEAD);
+        let typical = (room / FIRST_READS).saturating_sub(2 * READ_BYTES);
         let (losses, lost_at, parts, left_over) = (Some(0), None, VecDeque::new(), None);
-        Self { max_frame, room, typical, most: MOST, losses, lost_at, parts, left_over }
+        Self { max_frame, room, typical, most: MAX_READS, losses, lost_at, parts, left_over }
     }
 
     /// The maximum number of reads in the next request.
@@ -85,14 +85,14 @@ impl Batches {
     fn expected(&self, read: &Read, view: &View) -> usize {
         let stat = view.tree().get(&read.path).map(|node| node.stat());
         let content = match (read.question, stat) {
-            (Question::Data, Some(stat)) => usize::try_from(stat.data_length).unwrap_or(0),
-            (Question::Data, None) => self.typical,
-            (Question::List, Some(stat)) => {
-                usize::try_from(stat.num_children).unwrap_or(0).saturating_mul(NAME)
+            (ReadKind::Data, Some(stat)) => usize::try_from(stat.data_length).unwrap_or(0),
+            (ReadKind::Data, None) => self.typical,
+            (ReadKind::List, Some(stat)) => {
+                usize::try_from(stat.num_children).unwrap_or(0).saturating_mul(NAME_BYTES)
             }
-            (Question::List, None) => self.room,
+            (ReadKind::List, None) => self.room,
         };
-        OVERHEAD + read.path.len() + content
+        READ_BYTES + read.path.len() + content
     }
 
     /// Records the size of a node's data. The typical size grows at once, and shrinks slowly.
@@ -113,7 +113,7 @@ impl Batches {
         }
         self.lost_at = Some(now);
         self.losses = self.losses.map(|losses| losses + 1);
-        if self.losses == Some(TRIES) {
+        if self.losses == Some(MAX_LOSSES) {
             self.most = 1;
         }
     }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::watch::snapshot::CachedNode;
-    use crate::watch::view::{Found, Scope};
+    use crate::watch::view::{ReadOutcome, Scope};
 
     fn unread() -> View {
         View::new(Scope { max_frame: 1 << 20, ..Scope::new("/r") })
@@ -162,8 +162,8 @@ mod tests {
     fn view(children: usize) -> View {
         let mut view = unread();
         let names = (0..children).map(|n| format!("{n:04}")).collect();
-        let root = Found::Data(CachedNode::new(b"", Stat::default()));
-        for found in [root, Found::Names(names)] {
+        let root = ReadOutcome::Data(CachedNode::new(b"", Stat::default()));
+        for found in [root, ReadOutcome::Names(names)] {
             let read = view.next_read().unwrap();
             view.answer(&read, found, Arrival::START, Zxid(1)).unwrap();
         }
@@ -198,7 +198,7 @@ mod tests {
         for len in [10, 200_000, 200_000, 10] {
             let read = view.next_read().unwrap();
             let stat = Stat { data_length: len, ..Stat::default() };
-            let found = Found::Data(CachedNode::new(b"not all of it", stat));
+            let found = ReadOutcome::Data(CachedNode::new(b"not all of it", stat));
             view.answer(&read, found, Arrival::START, Zxid(1)).unwrap();
         }
         view.watched(Rearms::once(Arrival::START.next()));
@@ -244,7 +244,7 @@ mod tests {
         let mut known = Batches::new(1 << 20);
         known.answered();
         (1..9).for_each(|n| known.lost(at(n), at(n)));
-        assert_eq!(known.most(), MOST);
+        assert_eq!(known.most(), MAX_READS);
     }
 
     #[test]

@@ -17,17 +17,17 @@ use crate::watch::batches::Batches;
 use crate::watch::error::CacheError;
 use crate::watch::published::Published;
 use crate::watch::snapshot::{CachedNode, Snapshot};
-use crate::watch::view::{Found, Question, Read, Scope, View};
+use crate::watch::view::{Read, ReadKind, ReadOutcome, Scope, View};
 
 /// The maximum number of reads in flight.
-const WINDOW: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 
 /// How many connections in a row may be lost while the first watch is set.
 const WATCH_TRIES: u32 = 3;
 
 /// The pauses between reads of nodes that may not be read.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const LONGEST_LOOK: Duration = Duration::from_secs(30);
+const FIRST_REREAD_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_REREAD_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reads in flight, in one request.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ enum PendingReply {
 
 /// The answer to a request: the result of each read. A read with `None` is repeated alone, to learn the reason.
 struct Answer {
-    result: Result<Vec<Option<Found>>, Error>,
+    result: Result<Vec<Option<ReadOutcome>>, Error>,
     arrival: Arrival,
     zxid: Zxid,
 }
@@ -55,10 +55,10 @@ impl PendingReply {
     async fn arrived(&mut self) -> Answer {
         match self {
             Self::Data(reply) => answer(reply.arrived().await, |(data, stat)| {
-                vec![Some(Found::Data(CachedNode::new(&data, stat)))]
+                vec![Some(ReadOutcome::Data(CachedNode::new(&data, stat)))]
             }),
             Self::List(reply) => {
-                answer(reply.arrived().await, |(names, _)| vec![Some(Found::Names(names))])
+                answer(reply.arrived().await, |(names, _)| vec![Some(ReadOutcome::Names(names))])
             }
             Self::Batch(reply) => answer(reply.arrived().await, |results| {
                 results.into_iter().map(found_together).collect()
@@ -67,20 +67,22 @@ impl PendingReply {
     }
 }
 
-fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Vec<Option<Found>>) -> Answer {
+fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Vec<Option<ReadOutcome>>) -> Answer {
     let (arrival, zxid) = (arrived.arrival, arrived.zxid);
     let result = match arrived.result {
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(vec![Some(Found::Nothing)]),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+            Ok(vec![Some(ReadOutcome::Nothing)])
+        }
         result => result.map(found),
     };
     Answer { result, arrival, zxid }
 }
 
-fn found_together(result: ReadResult) -> Option<Found> {
+fn found_together(result: ReadResult) -> Option<ReadOutcome> {
     match result {
-        ReadResult::Data { data, stat } => Some(Found::Data(CachedNode::new(&data, stat))),
-        ReadResult::Children(names) => Some(Found::Names(names)),
-        ReadResult::Error(ErrorCode::NoNode) => Some(Found::Nothing),
+        ReadResult::Data { data, stat } => Some(ReadOutcome::Data(CachedNode::new(&data, stat))),
+        ReadResult::Children(names) => Some(ReadOutcome::Names(names)),
+        ReadResult::Error(ErrorCode::NoNode) => Some(ReadOutcome::Nothing),
         ReadResult::Error(_) => None,
     }
 }
@@ -100,7 +102,7 @@ impl From<CacheError> for Stop {
 
 /// What the next reads wait for.
 #[derive(Debug, Default)]
-enum Hindrance {
+enum ReadDelay {
     #[default]
     None,
     /// A server refused reads, or lags: wait a moment.
@@ -123,9 +125,9 @@ pub(crate) struct Follower {
     reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
-    hindrance: Hindrance,
+    hindrance: ReadDelay,
     /// When to read nodes again that may not be read, and after which pause.
-    next_look: Option<tokio::time::Instant>,
+    next_reread: Option<tokio::time::Instant>,
     look_pause: Duration,
 }
 
@@ -162,9 +164,9 @@ impl Follower {
             in_flight,
             reading,
             shared: None,
-            hindrance: Hindrance::None,
-            next_look: None,
-            look_pause: FIRST_LOOK,
+            hindrance: ReadDelay::None,
+            next_reread: None,
+            look_pause: FIRST_REREAD_PAUSE,
         };
         follower.first_watch(reply).await?;
 
@@ -233,13 +235,13 @@ impl Follower {
     /// Handles one answer, or the events of the watch.
     async fn step(&mut self) -> Result<(), Stop> {
         match std::mem::take(&mut self.hindrance) {
-            Hindrance::None => {}
-            Hindrance::Refusal => retry::pause().await,
-            Hindrance::Outage => retry::reachable(&self.client).await,
+            ReadDelay::None => {}
+            ReadDelay::Refusal => retry::pause().await,
+            ReadDelay::Outage => retry::reachable(&self.client).await,
         }
         self.send_reads()?;
 
-        let next_look = self.next_look();
+        let next_reread = self.next_reread();
         tokio::select! {
             // Answers first: an event after an answer belongs to the next snapshot.
             biased;
@@ -250,29 +252,29 @@ impl Follower {
                 self.settle(reads, sent, answer)
             }
             () = self.paths.changed() => self.take_paths(),
-            () = tokio::time::sleep_until(next_look.unwrap_or_else(tokio::time::Instant::now)),
-                if next_look.is_some() =>
+            () = tokio::time::sleep_until(next_reread.unwrap_or_else(tokio::time::Instant::now)),
+                if next_reread.is_some() =>
             {
                 self.view.look_again();
-                (self.next_look, self.look_pause) = (None, (self.look_pause * 2).min(LONGEST_LOOK));
+                (self.next_reread, self.look_pause) = (None, (self.look_pause * 2).min(LONGEST_REREAD_PAUSE));
                 Ok(())
             }
         }
     }
 
     /// When to read nodes again that may not be read, if any.
-    fn next_look(&mut self) -> Option<tokio::time::Instant> {
+    fn next_reread(&mut self) -> Option<tokio::time::Instant> {
         if self.view.unreadable().is_empty() {
-            (self.next_look, self.look_pause) = (None, FIRST_LOOK);
+            (self.next_reread, self.look_pause) = (None, FIRST_REREAD_PAUSE);
             return None;
         }
         let later = || tokio::time::Instant::now() + self.look_pause;
-        Some(*self.next_look.get_or_insert_with(later))
+        Some(*self.next_reread.get_or_insert_with(later))
     }
 
     fn send_reads(&mut self) -> Result<(), CacheError> {
         // Sends only when a whole batch has room: otherwise batches would stay small.
-        while self.reading + self.batches.most() <= WINDOW
+        while self.reading + self.batches.most() <= MAX_IN_FLIGHT
             && let Some(reads) = self.batches.next(&mut self.view)
         {
             let reply = match &reads[..] {
@@ -281,8 +283,8 @@ impl Follower {
                     let ops = reads.iter().map(|read| {
                         let request = PathRequest { path: read.path.to_string() };
                         match read.question {
-                            Question::Data => ReadOp::GetData(request),
-                            Question::List => ReadOp::GetChildren(request),
+                            ReadKind::Data => ReadOp::GetData(request),
+                            ReadKind::List => ReadOp::GetChildren(request),
                         }
                     });
                     PendingReply::Batch(self.client.multi_read(ops.collect()))
@@ -298,8 +300,8 @@ impl Follower {
     fn send_read(&self, read: &Read) -> Result<PendingReply, CacheError> {
         let path = ZnodePath::new(&read.path)?;
         Ok(match read.question {
-            Question::Data => PendingReply::Data(self.client.data(&path)),
-            Question::List => PendingReply::List(self.client.children(&path)),
+            ReadKind::Data => PendingReply::Data(self.client.data(&path)),
+            ReadKind::List => PendingReply::List(self.client.children(&path)),
         })
     }
 
@@ -356,7 +358,7 @@ impl Follower {
                 self.batches.alone(read);
                 continue;
             };
-            if let Found::Data(node) = &found {
+            if let ReadOutcome::Data(node) = &found {
                 self.batches.found(node.data().len());
             }
             self.view.answer(&read, found, arrival, zxid)?;
@@ -381,7 +383,7 @@ impl Follower {
                 return Ok(());
             }
             [read] if is_unreadable(read, &error) && self.view.skips(&read.path) => {
-                self.view.answer(read, Found::Unreadable, arrival, zxid)?;
+                self.view.answer(read, ReadOutcome::Unreadable, arrival, zxid)?;
                 self.publish(arrival, zxid, sent);
                 return Ok(());
             }
@@ -399,16 +401,16 @@ impl Follower {
         }
         let is_lost = error.code().is_none() && !error.is_unreachable();
         self.hindrance = match error.is_unreachable() {
-            true => Hindrance::Outage,
+            true => ReadDelay::Outage,
             // On the next connection they are read at once.
-            false if is_lost => Hindrance::None,
-            false => Hindrance::Refusal,
+            false if is_lost => ReadDelay::None,
+            false => ReadDelay::Refusal,
         };
         if is_batch && is_lost && !error.is_session_expired() {
             self.batches.lost(sent, self.client.now());
         }
         for read in &reads {
-            self.view.answer(read, Found::NoAnswer, arrival, zxid)?;
+            self.view.answer(read, ReadOutcome::NoAnswer, arrival, zxid)?;
         }
         Ok(())
     }
@@ -418,7 +420,7 @@ impl Follower {
         let path = read.path.to_string();
         match read.question {
             _ if error.code() == Some(ErrorCode::NoAuth) => CacheError::Unreadable { path },
-            Question::List if is_too_long(&error) => {
+            ReadKind::List if is_too_long(&error) => {
                 let children = self.view.tree().get(&path).map(|node| node.stat().num_children);
                 let children = children.and_then(|children| usize::try_from(children).ok());
                 CacheError::TooManyChildren { path, children: children.unwrap_or(0) }
@@ -464,7 +466,7 @@ impl Follower {
         drop(self.client.sync(&self.root));
         let next = arrival.next();
         self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
-        self.hindrance = Hindrance::Refusal;
+        self.hindrance = ReadDelay::Refusal;
         true
     }
 
@@ -522,7 +524,7 @@ fn may_succeed_later(error: &Error) -> bool {
 fn is_unreadable(read: &Read, error: &Error) -> bool {
     let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MAX_SKIPPED_REPLY);
     error.code() == Some(ErrorCode::NoAuth)
-        || read.question == Question::Data && is_too_long(error) && is_skipped
+        || read.question == ReadKind::Data && is_too_long(error) && is_skipped
 }
 
 /// Whether the answer exceeds the limit of the client or of the server.

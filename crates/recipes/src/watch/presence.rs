@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::watch::presence::keeper::{DataUpdate, PresenceTerms, SessionNode};
 use crate::watch::presence::reservation::{InUse, Reservation};
 
-pub(crate) use keeping::{Entered, Keeping, KeptNode, make_parents};
+pub(crate) use keeping::{EnterOutcome, KeptNode, PresenceTask, make_parents};
 pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
@@ -31,7 +31,7 @@ pub use state::{PresenceError, PresenceState, WhenTaken};
 pub(crate) type PendingUpdate = oneshot::Receiver<Result<(), PresenceError>>;
 
 /// After how many session timeouts the session of another program's node is assumed to be alive.
-const TAKEN: f64 = 1.5;
+const TAKEN_AFTER_TIMEOUTS: f64 = 1.5;
 
 /// Options of a [`Presence`].
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl PresenceBuilder {
         let (state, changes) = StateSender::new(path.clone());
         let (updates, asked) = mpsc::unbounded_channel();
         let node = SessionNode::new(self.terms, path.clone(), state, asked, reservation);
-        let keeping = Keeping::begin(node).await?;
+        let keeping = PresenceTask::begin(node).await?;
         Ok(Presence { client, path, changes, updates, keeping, in_use })
     }
 
@@ -182,7 +182,7 @@ pub struct Presence {
     path: ZnodePath,
     changes: watch::Receiver<PresenceState>,
     updates: mpsc::UnboundedSender<DataUpdate>,
-    keeping: Keeping,
+    keeping: PresenceTask,
     in_use: InUse,
 }
 
@@ -299,7 +299,7 @@ async fn taken(
     path: ZnodePath,
     mut changes: watch::Receiver<PresenceState>,
 ) -> PresenceError {
-    let is_alive = client.session_timeout().mul_f64(TAKEN);
+    let is_alive = client.session_timeout().mul_f64(TAKEN_AFTER_TIMEOUTS);
     let is_told = |state: &PresenceState| {
         matches!(state, PresenceState::Taken { .. } | PresenceState::Ended(_))
     };

@@ -13,7 +13,7 @@ use crate::watch::snapshot::Snapshot;
 
 /// The minimum number of unread paths that are kept for subscribers. Larger trees keep as many paths as they have
 /// nodes, because comparing two snapshots takes as long as visiting each node.
-const FEW_PATHS: usize = 1_024;
+const MIN_KEPT_PATHS: usize = 1_024;
 
 /// State shared by the readers of a cache and the task that keeps it up to date.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Published {
     ) {
         let mut state = self.state();
         (state.snapshot, state.as_of, state.is_synced) = (Arc::new(snapshot), as_of, is_synced);
-        let most = state.snapshot.len().max(FEW_PATHS);
+        let most = state.snapshot.len().max(MIN_KEPT_PATHS);
         state.touched.publish(touched, most);
         self.edition.fetch_add(1, Ordering::Release);
         drop(state);

@@ -12,15 +12,15 @@ use lockkeeper_client::{
 use tokio::sync::watch;
 
 use crate::watch::presence::{
-    Entered, IsOurs, Keeping, KeptNode, PresenceError, PresenceState, STUCK_PAUSE, StateSender,
-    WhenTaken, make_parents,
+    EnterOutcome, IsOurs, KeptNode, PresenceError, PresenceState, PresenceTask, STUCK_PAUSE,
+    StateSender, WhenTaken, make_parents,
 };
 
 /// The name of the child that keeps the node alive.
 const TOUCH: &str = "touch";
 
 /// How often the node is touched within its time to live.
-const TOUCHES: u32 = 2;
+const TOUCHES_PER_TTL: u32 = 2;
 
 /// Options of a [`TtlPresence`].
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl TtlPresenceBuilder {
         let id = Bytes::from(self.client.unique_id().to_string());
         let unanswered = Unanswered::default();
         let node = TtlNode { options: self, path, touch, id, state, life: None, unanswered };
-        Ok(TtlPresence { changes, keeping: Keeping::begin(node).await? })
+        Ok(TtlPresence { changes, keeping: PresenceTask::begin(node).await? })
     }
 }
 
@@ -139,7 +139,7 @@ impl TtlPresenceBuilder {
 #[derive(Debug)]
 pub struct TtlPresence {
     changes: watch::Receiver<PresenceState>,
-    keeping: Keeping,
+    keeping: PresenceTask,
 }
 
 impl TtlPresence {
@@ -225,7 +225,7 @@ impl KeptNode for TtlNode {
         &self.state
     }
 
-    async fn enter(&mut self) -> Entered<NodeOwner> {
+    async fn enter(&mut self) -> EnterOutcome<NodeOwner> {
         let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
         let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
         let size = (data.len(), client.now());
@@ -237,7 +237,7 @@ impl KeptNode for TtlNode {
             Err(TransactionError::Request(error)) => {
                 return match self.unanswered.one_more(client, &error, size) {
                     Some(why) => self.give_up(why).await,
-                    None => Entered::passing(error),
+                    None => EnterOutcome::passing(error),
                 };
             }
             Err(refusal) => refusal,
@@ -248,14 +248,14 @@ impl KeptNode for TtlNode {
             TransactionError::Failed { code: ErrorCode::NoNode, .. } => {
                 make_parents(client, &self.path, CreateMode::Container).await
             }
-            _ => Entered::Failed(self.refused(refusal)),
+            _ => EnterOutcome::Failed(self.refused(refusal)),
         }
     }
 
     /// Touches the node, or waits until another program's node is gone.
     async fn stay(&mut self, owner: NodeOwner) -> Result<(), PresenceError> {
         loop {
-            tokio::time::sleep(self.options.ttl / TOUCHES).await;
+            tokio::time::sleep(self.options.ttl / TOUCHES_PER_TTL).await;
             loop {
                 // A touch is overdue after an outage: less than half of the time may be left.
                 reachable(&self.options.client).await;
@@ -277,7 +277,7 @@ impl KeptNode for TtlNode {
     }
 
     async fn rest(&mut self) {
-        tokio::time::sleep(STUCK_PAUSE.max(self.options.ttl / TOUCHES)).await;
+        tokio::time::sleep(STUCK_PAUSE.max(self.options.ttl / TOUCHES_PER_TTL)).await;
     }
 
     async fn end(self) -> Result<(), Error> {
@@ -314,11 +314,11 @@ impl TtlNode {
     }
 
     /// Reads whose node exists.
-    async fn look(&mut self) -> Entered<NodeOwner> {
+    async fn look(&mut self) -> EnterOutcome<NodeOwner> {
         let TtlNodeFound { data, stat, touch } = match self.read().await {
             Ok(Some(found)) => found,
-            Ok(None) => return Entered::AGAIN,
-            Err(error) => return Entered::passing(error),
+            Ok(None) => return EnterOutcome::AGAIN,
+            Err(error) => return EnterOutcome::passing(error),
         };
         if touch.as_ref().is_some_and(|(id, _)| *id == self.id) {
             return self.present(stat.czxid);
@@ -334,10 +334,10 @@ impl TtlNode {
 
         let by = stat.ephemeral_owner;
         if self.options.when_taken == WhenTaken::Fail {
-            return Entered::Failed(PresenceError::Taken { path: self.path.to_string(), by });
+            return EnterOutcome::Failed(PresenceError::Taken { path: self.path.to_string(), by });
         }
         self.state.tell(PresenceState::Taken { by });
-        Entered::Done(NodeOwner::Other)
+        EnterOutcome::Done(NodeOwner::Other)
     }
 
     /// Reads the node and its child; `None` if the node does not exist.
@@ -349,7 +349,7 @@ impl TtlNode {
     }
 
     /// Takes over the node of an earlier run, or one that has lost its child, if it is unchanged since it was read.
-    async fn take_over(&mut self, stat: &Stat, touch: Option<Stat>) -> Entered<NodeOwner> {
+    async fn take_over(&mut self, stat: &Stat, touch: Option<Stat>) -> EnterOutcome<NodeOwner> {
         let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
         let steps = client.transaction().set_data(&self.path, data.clone(), Some(stat.version));
         let steps = match &touch {
@@ -362,12 +362,12 @@ impl TtlNode {
 
         match steps.commit().await {
             Ok(_) => self.present(stat.czxid),
-            Err(TransactionError::Request(error)) => Entered::passing(error),
+            Err(TransactionError::Request(error)) => EnterOutcome::passing(error),
             Err(TransactionError::Failed {
                 code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
                 ..
-            }) => Entered::AGAIN,
-            Err(refusal) => Entered::Failed(self.refused(refusal)),
+            }) => EnterOutcome::AGAIN,
+            Err(refusal) => EnterOutcome::Failed(self.refused(refusal)),
         }
     }
 
@@ -380,10 +380,10 @@ impl TtlNode {
         }
     }
 
-    fn present(&mut self, czxid: Zxid) -> Entered<NodeOwner> {
+    fn present(&mut self, czxid: Zxid) -> EnterOutcome<NodeOwner> {
         (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
         self.state.tell(PresenceState::Present { czxid });
-        Entered::Done(NodeOwner::This)
+        EnterOutcome::Done(NodeOwner::This)
     }
 
     /// Returns whether nothing is left to delete.
@@ -424,14 +424,14 @@ impl TtlNode {
     }
 
     /// Servers seem to close the connection at the data, unless the node was created and only the answer was lost.
-    async fn give_up(&mut self, why: TooLong) -> Entered<NodeOwner> {
+    async fn give_up(&mut self, why: TooLong) -> EnterOutcome<NodeOwner> {
         // A read behind a `sync` is final, on a later connection too.
         if let Err(error) = self.options.client.sync(&self.path).await {
-            return Entered::passing(error);
+            return EnterOutcome::passing(error);
         }
         match self.look().await {
-            Entered::Done(NodeOwner::Other) | Entered::Again { is_unreachable: None } => {
-                Entered::Failed(PresenceError::too_long(&self.path, why))
+            EnterOutcome::Done(NodeOwner::Other) | EnterOutcome::Again { is_unreachable: None } => {
+                EnterOutcome::Failed(PresenceError::too_long(&self.path, why))
             }
             looked => looked,
         }

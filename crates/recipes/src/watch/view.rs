@@ -73,11 +73,11 @@ impl Scope {
 lockkeeper_client::impl_debug!(Scope, self => root: self.root);
 
 /// The smallest size of a child in a listing, in bytes: its length, and one character.
-const LEAST_PER_NAME: usize = 5;
+const MIN_NAME_BYTES: usize = 5;
 
 /// What a read asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Question {
+pub(crate) enum ReadKind {
     /// Its data and stat.
     Data,
     /// Its children.
@@ -88,12 +88,12 @@ pub(crate) enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Read {
     pub(crate) path: Arc<str>,
-    pub(crate) question: Question,
+    pub(crate) question: ReadKind,
 }
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ReadOutcome {
     Data(CachedNode),
     Names(Vec<String>),
     Nothing,
@@ -105,7 +105,7 @@ pub(crate) enum Found {
 
 /// Why a read is needed.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct DirtyMark {
     /// When the path became dirty.
     first: Arrival,
     /// An answer must arrive after this to be new enough.
@@ -126,7 +126,7 @@ pub(crate) struct View {
     unreadable: Arc<BTreeSet<Arc<str>>>,
     /// The last answer.
     newest: Arrival,
-    marks: HashMap<Read, Mark>,
+    marks: HashMap<Read, DirtyMark>,
     /// The marks, by the time since which the view differs from the server's tree.
     by_first: BTreeSet<(Arrival, Read)>,
     ready: VecDeque<Read>,
@@ -157,7 +157,7 @@ impl View {
         };
 
         // Both at once, because a cached path usually has children.
-        for question in [Question::Data, Question::List] {
+        for question in [ReadKind::Data, ReadKind::List] {
             view.mark(view.root(), question, Arrival::START, Arrival::START);
         }
         view
@@ -206,13 +206,13 @@ impl View {
         self.tree.walk(|path, _| paths.push(path.into()));
         paths.extend(self.unreadable.iter().cloned());
         for path in paths {
-            self.mark(path, Question::Data, first, last);
+            self.mark(path, ReadKind::Data, first, last);
         }
 
         // Answers in flight are from before, also those about nodes that are not known yet.
         for (read, mark) in &mut self.marks {
             mark.last = mark.last.max(last);
-            if read.question == Question::Data {
+            if read.question == ReadKind::Data {
                 mark.suspect = Some(rearms.after(mark.suspect));
             }
         }
@@ -223,26 +223,26 @@ impl View {
         if !self.is_wanted(path) {
             return;
         }
-        self.mark(path.into(), Question::Data, first, last);
+        self.mark(path.into(), ReadKind::Data, first, last);
 
         if !self.scope.knows_pzxid || self.depth(path) != 1 {
             return;
         }
         let is_gone = kind == EventKind::NodeDeleted;
-        let read = Read { path: path.into(), question: Question::Data };
+        let read = Read { path: path.into(), question: ReadKind::Data };
         if let Some(mark) = self.marks.get_mut(&read) {
             mark.is_gone = is_gone;
         }
         // Of several events only the last one is known: the node may have been missing before it.
         if is_gone || first < last {
-            self.mark(self.root(), Question::Data, first, last);
+            self.mark(self.root(), ReadKind::Data, first, last);
         }
     }
 
     /// Reads unreadable nodes again, because no event reports when they become readable.
     pub(crate) fn look_again(&mut self) {
         for path in Arc::clone(&self.unreadable).iter() {
-            self.mark(path.clone(), Question::Data, self.newest.next(), self.newest);
+            self.mark(path.clone(), ReadKind::Data, self.newest.next(), self.newest);
         }
     }
 
@@ -278,18 +278,21 @@ impl View {
     pub(crate) fn answer(
         &mut self,
         read: &Read,
-        found: Found,
+        found: ReadOutcome,
         arrival: Arrival,
         zxid: Zxid,
     ) -> Result<(), CacheError> {
-        if self.told_from.is_none() && arrival > self.watched_since && found != Found::NoAnswer {
+        if self.told_from.is_none()
+            && arrival > self.watched_since
+            && found != ReadOutcome::NoAnswer
+        {
             self.told_from = Some(zxid);
         }
         self.newest = self.newest.max(arrival);
         let Some(mut mark) = self.take_mark(read) else { return Ok(()) };
         mark.in_flight = false;
 
-        let is_answered = found != Found::NoAnswer;
+        let is_answered = found != ReadOutcome::NoAnswer;
         if is_answered && *read.path == *self.scope.root {
             self.remove_gone(arrival);
         }
@@ -300,17 +303,19 @@ impl View {
             mark.suspect.take_if(|rearms| arrival > rearms.last);
         }
         let is_known = match found {
-            Found::NoAnswer => false,
-            Found::Data(node) => self.insert(&read.path, node, arrival, suspect, mark.first)?,
-            Found::Names(names) => {
+            ReadOutcome::NoAnswer => false,
+            ReadOutcome::Data(node) => {
+                self.insert(&read.path, node, arrival, suspect, mark.first)?
+            }
+            ReadOutcome::Names(names) => {
                 self.list(&read.path, &names, arrival)?;
                 true
             }
-            Found::Nothing => {
+            ReadOutcome::Nothing => {
                 self.remove(&read.path);
                 true
             }
-            Found::Unreadable => {
+            ReadOutcome::Unreadable => {
                 self.hide(&read.path, arrival);
                 true
             }
@@ -329,7 +334,7 @@ impl View {
 
     /// Removes the children whose deletion was reported before an answer about the root.
     fn remove_gone(&mut self, arrival: Arrival) {
-        let is_gone = |(_, mark): &(&Read, &Mark)| mark.is_gone && mark.last < arrival;
+        let is_gone = |(_, mark): &(&Read, &DirtyMark)| mark.is_gone && mark.last < arrival;
         let gone: Vec<_> =
             self.marks.iter().filter(is_gone).map(|(read, _)| read.clone()).collect();
         for read in gone {
@@ -361,7 +366,7 @@ impl View {
         }
         if self.scope.knows_pzxid {
             // Its creation is unknown; it may be another node than the last time.
-            self.mark(self.root(), Question::Data, arrival, arrival);
+            self.mark(self.root(), ReadKind::Data, arrival, arrival);
         }
     }
 
@@ -402,7 +407,7 @@ impl View {
             }
             // It was created during a gap, together with its parent, which must be read first.
             if let Some(parent) = parent(path) {
-                self.mark(parent.into(), Question::Data, first, first);
+                self.mark(parent.into(), ReadKind::Data, first, first);
             }
             return Ok(false);
         }
@@ -412,7 +417,7 @@ impl View {
         }
         if new.num_children > 0 && self.has_unknown_children(path, old, new, suspect) {
             self.check_listing(path, new)?;
-            self.mark(path.clone(), Question::List, arrival, arrival);
+            self.mark(path.clone(), ReadKind::List, arrival, arrival);
         }
         Ok(true)
     }
@@ -449,16 +454,16 @@ impl View {
         for name in names {
             let child = format!("{}/{name}", path.trim_end_matches('/'));
             if self.tree.get(&child).is_none() && self.is_chosen(&child) {
-                self.mark(child.into(), Question::Data, arrival, arrival);
+                self.mark(child.into(), ReadKind::Data, arrival, arrival);
             }
         }
         Ok(())
     }
 
-    fn mark(&mut self, path: Arc<str>, question: Question, first: Arrival, last: Arrival) {
+    fn mark(&mut self, path: Arc<str>, question: ReadKind, first: Arrival, last: Arrival) {
         let read = Read { path, question };
         let Some(mut mark) = self.take_mark(&read) else {
-            let mark = Mark { first, last, in_flight: false, suspect: None, is_gone: false };
+            let mark = DirtyMark { first, last, in_flight: false, suspect: None, is_gone: false };
             return self.put_mark(read, mark);
         };
 
@@ -472,14 +477,14 @@ impl View {
         self.marks.insert(read, mark);
     }
 
-    fn take_mark(&mut self, read: &Read) -> Option<Mark> {
+    fn take_mark(&mut self, read: &Read) -> Option<DirtyMark> {
         let mark = self.marks.remove(read)?;
         self.by_first.remove(&(mark.first, read.clone()));
         Some(mark)
     }
 
     /// Records that a read is needed.
-    fn put_mark(&mut self, read: Read, mark: Mark) {
+    fn put_mark(&mut self, read: Read, mark: DirtyMark) {
         self.by_first.insert((mark.first, read.clone()));
         self.ready.push_back(read.clone());
         self.marks.insert(read, mark);
@@ -521,7 +526,7 @@ impl View {
     /// Fails if the list of children cannot be read at all.
     fn check_listing(&self, path: &str, stat: Stat) -> Result<(), CacheError> {
         let children = usize::try_from(stat.num_children).unwrap_or(0);
-        if children.saturating_mul(LEAST_PER_NAME) > self.scope.max_frame {
+        if children.saturating_mul(MIN_NAME_BYTES) > self.scope.max_frame {
             return Err(CacheError::TooManyChildren { path: path.to_owned(), children });
         }
         Ok(())

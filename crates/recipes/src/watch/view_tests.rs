@@ -6,19 +6,19 @@ use lockkeeper_client::{Arrival, EventKind, Rearms, Stat, Zxid};
 
 use super::error::CacheError;
 use super::snapshot::CachedNode;
-use super::view::{Found, Question, Read, Scope, View};
+use super::view::{Read, ReadKind, ReadOutcome, Scope, View};
 
 /// Path to creation, last change, and data.
 type Nodes = BTreeMap<String, (i64, i64, String)>;
 
 /// What a connection carries to the client.
-enum Told {
+enum WatchMessage {
     Event(String, EventKind),
-    Answer(Vec<(Read, Found)>, Zxid),
+    Answer(Vec<(Read, ReadOutcome)>, Zxid),
 }
 
 /// What has come of a request.
-type Answer = (Vec<(Read, Found)>, Arrival, Zxid);
+type Answer = (Vec<(Read, ReadOutcome)>, Arrival, Zxid);
 
 /// A server, one client's watch on it, and the connection between them.
 struct World {
@@ -34,7 +34,7 @@ struct World {
     /// Those that may not be read now. Nothing tells of a change.
     hidden: BTreeSet<String>,
     is_connected: bool,
-    connection: VecDeque<Told>,
+    connection: VecDeque<WatchMessage>,
     /// What has been sent, and is not answered.
     requests: VecDeque<Vec<Read>>,
     arrival: Arrival,
@@ -138,7 +138,7 @@ impl World {
         self.pzxids.push(made.max(self.parents.get("/r").copied().unwrap_or(0)));
         self.history.push(nodes);
         if self.is_connected {
-            let told = events.into_iter().map(|(path, kind)| Told::Event(path, kind));
+            let told = events.into_iter().map(|(path, kind)| WatchMessage::Event(path, kind));
             self.connection.extend(told);
         }
     }
@@ -165,22 +165,22 @@ impl World {
                 (read, found)
             })
             .collect();
-        self.connection.push_back(Told::Answer(found, Zxid(self.zxid)));
+        self.connection.push_back(WatchMessage::Answer(found, Zxid(self.zxid)));
     }
 
     /// The server is throttled, and refuses the oldest request on a connection that stays.
     fn refuse(&mut self) {
         let Some(reads) = self.next_request() else { return };
-        let refused = reads.into_iter().map(|read| (read, Found::NoAnswer)).collect();
-        self.connection.push_back(Told::Answer(refused, Zxid(self.zxid)));
+        let refused = reads.into_iter().map(|read| (read, ReadOutcome::NoAnswer)).collect();
+        self.connection.push_back(WatchMessage::Answer(refused, Zxid(self.zxid)));
     }
 
-    fn find(&self, read: &Read) -> Found {
+    fn find(&self, read: &Read) -> ReadOutcome {
         match (self.now().get(&*read.path), read.question) {
-            (None, _) => Found::Nothing,
-            _ if self.hidden.contains(&*read.path) => Found::Unreadable,
-            (Some(_), Question::List) => Found::Names(self.children(&read.path)),
-            (Some((czxid, mzxid, data)), Question::Data) => {
+            (None, _) => ReadOutcome::Nothing,
+            _ if self.hidden.contains(&*read.path) => ReadOutcome::Unreadable,
+            (Some(_), ReadKind::List) => ReadOutcome::Names(self.children(&read.path)),
+            (Some((czxid, mzxid, data)), ReadKind::Data) => {
                 let pzxid = *self.parents.get(&*read.path).unwrap_or(&0);
                 let stat = Stat {
                     czxid: Zxid(*czxid),
@@ -189,7 +189,7 @@ impl World {
                     num_children: self.children(&read.path).len().try_into().unwrap(),
                     ..Stat::default()
                 };
-                Found::Data(CachedNode::new(data.as_bytes(), stat))
+                ReadOutcome::Data(CachedNode::new(data.as_bytes(), stat))
             }
         }
     }
@@ -201,11 +201,11 @@ impl World {
         for told in some {
             let arrival = self.arrival();
             match told {
-                Told::Event(path, kind) => {
+                WatchMessage::Event(path, kind) => {
                     let told = self.paths.entry(path).or_insert((arrival, arrival, kind));
                     (told.1, told.2) = (arrival, kind);
                 }
-                Told::Answer(found, zxid) => self.answers.push_back((found, arrival, zxid)),
+                WatchMessage::Answer(found, zxid) => self.answers.push_back((found, arrival, zxid)),
             }
         }
     }
@@ -221,7 +221,7 @@ impl World {
         }
 
         let Some((all_found, arrival, zxid)) = answer else { return Ok(()) };
-        let is_lost = all_found.iter().all(|(_, found)| *found == Found::NoAnswer);
+        let is_lost = all_found.iter().all(|(_, found)| *found == ReadOutcome::NoAnswer);
         for (read, found) in all_found {
             self.view.answer(&read, found, arrival, zxid)?;
         }
@@ -301,16 +301,16 @@ impl World {
         let lost = std::mem::take(&mut self.connection).into_iter();
         let mut unanswered: Vec<_> = lost
             .filter_map(|told| match told {
-                Told::Answer(all_found, _) => {
+                WatchMessage::Answer(all_found, _) => {
                     Some(all_found.into_iter().map(|(read, _)| read).collect())
                 }
-                Told::Event(..) => None,
+                WatchMessage::Event(..) => None,
             })
             .collect();
         unanswered.extend(std::mem::take(&mut self.requests));
         for reads in unanswered {
             let arrival = self.arrival();
-            let reads = reads.into_iter().map(|read| (read, Found::NoAnswer));
+            let reads = reads.into_iter().map(|read| (read, ReadOutcome::NoAnswer));
             self.answers.push_back((reads.collect(), arrival, Zxid(0)));
         }
     }
@@ -434,7 +434,7 @@ fn a_burst_on_one_node_is_read_once() {
         nodes.get_mut("/r/3").unwrap().1 = world.zxid;
         world.history.push(nodes);
         let changed = EventKind::NodeDataChanged;
-        world.connection.push_back(Told::Event("/r/3".into(), changed));
+        world.connection.push_back(WatchMessage::Event("/r/3".into(), changed));
     }
     while !world.is_idle() {
         world.receive();
@@ -492,7 +492,7 @@ fn what_is_not_wanted_is_not_read() {
 
     world.history.last_mut().unwrap().insert("/r/3/below".into(), (1, 1, "data".into()));
     let created = EventKind::NodeCreated;
-    world.connection.push_back(Told::Event("/r/3/below".into(), created));
+    world.connection.push_back(WatchMessage::Event("/r/3/below".into(), created));
     loop {
         world.send(4);
         if world.requests.is_empty() && world.connection.is_empty() {
@@ -503,8 +503,8 @@ fn what_is_not_wanted_is_not_read() {
         if let Some(told) = world.connection.pop_front() {
             let arrival = world.arrival();
             match told {
-                Told::Event(path, kind) => world.view.event(&path, kind, arrival, arrival),
-                Told::Answer(all_found, zxid) => {
+                WatchMessage::Event(path, kind) => world.view.event(&path, kind, arrival, arrival),
+                WatchMessage::Answer(all_found, zxid) => {
                     for (read, found) in all_found {
                         world.view.answer(&read, found, arrival, zxid).unwrap();
                     }

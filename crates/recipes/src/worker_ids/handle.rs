@@ -16,9 +16,9 @@ use crate::worker_ids::minter::Minter;
 use crate::worker_ids::minting::Minting;
 use crate::worker_ids::numbers::{Numbers, Skipped, reservation_of};
 use crate::worker_ids::reservation::Horizon;
-use crate::worker_ids::shown_time::ShownTime;
+use crate::worker_ids::time_estimate::TimeEstimate;
 use crate::worker_ids::worker_id::WorkerId;
-use crate::worker_ids::write::{LastReservation, ReservationWriter, Unwritten, unix_ms};
+use crate::worker_ids::write::{LastReservation, ReservationWriter, ReserveFailure, unix_ms};
 
 /// How far ahead of the servers' time a reservation may be.
 const MAX_AHEAD: Duration = Duration::from_secs(60);
@@ -161,7 +161,7 @@ impl WorkerIdsBuilder {
 }
 
 /// The outcome of an attempt to reserve ids of a number.
-enum Reserved {
+enum ReserveOutcome {
     Done(WorkerId),
     /// It is reserved until then, far ahead of the servers' time.
     FarAhead(u64),
@@ -270,9 +270,9 @@ impl WorkerIds {
 
             let claim = Arc::new(claim);
             match self.reserve(number, &claim).await? {
-                Reserved::Done(worker) => return Ok(Some(worker)),
-                Reserved::Lost => {}
-                Reserved::FarAhead(ahead) => {
+                ReserveOutcome::Done(worker) => return Ok(Some(worker)),
+                ReserveOutcome::Lost => {}
+                ReserveOutcome::FarAhead(ahead) => {
                     skipped.insert(number, ahead);
                     // A later deletion would look like a number that is given back.
                     if let Some(claim) = Arc::into_inner(claim) {
@@ -288,11 +288,11 @@ impl WorkerIds {
         &self,
         number: u32,
         claim: &Arc<NameClaim>,
-    ) -> Result<Reserved, WorkerIdError> {
+    ) -> Result<ReserveOutcome, WorkerIdError> {
         let node = reservation_of(&self.reserved, number);
         let claimed = self.client.now();
         let Some((time, mut last)) = self.look(claim, &node, claimed).await? else {
-            return Ok(Reserved::Lost);
+            return Ok(ReserveOutcome::Lost);
         };
         let writer = ReservationWriter {
             client: self.client.clone(),
@@ -310,7 +310,7 @@ impl WorkerIds {
             }
             from = last.as_ref().map_or(from, |found| found.reservation.until_unix_ms.max(from));
             if self.horizon.is_beyond(now, from) {
-                return Ok(Reserved::FarAhead(from - now));
+                return Ok(ReserveOutcome::FarAhead(from - now));
             }
 
             let until = self.horizon.reach(now, from.max(now), from);
@@ -322,12 +322,12 @@ impl WorkerIds {
                     let minting = Arc::new(minting);
                     let keeper = ReservationKeeper::start(&minting, writer, written.version);
                     let worker = WorkerId::new(number, minting, keeper, Arc::clone(claim));
-                    return Ok(Reserved::Done(worker));
+                    return Ok(ReserveOutcome::Done(worker));
                 }
-                Err(Unwritten::Lost) => return Ok(Reserved::Lost),
+                Err(ReserveFailure::Lost) => return Ok(ReserveOutcome::Lost),
                 // A late write of the previous holder has arrived.
-                Err(Unwritten::Overtaken(found)) => last = found,
-                Err(Unwritten::Failed(error)) => return Err(error),
+                Err(ReserveFailure::Overtaken(found)) => last = found,
+                Err(ReserveFailure::Failed(error)) => return Err(error),
             }
         }
     }
@@ -338,7 +338,7 @@ impl WorkerIds {
         claim: &NameClaim,
         node: &ZnodePath,
         claimed: Instant,
-    ) -> Result<Option<(ShownTime, Option<LastReservation>)>, WorkerIdError> {
+    ) -> Result<Option<(TimeEstimate, Option<LastReservation>)>, WorkerIdError> {
         loop {
             // Pipelined.
             let (own, last) = (self.client.data(claim.node()), self.client.data(node));
@@ -346,7 +346,7 @@ impl WorkerIds {
             match read.await {
                 Ok((None, _)) => return Ok(None),
                 Ok((Some((_, own)), last)) => {
-                    let time = ShownTime::new(unix_ms(own.mtime), claimed);
+                    let time = TimeEstimate::new(unix_ms(own.mtime), claimed);
                     let last = last
                         .map(|(data, stat)| LastReservation::new(node, &data, &stat))
                         .transpose()?;

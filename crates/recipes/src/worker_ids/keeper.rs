@@ -7,8 +7,8 @@ use lockkeeper_client::retry::{pause, reachable};
 use tokio::task::JoinHandle;
 
 use crate::worker_ids::error::WorkerIdError;
-use crate::worker_ids::minting::{Minting, PAUSE};
-use crate::worker_ids::write::{ReservationWriter, Unwritten};
+use crate::worker_ids::minting::{MIN_RESERVE_INTERVAL, Minting};
+use crate::worker_ids::write::{ReservationWriter, ReserveFailure};
 
 /// The task that extends the reservation, until this is dropped.
 #[derive(Debug)]
@@ -46,17 +46,17 @@ async fn keep(minting: Arc<Minting>, writer: ReservationWriter, mut version: i32
                 minting.extend(written, asked);
             }
             // The guard reports it.
-            Err(Unwritten::Lost) => return,
-            Err(Unwritten::Overtaken(_)) => {
+            Err(ReserveFailure::Lost) => return,
+            Err(ReserveFailure::Overtaken(_)) => {
                 return minting.end(WorkerIdError::Overtaken { node: writer.node });
             }
             // The session may outlive an outage.
-            Err(Unwritten::Failed(error)) if error.is_retryable() => {
+            Err(ReserveFailure::Failed(error)) if error.is_retryable() => {
                 reachable(&writer.client).await;
                 pause().await;
             }
-            Err(Unwritten::Failed(error)) => return minting.end(error),
+            Err(ReserveFailure::Failed(error)) => return minting.end(error),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MIN_RESERVE_INTERVAL).await;
     }
 }

@@ -10,7 +10,7 @@ use crate::exact::shared_write::lock;
 use crate::worker_ids::error::{MintError, WorkerIdError};
 use crate::worker_ids::minter::Minter;
 use crate::worker_ids::reservation::{Horizon, is_low, lasts};
-use crate::worker_ids::shown_time::ShownTime;
+use crate::worker_ids::time_estimate::TimeEstimate;
 use crate::worker_ids::write::Confirmed;
 
 /// The ids of a number, within its reservation.
@@ -27,7 +27,7 @@ pub(super) struct Minting {
 #[derive(Debug)]
 struct MintingState {
     minter: Minter,
-    time: ShownTime,
+    time: TimeEstimate,
     /// Whether the keeper was woken because the reservation is low.
     is_told: bool,
     /// Why no more ids are reserved.
@@ -35,7 +35,12 @@ struct MintingState {
 }
 
 impl Minting {
-    pub(super) fn new(client: &Client, horizon: Horizon, minter: Minter, time: ShownTime) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        horizon: Horizon,
+        minter: Minter,
+        time: TimeEstimate,
+    ) -> Self {
         let state = MintingState { minter, time, is_told: false, ended: None };
         Self {
             client: client.clone(),
@@ -111,4 +116,4 @@ impl Minting {
 }
 
 /// The minimum time between two reservations.
-pub(super) const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const MIN_RESERVE_INTERVAL: Duration = Duration::from_millis(250);

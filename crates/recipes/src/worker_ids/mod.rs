@@ -9,7 +9,7 @@
 //!   write         writing a reservation, also when replies are lost
 //!   minter        ids within a reservation (pure)
 //!   reservation   the data of a reservation, how far ahead and when (pure)
-//!   shown_time    an estimate of the servers' time, from answers (pure)
+//!   time_estimate an estimate of the servers' time, from answers (pure)
 //!   id_layout     the layout of ids (pure)
 //!   error         why a number or an id is not available
 //! ```
@@ -26,7 +26,7 @@ mod minter;
 mod minting;
 mod numbers;
 mod reservation;
-mod shown_time;
+mod time_estimate;
 mod worker_id;
 mod write;
 

@@ -9,10 +9,10 @@ use crate::wall_clock::millis;
 use crate::worker_ids::id_layout::IdLayout;
 
 /// How far ahead of the servers' time a program reserves. It writes again when half of that is left.
-pub(super) const AHEAD: Duration = Duration::from_secs(10);
+pub(super) const RESERVE_AHEAD: Duration = Duration::from_secs(10);
 
 /// How far beyond the last id a program reserves whose ids are ahead of the servers' time.
-pub(super) const STEP: Duration = Duration::from_secs(1);
+pub(super) const RESERVE_STEP: Duration = Duration::from_secs(1);
 
 const FORMAT: u32 = 1;
 
@@ -61,7 +61,7 @@ impl Horizon {
     /// The new end of the reservation at `now`, if the next id has the time `next` and the current reservation ends
     /// at `until`.
     pub(super) fn reach(self, now: u64, next: u64, until: u64) -> u64 {
-        let wanted = (now + millis(AHEAD)).max(next.saturating_add(millis(STEP)));
+        let wanted = (now + millis(RESERVE_AHEAD)).max(next.saturating_add(millis(RESERVE_STEP)));
         wanted.min(now + self.max_ahead).min(self.layout_end).max(until)
     }
 
@@ -73,12 +73,12 @@ impl Horizon {
 
 /// How long after `now` the next reservation must be written.
 pub(super) fn lasts(now: u64, until: u64) -> Duration {
-    Duration::from_millis(until.saturating_sub(now + millis(AHEAD / 2)))
+    Duration::from_millis(until.saturating_sub(now + millis(RESERVE_AHEAD / 2)))
 }
 
 /// Whether the ids are so close to the end of the reservation that the next one must be written.
 pub(super) fn is_low(next: u64, until: u64) -> bool {
-    next.saturating_add(millis(STEP / 2)) > until
+    next.saturating_add(millis(RESERVE_STEP / 2)) > until
 }
 
 #[cfg(test)]

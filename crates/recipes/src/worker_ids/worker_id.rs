@@ -84,7 +84,7 @@ impl WorkerId {
 
     /// Mints from the reservation although the number may be lost, to test that no id is minted twice even then.
     #[doc(hidden)]
-    pub fn mint_although_lost(&self) -> Result<i64, MintError> {
+    pub fn mint_unchecked(&self) -> Result<i64, MintError> {
         self.minting.mint()
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Confirmed {
 
 /// Why a reservation was not written, or not confirmed.
 #[derive(Debug)]
-pub(super) enum Unwritten {
+pub(super) enum ReserveFailure {
     /// The number is lost.
     Lost,
     /// Another program has written it, or another client has deleted it.
@@ -56,7 +56,7 @@ pub(super) enum Unwritten {
     Failed(WorkerIdError),
 }
 
-impl From<WorkerIdError> for Unwritten {
+impl From<WorkerIdError> for ReserveFailure {
     fn from(error: WorkerIdError) -> Self {
         Self::Failed(error)
     }
@@ -79,12 +79,12 @@ impl ReservationWriter {
         &self,
         version: Option<i32>,
         until_unix_ms: u64,
-    ) -> Result<Confirmed, Unwritten> {
+    ) -> Result<Confirmed, ReserveFailure> {
         let data = ReservationData::new(until_unix_ms, &self.by).data();
         loop {
-            let Some(claim) = self.claim.upgrade() else { return Err(Unwritten::Lost) };
+            let Some(claim) = self.claim.upgrade() else { return Err(ReserveFailure::Lost) };
             if let State::Lost(_) = claim.state() {
-                return Err(Unwritten::Lost);
+                return Err(ReserveFailure::Lost);
             }
             let steps = claim.transaction();
             // Its owner may give it back at the same time.
@@ -97,7 +97,7 @@ impl ReservationWriter {
             match steps.commit().await {
                 Ok(results) => return Ok(written(until_unix_ms, &results)),
                 Err(TransactionError::Failed { index: 0, code: ErrorCode::NoNode, .. }) => {
-                    return Err(Unwritten::Lost);
+                    return Err(ReserveFailure::Lost);
                 }
                 Err(TransactionError::Failed { index: CHECKS, code, .. })
                     if code == ErrorCode::BadVersion || code == ErrorCode::NodeExists =>
@@ -107,7 +107,7 @@ impl ReservationWriter {
                 Err(TransactionError::Failed {
                     index: CHECKS, code: ErrorCode::NoNode, ..
                 }) => match version {
-                    Some(_) => return Err(Unwritten::Overtaken(None)),
+                    Some(_) => return Err(ReserveFailure::Overtaken(None)),
                     None => self.make_parent().await?,
                 },
                 Err(TransactionError::Request(error)) => self.again(error).await?,
@@ -117,7 +117,7 @@ impl ReservationWriter {
     }
 
     /// The current reservation; `None` if it is missing.
-    async fn read(&self) -> Result<Option<LastReservation>, Unwritten> {
+    async fn read(&self) -> Result<Option<LastReservation>, ReserveFailure> {
         loop {
             match present(self.client.data(&self.node).await) {
                 Ok(None) => return Ok(None),
@@ -130,18 +130,18 @@ impl ReservationWriter {
     }
 
     /// The reservation has changed: by an own write, or by another program.
-    async fn written_before(&self) -> Result<Confirmed, Unwritten> {
+    async fn written_before(&self) -> Result<Confirmed, ReserveFailure> {
         match self.read().await? {
             Some(found) if found.reservation.is_by(&self.by) => Ok(Confirmed {
                 until_unix_ms: found.reservation.until_unix_ms,
                 version: found.version,
                 at_unix_ms: Some(found.at_unix_ms),
             }),
-            other => Err(Unwritten::Overtaken(other)),
+            other => Err(ReserveFailure::Overtaken(other)),
         }
     }
 
-    async fn make_parent(&self) -> Result<(), Unwritten> {
+    async fn make_parent(&self) -> Result<(), ReserveFailure> {
         let Some(parent) = self.node.parent() else { return Ok(()) };
         match self.client.ensure(&parent, CreateMode::Persistent).await {
             Ok(()) => Ok(()),
@@ -150,15 +150,15 @@ impl ReservationWriter {
     }
 
     /// Returns when a failed request may be repeated.
-    async fn again(&self, error: Error) -> Result<(), Unwritten> {
+    async fn again(&self, error: Error) -> Result<(), ReserveFailure> {
         if error.is_session_expired() {
-            return Err(Unwritten::Lost);
+            return Err(ReserveFailure::Lost);
         }
         retry_pause(error).await.map_err(|error| self.refused(error.into()))
     }
 
-    fn refused(&self, source: TransactionError) -> Unwritten {
-        Unwritten::Failed(WorkerIdError::Refused { node: self.node.clone(), source })
+    fn refused(&self, source: TransactionError) -> ReserveFailure {
+        ReserveFailure::Failed(WorkerIdError::Refused { node: self.node.clone(), source })
     }
 }
 

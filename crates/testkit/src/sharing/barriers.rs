@@ -77,7 +77,7 @@ impl BarrierTerms {
             parties,
             programs: parties + random.usize(0..4).saturating_sub(1),
             names: names[random.usize(0..names.len())],
-            deaths: [Deaths::FailTheRound, Deaths::AreTold][random.usize(0..2)],
+            deaths: [Deaths::FailRound, Deaths::Report][random.usize(0..2)],
             from: random.u64(5..40),
             resets: random.u8(0..3) == 0,
             is_well,
@@ -365,7 +365,7 @@ impl BarrierProgram {
             Err(_) => return,
         };
 
-        let fails = self.terms.deaths == Deaths::FailTheRound;
+        let fails = self.terms.deaths == Deaths::FailRound;
         match left {
             Ok(died) => {
                 if fails && !died.is_empty() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lockkeeper_client::Instant;
 
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
-use crate::discovery::pick::health::{CallVerdict, Ejection, InstanceHealth, Period, Record};
+use crate::discovery::pick::health::{CallVerdict, Ejection, HealthRecord, InstanceHealth, Period};
 use crate::discovery::pick::load::{Load, LoadedInstance, Moment, has_less_to_do};
 use crate::discovery::pick::pool::{PickPool, PoolMember};
 use crate::discovery::pick::rendezvous::digest;
@@ -37,7 +37,7 @@ struct InstanceSlot<T> {
     /// Whether it is in the client's zone.
     is_near: bool,
     load: Load,
-    record: Record,
+    record: HealthRecord,
 }
 
 /// A call in flight.
@@ -328,7 +328,7 @@ impl<T: Candidate> Balancer<T> {
             None => (0, None),
         };
 
-        let (load, record) = kept.unwrap_or_else(|| (Load::default(), Record::new()));
+        let (load, record) = kept.unwrap_or_else(|| (Load::default(), HealthRecord::new()));
         let slot = InstanceSlot {
             tenant,
             digest: digest(instance.id().as_bytes()),

@@ -103,7 +103,7 @@ pub(crate) enum CallVerdict {
 pub(crate) struct Period(u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HealthState {
     Healthy,
     Ejected {
         until: Instant,
@@ -118,8 +118,8 @@ enum State {
 
 /// The record of one instance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    state: State,
+pub(crate) struct HealthRecord {
+    state: HealthState,
     /// Failures in a row.
     failures: u32,
     /// Ejections since it was last healthy for long enough.
@@ -129,10 +129,10 @@ pub(crate) struct Record {
     period: Period,
 }
 
-impl Record {
+impl HealthRecord {
     pub(crate) fn new() -> Self {
         Self {
-            state: State::Healthy,
+            state: HealthState::Healthy,
             failures: 0,
             ejections: 0,
             last_pause: Duration::ZERO,
@@ -143,30 +143,30 @@ impl Record {
 
     pub(crate) fn health(&self) -> InstanceHealth {
         match self.state {
-            State::Healthy => InstanceHealth::Healthy,
-            State::Ejected { until } => InstanceHealth::Ejected { until },
-            State::Due | State::OnTrial { .. } => InstanceHealth::OnTrial,
+            HealthState::Healthy => InstanceHealth::Healthy,
+            HealthState::Ejected { until } => InstanceHealth::Ejected { until },
+            HealthState::Due | HealthState::OnTrial { .. } => InstanceHealth::OnTrial,
         }
     }
 
     /// Whether it may be picked while others may.
     pub(crate) fn takes_calls(&self) -> bool {
-        matches!(self.state, State::Healthy | State::Due)
+        matches!(self.state, HealthState::Healthy | HealthState::Due)
     }
 
     /// Whether it waits for a trial call.
     pub(crate) fn is_due(&self) -> bool {
-        self.state == State::Due
+        self.state == HealthState::Due
     }
 
     /// Whether it counts against the cap.
     pub(crate) fn is_out(&self) -> bool {
-        self.state != State::Healthy
+        self.state != HealthState::Healthy
     }
 
     pub(crate) fn pause_ends(&self) -> Option<Instant> {
         match self.state {
-            State::Ejected { until } => Some(until),
+            HealthState::Ejected { until } => Some(until),
             _ => None,
         }
     }
@@ -174,8 +174,8 @@ impl Record {
     /// When the state changes with time.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         match self.state {
-            State::Ejected { until } | State::OnTrial { until } => Some(until),
-            State::Healthy | State::Due => None,
+            HealthState::Ejected { until } | HealthState::OnTrial { until } => Some(until),
+            HealthState::Healthy | HealthState::Due => None,
         }
     }
 
@@ -191,16 +191,16 @@ impl Record {
     pub(crate) fn look_at_clock(&mut self, now: Instant) -> bool {
         let is_over = self.next_look().is_some_and(|until| until <= now);
         if is_over {
-            self.state = State::Due;
+            self.state = HealthState::Due;
         }
         is_over
     }
 
     /// Records a pick. Returns whether the set of instances that may be picked changes.
     pub(crate) fn picked(&mut self, now: Instant) -> bool {
-        let is_trial = self.state == State::Due;
+        let is_trial = self.state == HealthState::Due;
         if is_trial {
-            self.state = State::OnTrial { until: now + self.last_pause };
+            self.state = HealthState::OnTrial { until: now + self.last_pause };
         }
         is_trial
     }
@@ -224,7 +224,7 @@ impl Record {
         }
 
         match (verdict, self.state) {
-            (CallVerdict::Good, State::Healthy) => {
+            (CallVerdict::Good, HealthState::Healthy) => {
                 self.failures = 0;
                 if now.since(self.healthy_since) >= self.last_pause {
                     self.ejections = 0;
@@ -235,7 +235,7 @@ impl Record {
                 self.become_healthy(now);
                 true
             }
-            (CallVerdict::Failed, State::Healthy) => {
+            (CallVerdict::Failed, HealthState::Healthy) => {
                 self.failures = self.failures.saturating_add(1);
                 let is_due = has_room && self.failures >= ejection.failures;
                 if is_due {
@@ -243,33 +243,33 @@ impl Record {
                 }
                 is_due
             }
-            (CallVerdict::Failed, State::Due | State::OnTrial { .. }) => {
+            (CallVerdict::Failed, HealthState::Due | HealthState::OnTrial { .. }) => {
                 self.eject(ejection, now);
                 true
             }
-            (CallVerdict::GivenUp, State::OnTrial { .. }) => {
-                self.state = State::Due;
+            (CallVerdict::GivenUp, HealthState::OnTrial { .. }) => {
+                self.state = HealthState::Due;
                 true
             }
             // It was called because no other was available, and its pause continues.
-            (CallVerdict::Failed, State::Ejected { .. }) | (CallVerdict::GivenUp, _) => false,
+            (CallVerdict::Failed, HealthState::Ejected { .. }) | (CallVerdict::GivenUp, _) => false,
         }
     }
 
     fn eject(&mut self, ejection: &Ejection, now: Instant) {
         self.last_pause = ejection.pause(self.ejections);
-        self.state = State::Ejected { until: now + self.last_pause };
+        self.state = HealthState::Ejected { until: now + self.last_pause };
         self.ejections = self.ejections.saturating_add(1);
         self.period = Period(self.period.0.wrapping_add(1));
     }
 
     fn become_healthy(&mut self, now: Instant) {
-        (self.state, self.failures, self.healthy_since) = (State::Healthy, 0, now);
+        (self.state, self.failures, self.healthy_since) = (HealthState::Healthy, 0, now);
     }
 }
 
 #[cfg(test)]
-impl Record {
+impl HealthRecord {
     /// The state after so many failures and ejections that every counter is at its maximum.
     pub(crate) fn at_its_limits(&mut self) {
         (self.failures, self.ejections, self.period) = (u32::MAX, u32::MAX, Period(u32::MAX));

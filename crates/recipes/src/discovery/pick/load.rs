@@ -6,8 +6,8 @@ use lockkeeper_client::Instant;
 
 /// The time constant of the latency average: a latency this old counts e times less than a current one. It is also
 /// this many picks, if these take longer: with few calls, no newer values exist.
-const MEMORY: Duration = Duration::from_secs(1);
-const MEMORY_PICKS: f64 = 16.0;
+const TIME_CONSTANT: Duration = Duration::from_secs(1);
+const TIME_CONSTANT_PICKS: f64 = 16.0;
 
 /// The time of an event: by the clock, and by the number of earlier picks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,15 +19,15 @@ pub(crate) struct Moment {
 impl Moment {
     /// The age in units of the time constant.
     fn age(self, now: Self) -> f64 {
-        let by_time = now.time.since(self.time).as_secs_f64() / MEMORY.as_secs_f64();
-        let by_picks = f64::from(now.picks.wrapping_sub(self.picks)) / MEMORY_PICKS;
+        let by_time = now.time.since(self.time).as_secs_f64() / TIME_CONSTANT.as_secs_f64();
+        let by_picks = f64::from(now.picks.wrapping_sub(self.picks)) / TIME_CONSTANT_PICKS;
         by_time.min(by_picks)
     }
 }
 
 /// The factor by which loads must differ to be more than chance: without such a bound, the faster of two equal
 /// instances would get three of four calls.
-const CLEARLY: f64 = 1.25;
+const CLEAR_FACTOR: f64 = 1.25;
 
 /// The calls to one instance.
 #[derive(Clone, Copy, Debug, Default)]
@@ -138,5 +138,5 @@ pub(crate) fn has_less_to_do(
         second_work *=
             second.seconds * (first.at.age(now) - second.at.age(now)).exp().min(f64::MAX);
     }
-    second_work * CLEARLY < first_work
+    second_work * CLEAR_FACTOR < first_work
 }

@@ -16,7 +16,7 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The number of fractional bits of a logarithm.
-const FRACTION: u32 = 32;
+const FRACTION_BITS: u32 = 32;
 
 /// The digest of a key, or of a member's id.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
@@ -49,7 +49,7 @@ pub(crate) fn beats((draw, weight): (u64, u32), (other, other_weight): (u64, u32
 }
 
 /// Minus the logarithm, to the base of 2, of a draw as a fraction of 2^64: from 1 to 2^38, with
-/// [`FRACTION`] bits after the point. It never grows as the draw grows.
+/// [`FRACTION_BITS`] bits after the point. It never grows as the draw grows.
 fn time(draw: u64) -> u64 {
     let draw = draw | 1;
     let zeros = draw.leading_zeros();
@@ -61,12 +61,12 @@ fn time(draw: u64) -> u64 {
     let piece = (below >> 56) as usize;
     let along = (below << 8) >> 32;
     let (from, to) = (LOGARITHMS[piece], LOGARITHMS[piece + 1]);
-    let part = from + (((to - from) * along) >> FRACTION);
+    let part = from + (((to - from) * along) >> FRACTION_BITS);
 
-    (64 << FRACTION) - ((whole << FRACTION) + part)
+    (64 << FRACTION_BITS) - ((whole << FRACTION_BITS) + part)
 }
 
-/// The logarithms, to the base of 2, of 1 + i/256, rounded to [`FRACTION`] bits after the point.
+/// The logarithms, to the base of 2, of 1 + i/256, rounded to [`FRACTION_BITS`] bits after the point.
 static LOGARITHMS: [u64; 257] = logarithms();
 
 const fn logarithms() -> [u64; 257] {
@@ -76,7 +76,7 @@ const fn logarithms() -> [u64; 257] {
         table[i] = logarithm(256 + i as u128);
         i += 1;
     }
-    table[256] = 1 << FRACTION;
+    table[256] = 1 << FRACTION_BITS;
     table
 }
 
@@ -88,7 +88,7 @@ const fn logarithm(number: u128) -> u64 {
 
     let mut square = number << (POINT - 8);
     let mut bits: u64 = 0;
-    let mut left = FRACTION + EXTRA;
+    let mut left = FRACTION_BITS + EXTRA;
     while left > 0 {
         square = (square * square) >> POINT;
         bits <<= 1;
@@ -129,7 +129,7 @@ mod tests {
     fn the_table_has_the_logarithms() {
         assert_eq!(LOGARITHMS.iter().sum::<u64>(), 614_909_757_894);
         for (i, entry) in LOGARITHMS.iter().enumerate() {
-            let exact = (1.0 + i as f64 / 256.0).log2() * (1_u64 << FRACTION) as f64;
+            let exact = (1.0 + i as f64 / 256.0).log2() * (1_u64 << FRACTION_BITS) as f64;
             assert_eq!(*entry, exact.round() as u64, "{i}");
         }
     }

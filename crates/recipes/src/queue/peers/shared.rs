@@ -11,12 +11,12 @@ use crate::queue::error::QueueError;
 use crate::queue::layout::{QueueMark, new_id};
 use crate::queue::options::PutOptions;
 use crate::queue::peer_layouts::QueueLayout;
-use crate::queue::peer_names::Defaults;
+use crate::queue::peer_names::NameDefaults;
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
 /// How many items of a listing are tried before the next one, because others may have put an item that comes first.
-const LISTED: usize = 16;
+const TAKES_PER_LISTING: usize = 16;
 
 impl Core {
     pub(crate) fn layout(&self) -> QueueLayout {
@@ -24,7 +24,7 @@ impl Core {
     }
 
     /// Fails unless the layout is Lockkeeper's.
-    pub(crate) fn only_own(&self, what: &'static str) -> Result<(), QueueError> {
+    pub(crate) fn require_own_layout(&self, what: &'static str) -> Result<(), QueueError> {
         match self.layout().is_own() {
             true => Ok(()),
             false => Err(self.not_in_layout(what)),
@@ -75,7 +75,7 @@ impl Core {
         let mut names = Vec::with_capacity(values.len());
         for _ in values {
             let id = new_id(&self.client);
-            let defaults = Defaults { now_unix_ms: unix_ms(), id: &id };
+            let defaults = NameDefaults { now_unix_ms: unix_ms(), id: &id };
             let name = self.layout().new_name(options, &defaults);
             names.push(name.map_err(|reason| self.bad_options(reason))?);
         }
@@ -124,7 +124,7 @@ impl Core {
             };
 
             let items = self.layout().items_of(&entries);
-            lock(&self.picks).take_in_named(items, &claimed, unix_ms(), LISTED);
+            lock(&self.picks).take_in_named(items, &claimed, unix_ms(), TAKES_PER_LISTING);
             return Ok(());
         }
     }

@@ -12,19 +12,19 @@ use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::layout::{Entry, new_id};
 use crate::queue::peer_names::same_slot;
-use crate::queue::take::{Held, Mode, Reads, TakenItem, Tried, leaving};
+use crate::queue::take::{DecodeCheck, HeldClaim, TakeMode, TakenItem, TryOutcome, leaving};
 
 impl Core {
     /// Tries to take an item, and to leave the line in the same transaction.
     pub(crate) async fn attempt_peers(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         entry: Entry,
         place: Option<&LinePlace>,
-    ) -> Result<Tried, QueueError> {
+    ) -> Result<TryOutcome, QueueError> {
         match mode {
-            Mode::Claim => self.claim_peers(entry, place).await,
-            Mode::Remove(reads) => self.remove_peers(entry, place, reads.as_ref()).await,
+            TakeMode::Claim => self.claim_peers(entry, place).await,
+            TakeMode::Remove(reads) => self.remove_peers(entry, place, reads.as_ref()).await,
         }
     }
 
@@ -33,7 +33,7 @@ impl Core {
         self: &Arc<Self>,
         entry: Entry,
         place: Option<&LinePlace>,
-    ) -> Result<Tried, QueueError> {
+    ) -> Result<TryOutcome, QueueError> {
         let (node, claim_node) = (entry.node(&self.places), entry.claim(&self.places, 0));
         // It distinguishes this claim from others of the same name. kazoo has 32 digits here, and Curator does not
         // read it.
@@ -49,12 +49,14 @@ impl Core {
             Ok(written) => written,
             Err(error) => return self.not_taken(error, 0, 2).await,
         };
-        let Some(claim) = written.claim else { return Ok(Tried::NotFree) };
+        let Some(claim) = written.claim else { return Ok(TryOutcome::NotFree) };
         let created = Stat::of_new(written.zxid, written.session);
         let name = NameUse::Reused(written.zxid);
-        let Some(held) = self.hold(claim, created, name).await? else { return Ok(Tried::NotFree) };
+        let Some(held) = self.hold(claim, created, name).await? else {
+            return Ok(TryOutcome::NotFree);
+        };
 
-        let Some(data) = data? else { return Ok(Tried::NotFree) };
+        let Some(data) = data? else { return Ok(TryOutcome::NotFree) };
         if let Ok(values) = self.layout().values(&data)
             && values.len() != 1
         {
@@ -63,7 +65,7 @@ impl Core {
             return self.split(steps, &entry, Some(&held)).await;
         }
         let (body, held) = (Some(data), Some(held));
-        Ok(Tried::Taken(Box::new(TakenItem { entry, version: 0, body, held })))
+        Ok(TryOutcome::Taken(Box::new(TakenItem { entry, version: 0, body, held })))
     }
 
     /// Removes the item, unless it is claimed or cannot be decoded.
@@ -71,10 +73,10 @@ impl Core {
         self: &Arc<Self>,
         entry: Entry,
         place: Option<&LinePlace>,
-        reads: &Reads,
-    ) -> Result<Tried, QueueError> {
+        reads: &DecodeCheck,
+    ) -> Result<TryOutcome, QueueError> {
         let node = entry.node(&self.places);
-        let Some(data) = self.data_in(&node).await? else { return Ok(Tried::NotFree) };
+        let Some(data) = self.data_in(&node).await? else { return Ok(TryOutcome::NotFree) };
         let steps = self.client.transaction();
         let steps = match self.places.peer_claims() {
             // This fails if the claim exists.
@@ -97,7 +99,7 @@ impl Core {
         match self.write(leaving(steps, place)).await {
             Ok(_) => {
                 let taken = TakenItem { entry, version: 0, body: Some(data), held: None };
-                Ok(Tried::Taken(Box::new(taken)))
+                Ok(TryOutcome::Taken(Box::new(taken)))
             }
             Err(error) => self.not_taken(error, own, own + 1).await,
         }
@@ -109,9 +111,9 @@ impl Core {
         error: CommitError,
         entry: usize,
         line: usize,
-    ) -> Result<Tried, QueueError> {
+    ) -> Result<TryOutcome, QueueError> {
         match error.refused() {
-            Some((index, ErrorCode::NoNode)) if index == line => return Ok(Tried::NotInLine),
+            Some((index, ErrorCode::NoNode)) if index == line => return Ok(TryOutcome::NotInLine),
             // Another consumer has it.
             Some((_, ErrorCode::NodeExists)) => lock(&self.picks).scatter(),
             Some((index, ErrorCode::NoNode)) if index == entry => lock(&self.picks).scatter(),
@@ -120,7 +122,7 @@ impl Core {
             _ if error.is_session_expired() => lock(&self.picks).forget(),
             _ => return Err(error.for_user(self.path(), usize::MAX)),
         }
-        Ok(Tried::NotFree)
+        Ok(TryOutcome::NotFree)
     }
 
     /// Steps that put each of these values into its own node, in the place of the entry that has all of them.
@@ -148,8 +150,8 @@ impl Core {
         &self,
         steps: Transaction,
         entry: &Entry,
-        held: Option<&Held>,
-    ) -> Result<Tried, QueueError> {
+        held: Option<&HeldClaim>,
+    ) -> Result<TryOutcome, QueueError> {
         let written = match held {
             Some(held) => self.write_in_session(steps, held.guard.session()).await,
             None => self.write(steps).await,
@@ -160,11 +162,11 @@ impl Core {
                     held.claim.over();
                 }
                 lock(&self.picks).forget();
-                Ok(Tried::NotFree)
+                Ok(TryOutcome::NotFree)
             }
             Err(error) if error.refused().is_some() || error.is_session_expired() => {
                 lock(&self.picks).forget();
-                Ok(Tried::NotFree)
+                Ok(TryOutcome::NotFree)
             }
             Err(error) => {
                 // It may be too long for one request. Others are taken then.

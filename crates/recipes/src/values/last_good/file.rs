@@ -19,20 +19,20 @@ use crate::values::last_good::error::LastGoodError;
 use crate::values::revision::Revision;
 
 /// The file's mode.
-const PRIVATE: u32 = 0o600;
+const PRIVATE_MODE: u32 = 0o600;
 
 /// The permission bits with which other users could write it.
-const OTHERS_MAY_WRITE: u32 = 0o022;
+const OTHERS_WRITE_BITS: u32 = 0o022;
 
 /// The first bytes of every such file.
 const MAGIC: &[u8] = b"{\"lockkeeper_last_known_good\":";
 
 /// The version of the file's format.
-const FORM: u32 = 1;
+const FORMAT: u32 = 1;
 
 /// A value as bytes, its node, and its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct StoredValue {
     /// The node's path from the servers' root.
     pub(super) path: String,
     pub(super) revision: Revision,
@@ -50,7 +50,7 @@ struct FileHeader {
 }
 
 /// Reads the file of the node at this path; `None` if the file is missing.
-pub(super) fn read(file: &Path, path: &str) -> Result<Option<Kept>, LastGoodError> {
+pub(super) fn read(file: &Path, path: &str) -> Result<Option<StoredValue>, LastGoodError> {
     let Some(directory) = file.file_name().and(file.parent()) else {
         return Err(failed(file, &"this path is not a file name"));
     };
@@ -98,7 +98,7 @@ fn check_private(file: &Path, opened: &File) -> Result<(), LastGoodError> {
         "it is not a regular file".to_owned()
     } else if owner != rustix::process::geteuid().as_raw() {
         format!("it belongs to user {owner}")
-    } else if metadata.mode() & OTHERS_MAY_WRITE != 0 {
+    } else if metadata.mode() & OTHERS_WRITE_BITS != 0 {
         format!("other users may write it (mode {:04o})", metadata.mode() & 0o7777)
     } else {
         return Ok(());
@@ -108,10 +108,10 @@ fn check_private(file: &Path, opened: &File) -> Result<(), LastGoodError> {
 
 /// Replaces the file with a value atomically: readers see the old value or the new one, also after a power
 /// failure.
-pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
+pub(super) fn replace(file: &Path, kept: &StoredValue) -> Result<(), LastGoodError> {
     let replaced = (|| {
         let mut options = AtomicWriteFile::options();
-        options.preserve_mode(false).preserve_owner(false).mode(PRIVATE);
+        options.preserve_mode(false).preserve_owner(false).mode(PRIVATE_MODE);
         let mut opened = options.open(file)?;
         opened.write_all(&written(kept))?;
         opened.commit()
@@ -123,7 +123,7 @@ pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
 /// that are
 /// older than an hour.
 pub(super) fn tidy(file: &Path) {
-    const ABANDONED: Duration = Duration::from_secs(3600);
+    const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
     let (Some(name), Some(directory)) = (file.file_name(), file.parent()) else { return };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let start = format!(".{}.", name.to_string_lossy());
@@ -133,15 +133,15 @@ pub(super) fn tidy(file: &Path) {
         let is_temporary =
             |text: &str| text.len() == 6 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-        if random.is_some_and(is_temporary) && age().is_some_and(|age| age > ABANDONED) {
+        if random.is_some_and(is_temporary) && age().is_some_and(|age| age > ABANDONED_AFTER) {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-fn written(kept: &Kept) -> Vec<u8> {
+fn written(kept: &StoredValue) -> Vec<u8> {
     let header = FileHeader {
-        lockkeeper_last_known_good: FORM,
+        lockkeeper_last_known_good: FORMAT,
         path: kept.path.clone(),
         revision: kept.revision,
         bytes: kept.data.len(),
@@ -154,7 +154,7 @@ fn written(kept: &Kept) -> Vec<u8> {
     bytes
 }
 
-fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
+fn parse(file: &Path, bytes: &[u8]) -> Result<StoredValue, LastGoodError> {
     let damaged =
         |reason: &str| LastGoodError::Damaged { file: file.to_owned(), reason: reason.to_owned() };
     // A file that was cut off in its first word is damaged, and has no data to preserve.
@@ -162,7 +162,7 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
         return Err(LastGoodError::Foreign { file: file.to_owned() });
     }
     // Checked first, because a later format may change everything after it.
-    if form_of(bytes).is_some_and(|form| form > FORM) {
+    if form_of(bytes).is_some_and(|form| form > FORMAT) {
         return Err(LastGoodError::Later { file: file.to_owned() });
     }
     let cut_off = || damaged("it is cut off");
@@ -174,10 +174,10 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
     let line = body.iter().position(|byte| *byte == b'\n').ok_or_else(cut_off)?;
     let (line, data) = (&body[..line], Bytes::copy_from_slice(&body[line + 1..]));
     match serde_json::from_slice(line) {
-        Ok(FileHeader { lockkeeper_last_known_good: FORM, path, revision, bytes })
+        Ok(FileHeader { lockkeeper_last_known_good: FORMAT, path, revision, bytes })
             if bytes == data.len() =>
         {
-            Ok(Kept { path, revision, data })
+            Ok(StoredValue { path, revision, data })
         }
         _ => Err(damaged("its first line is invalid")),
     }
@@ -211,18 +211,18 @@ mod tests {
     const GOOD: &str = "{\"lockkeeper_last_known_good\":1,\"path\":\"/app/limits\",\"czxid\":3,\
         \"mzxid\":4294967303,\"version\":-2,\"bytes\":7}\n{\"a\":1}\n21a47983\n";
 
-    fn kept(mzxid: i64, data: impl Into<Bytes>) -> Kept {
+    fn kept(mzxid: i64, data: impl Into<Bytes>) -> StoredValue {
         let revision = Revision { czxid: Zxid(3), mzxid: Zxid(mzxid), version: -2 };
-        Kept { path: "/app/limits".into(), revision, data: data.into() }
+        StoredValue { path: "/app/limits".into(), revision, data: data.into() }
     }
 
     /// A value that contains its number.
-    fn numbered(number: i64) -> Kept {
+    fn numbered(number: i64) -> StoredValue {
         let letter = u8::try_from(number % 26).unwrap() + b'a';
         kept(number, vec![letter; 1 + usize::try_from(number).unwrap() * 997 % 20_000])
     }
 
-    fn parsed(bytes: impl AsRef<[u8]>) -> Result<Kept, LastGoodError> {
+    fn parsed(bytes: impl AsRef<[u8]>) -> Result<StoredValue, LastGoodError> {
         parse(Path::new("limits"), bytes.as_ref())
     }
 

@@ -27,21 +27,21 @@ use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
 
 pub use error::LastGoodError;
-use file::Kept;
+use file::StoredValue;
 
 /// The file in which a follower keeps values, if any, and the restored value.
 #[derive(Debug, Default)]
 pub(super) struct LastGood {
-    keeper: Option<FileKeeper>,
+    keeper: Option<FileWriter>,
     /// The restored revision and bytes, until the servers have confirmed or replaced them.
     pub(super) restored: Option<(Revision, Bytes)>,
 }
 
 /// Passes values to the task that writes them.
 #[derive(Debug)]
-struct FileKeeper {
+struct FileWriter {
     path: String,
-    values: mpsc::UnboundedSender<Kept>,
+    values: mpsc::UnboundedSender<StoredValue>,
     /// The number of values so far.
     asked: u64,
     written: watch::Receiver<WriteOutcome>,
@@ -70,7 +70,7 @@ impl LastGood {
             })
         };
         let found = read.await.unwrap_or(Err(LastGoodError::Abandoned)).and_then(|found| {
-            let Some(Kept { revision, data, .. }) = found else { return Ok(None) };
+            let Some(StoredValue { revision, data, .. }) = found else { return Ok(None) };
             match codec.decode(&data) {
                 Ok(value) => Ok(Some((Versioned { value, revision }, data))),
                 Err(error) => {
@@ -86,7 +86,7 @@ impl LastGood {
             let (done, written) = watch::channel((0, Ok(())));
             // On the client's runtime, because the current one may end before everything is written.
             runtime.spawn(write_all(file, asked, done));
-            FileKeeper { path, values, asked: 0, written }
+            FileWriter { path, values, asked: 0, written }
         });
         let Some((now, data)) = found?.filter(|_| restores) else { return Ok(None) };
         self.restored = Some((now.revision, data));
@@ -105,7 +105,7 @@ impl LastGood {
             keeper.asked += 1;
             // This fails only when the task has ended, which `kept` reports.
             let (path, data) = (keeper.path.clone(), data.clone());
-            let _ = keeper.values.send(Kept { path, revision, data });
+            let _ = keeper.values.send(StoredValue { path, revision, data });
         }
     }
 
@@ -123,7 +123,7 @@ impl LastGood {
 /// Writes the newest value in a loop, until no more can come.
 async fn write_all(
     file: PathBuf,
-    mut asked: mpsc::UnboundedReceiver<Kept>,
+    mut asked: mpsc::UnboundedReceiver<StoredValue>,
     done: watch::Sender<WriteOutcome>,
 ) {
     let mut number = 0;

@@ -10,7 +10,7 @@ use lockkeeper_client::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::watch::presence::keeping::{Entered, KeptNode, make_parents};
+use crate::watch::presence::keeping::{EnterOutcome, KeptNode, make_parents};
 use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
@@ -20,7 +20,7 @@ use crate::watch::presence::state::{
 const FIRST_VERSION: i32 = 1;
 
 /// The largest version with which a node starts.
-const LATEST_FIRST_VERSION: i32 = 4;
+const MAX_FIRST_VERSION: i32 = 4;
 
 /// The node to create.
 #[derive(Clone)]
@@ -70,12 +70,12 @@ impl OwnNode {
 
 /// What the task waits for.
 pub(super) enum Watching {
-    Own(Own),
+    SeenNode(SeenNode),
     Other(Watcher),
 }
 
 /// This presence's node, as it was last read.
-pub(super) struct Own {
+pub(super) struct SeenNode {
     stat: Stat,
     watcher: Watcher,
 }
@@ -121,7 +121,7 @@ impl KeptNode for SessionNode {
         &self.state
     }
 
-    async fn enter(&mut self) -> Entered<Watching> {
+    async fn enter(&mut self) -> EnterOutcome<Watching> {
         self.note_all();
         let made = self.born(self.terms.client.transaction(), FIRST_VERSION);
         self.attempt(made, false).await
@@ -129,7 +129,7 @@ impl KeptNode for SessionNode {
 
     async fn stay(&mut self, watching: Watching) -> Result<(), PresenceError> {
         match watching {
-            Watching::Own(own) => {
+            Watching::SeenNode(own) => {
                 self.stay_own(own).await;
                 self.own_node = OwnNode::None;
                 self.state.tell(PresenceState::Absent);
@@ -223,7 +223,7 @@ impl SessionNode {
     // ----- while the node exists ----------------------------------------------------------------
 
     /// Waits until the node is gone, or the session has ended.
-    async fn stay_own(&mut self, mut own: Own) {
+    async fn stay_own(&mut self, mut own: SeenNode) {
         loop {
             let update = tokio::select! {
                 biased;
@@ -245,7 +245,7 @@ impl SessionNode {
             own = loop {
                 match self.terms.client.data_watched(&self.path).await {
                     Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
-                        break Own { stat, watcher };
+                        break SeenNode { stat, watcher };
                     }
                     Err(error) if error.is_retryable() => {
                         retry::outlast(&self.terms.client, &error).await;
@@ -344,7 +344,11 @@ impl SessionNode {
     }
 
     /// `replaces`: the transaction deletes a node of an earlier run first.
-    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entered<Watching> {
+    async fn attempt(
+        &mut self,
+        transaction: Transaction,
+        replaces: bool,
+    ) -> EnterOutcome<Watching> {
         let client = self.terms.client.clone();
         let size = (self.terms.data.len(), client.now());
         let earlier = std::mem::replace(&mut self.own_node, OwnNode::Unknown);
@@ -358,9 +362,9 @@ impl SessionNode {
                 self.unanswered = Unanswered::default();
                 return match seen {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
-                    Err(error) if is_unreadable(&error) => Entered::Failed(error.into()),
+                    Err(error) if is_unreadable(&error) => EnterOutcome::Failed(error.into()),
                     // The next read finds that it is this presence's, or gone.
-                    _ => Entered::AGAIN,
+                    _ => EnterOutcome::AGAIN,
                 };
             }
             Err(TransactionError::Request(error)) => {
@@ -369,7 +373,7 @@ impl SessionNode {
                 }
                 return match self.unanswered.one_more(&client, &error, size) {
                     Some(why) => self.give_up(why).await,
-                    None => Entered::passing(error),
+                    None => EnterOutcome::passing(error),
                 };
             }
             Err(refusal) => refusal,
@@ -378,28 +382,28 @@ impl SessionNode {
         // This write was refused, but an earlier one may have been applied.
         (self.own_node, self.unanswered) = (earlier, Unanswered::default());
         let TransactionError::Failed { code, .. } = &refusal else {
-            return Entered::Failed(refusal.into());
+            return EnterOutcome::Failed(refusal.into());
         };
         match (*code, seen) {
             (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
                 Box::pin(self.found(&data, stat, watcher, replaces)).await
             }
             (ErrorCode::NodeExists, Err(error)) if is_unreadable(&error) => {
-                Entered::Failed(error.into())
+                EnterOutcome::Failed(error.into())
             }
             (ErrorCode::NoNode, _) if !replaces => {
                 make_parents(&client, &self.path, self.terms.parents).await
             }
             // The node, or another one, existed and is gone.
             (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
-                Entered::AGAIN
+                EnterOutcome::AGAIN
             }
-            _ => Entered::Failed(refusal.into()),
+            _ => EnterOutcome::Failed(refusal.into()),
         }
     }
 
     /// Servers seem to close the connection at the data, unless the node was created and only the answer was lost.
-    async fn give_up(&mut self, why: TooLong) -> Entered<Watching> {
+    async fn give_up(&mut self, why: TooLong) -> EnterOutcome<Watching> {
         let client = self.terms.client.clone();
         // A read behind a `sync` is final, on a later connection too.
         let look = async { client.data_watched(&self.path).await };
@@ -413,11 +417,11 @@ impl SessionNode {
             }
             (Ok(_), Ok(_)) => {}
             (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
-            (Err(error), _) | (_, Err(error)) => return Entered::passing(error),
+            (Err(error), _) | (_, Err(error)) => return EnterOutcome::passing(error),
         }
 
         self.own_node = OwnNode::None;
-        Entered::Failed(PresenceError::too_long(&self.path, why))
+        EnterOutcome::Failed(PresenceError::too_long(&self.path, why))
     }
 
     /// Whether a node is this presence's, in the current session.
@@ -433,7 +437,7 @@ impl SessionNode {
         stat: Stat,
         watcher: Watcher,
         has_tried: bool,
-    ) -> Entered<Watching> {
+    ) -> EnterOutcome<Watching> {
         let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
         if self.is_own(&stat) {
             self.own_node = OwnNode::Made(stat.czxid);
@@ -450,23 +454,23 @@ impl SessionNode {
             let gone = client.transaction().delete(&self.path, Some(stat.version));
             // The earlier run may not have noticed yet: its writes must not match the version of the new node.
             let version =
-                if stat.version < LATEST_FIRST_VERSION { stat.version + 1 } else { FIRST_VERSION };
+                if stat.version < MAX_FIRST_VERSION { stat.version + 1 } else { FIRST_VERSION };
             let replaced = self.born(gone, version);
             return self.attempt(replaced, true).await;
         }
 
         if self.terms.when_taken == WhenTaken::Fail {
             let path = self.path.to_string();
-            return Entered::Failed(PresenceError::Taken { path, by: owner });
+            return EnterOutcome::Failed(PresenceError::Taken { path, by: owner });
         }
         self.state.tell(PresenceState::Taken { by: owner });
-        Entered::Done(Watching::Other(watcher))
+        EnterOutcome::Done(Watching::Other(watcher))
     }
 
-    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered<Watching> {
+    fn present(&mut self, stat: Stat, watcher: Watcher) -> EnterOutcome<Watching> {
         self.has_been = true;
         self.state.tell(PresenceState::Present { czxid: stat.czxid });
-        Entered::Done(Watching::Own(Own { stat, watcher }))
+        EnterOutcome::Done(Watching::SeenNode(SeenNode { stat, watcher }))
     }
 }
 

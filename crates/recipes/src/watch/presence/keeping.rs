@@ -18,7 +18,7 @@ pub(crate) trait KeptNode: Sized + Send + 'static {
     fn state(&self) -> &StateSender;
 
     /// Creates the node, if it does not exist, and finds out whose it is.
-    fn enter(&mut self) -> impl Future<Output = Entered<Self::Seen>> + Send;
+    fn enter(&mut self) -> impl Future<Output = EnterOutcome<Self::Seen>> + Send;
 
     /// Returns when the node may be gone or another one.
     fn stay(&mut self, seen: Self::Seen) -> impl Future<Output = Result<(), PresenceError>> + Send;
@@ -34,13 +34,13 @@ pub(crate) trait KeptNode: Sized + Send + 'static {
 }
 
 /// The outcome of an attempt to create a node.
-pub(crate) enum Entered<S> {
+pub(crate) enum EnterOutcome<S> {
     Done(S),
     Again { is_unreachable: Option<Error> },
     Failed(PresenceError),
 }
 
-impl<S> Entered<S> {
+impl<S> EnterOutcome<S> {
     pub(crate) const AGAIN: Self = Self::Again { is_unreachable: None };
 
     /// An attempt that has failed, for now or permanently.
@@ -60,30 +60,30 @@ pub(crate) async fn make_parents<S>(
     client: &Client,
     path: &ZnodePath,
     mode: CreateMode,
-) -> Entered<S> {
-    let Some(parent) = path.parent() else { return Entered::AGAIN };
+) -> EnterOutcome<S> {
+    let Some(parent) = path.parent() else { return EnterOutcome::AGAIN };
     match client.ensure(&parent, mode).await {
-        Ok(()) => Entered::AGAIN,
-        Err(error) => Entered::passing(error),
+        Ok(()) => EnterOutcome::AGAIN,
+        Err(error) => EnterOutcome::passing(error),
     }
 }
 
 /// The task of a started presence. Dropping this stops the task.
 #[derive(Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct PresenceTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), Error>>,
 }
 
-impl Keeping {
+impl PresenceTask {
     /// Returns when the node exists, or is another program's.
     pub(crate) async fn begin(mut node: impl KeptNode) -> Result<Self, PresenceError> {
         let seen = loop {
             match node.enter().await {
-                Entered::Done(seen) => break seen,
-                Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
-                Entered::Again { .. } => retry::pause().await,
-                Entered::Failed(error) => return Err(error),
+                EnterOutcome::Done(seen) => break seen,
+                EnterOutcome::Again { is_unreachable: Some(error) } => return Err(error.into()),
+                EnterOutcome::Again { .. } => retry::pause().await,
+                EnterOutcome::Failed(error) => return Err(error),
             }
         };
         let (stop, stopped) = oneshot::channel();
@@ -132,14 +132,14 @@ async fn keep<N: KeptNode>(node: &mut N, mut seen: N::Seen) -> PresenceError {
         let mut backoff = Backoff::default();
         seen = loop {
             match node.enter().await {
-                Entered::Done(next) => break next,
-                Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
+                EnterOutcome::Done(next) => break next,
+                EnterOutcome::Failed(too_long @ PresenceError::TooLong { .. }) => {
                     node.state().tell(PresenceState::Stuck(too_long));
                     node.rest().await;
                 }
-                Entered::Failed(error) => return error,
-                Entered::Again { is_unreachable: Some(_) } => node.reach().await,
-                Entered::Again { .. } => backoff.pause().await,
+                EnterOutcome::Failed(error) => return error,
+                EnterOutcome::Again { is_unreachable: Some(_) } => node.reach().await,
+                EnterOutcome::Again { .. } => backoff.pause().await,
             }
         };
     }

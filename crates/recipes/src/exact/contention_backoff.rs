@@ -27,17 +27,17 @@ const WINDOWS: [u32; 8] = [4, 8, 16, 32, 64, 32, 16, 8];
 const TURN: u32 = 16;
 
 /// The longest rest.
-const REST: u32 = 32;
+const MAX_REST: u32 = 32;
 
 /// How long other writers are expected after one was met.
-const MEMORY: u32 = 2_048;
+const EXPECTS_OTHERS: u32 = 2_048;
 
 /// The slowest pace, so that no wait is longer than a second.
-const SLOWEST: Duration = Duration::from_millis(16);
+const MAX_PACE: Duration = Duration::from_millis(16);
 
 /// What a writer knows about its competitors.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rivalry {
+pub(super) struct ContentionBackoff {
     /// About the duration of a write; zero before the first one.
     pace: Duration,
     /// How often in a row another program was faster.
@@ -50,7 +50,7 @@ pub(super) struct Rivalry {
     rest: Option<Instant>,
 }
 
-impl Rivalry {
+impl ContentionBackoff {
     /// Another program was faster: returns how long to wait before the next try. `random` is in `0..1`.
     pub(super) fn lost(&mut self, took: Duration, now: Instant, random: f64) -> Duration {
         self.learn(took);
@@ -69,14 +69,14 @@ impl Rivalry {
     pub(super) fn won(&mut self, took: Duration, now: Instant, random: f64) {
         self.learn(took);
         self.losses = 0;
-        if self.met.is_none_or(|met| now - met > self.pace * MEMORY) {
+        if self.met.is_none_or(|met| now - met > self.pace * EXPECTS_OTHERS) {
             (self.met, self.turn) = (None, None);
             return;
         }
         let begun = *self.turn.get_or_insert(now);
         if now - begun >= self.pace * TURN {
             self.turn = None;
-            self.rest = Some(now + (self.pace * REST).mul_f64(random));
+            self.rest = Some(now + (self.pace * MAX_REST).mul_f64(random));
         }
     }
 
@@ -87,7 +87,7 @@ impl Rivalry {
     }
 
     fn learn(&mut self, took: Duration) {
-        let took = took.min(SLOWEST);
+        let took = took.min(MAX_PACE);
         self.pace = match self.pace {
             Duration::ZERO => took,
             pace => (pace * 7 + took) / 8,
@@ -112,7 +112,7 @@ mod tests {
 
     #[derive(Default)]
     struct Writer {
-        rivalry: Rivalry,
+        contention_backoff: ContentionBackoff,
         /// The version that it knows.
         known: u64,
         /// Whether it reads before it tries.
@@ -197,11 +197,11 @@ mod tests {
                 writer.wins += 1;
                 writer.gap = writer.gap.max(now - writer.won);
                 writer.won = now;
-                writer.rivalry.won(took, instant(heard), random);
-                writer.rivalry.rest(instant(heard))
+                writer.contention_backoff.won(took, instant(heard), random);
+                writer.contention_backoff.rest(instant(heard))
             } else {
                 self.refused += 1;
-                writer.rivalry.lost(took, instant(heard), random)
+                writer.contention_backoff.lost(took, instant(heard), random)
             };
             writer.known = self.version;
             writer.reads = !wait.is_zero();
@@ -235,16 +235,17 @@ mod tests {
     /// No wait for a single writer, or for one that rarely meets another.
     #[test]
     fn nobody_waits_without_a_second_refusal() {
-        let (mut rivalry, took) = (Rivalry::default(), Duration::from_millis(1));
+        let (mut contention_backoff, took) =
+            (ContentionBackoff::default(), Duration::from_millis(1));
         let mut now = Instant::from_start(Duration::from_secs(1));
         for _ in 0..10 {
-            assert_eq!(rivalry.rest(now), Duration::ZERO);
-            assert_eq!(rivalry.lost(took, now, 0.9), Duration::ZERO);
+            assert_eq!(contention_backoff.rest(now), Duration::ZERO);
+            assert_eq!(contention_backoff.lost(took, now, 0.9), Duration::ZERO);
             for _ in 0..10 {
                 now = now + took;
-                rivalry.won(took, now, 0.9);
-                assert_eq!(rivalry.rest(now), Duration::ZERO);
-                now = now + took * MEMORY;
+                contention_backoff.won(took, now, 0.9);
+                assert_eq!(contention_backoff.rest(now), Duration::ZERO);
+                now = now + took * EXPECTS_OTHERS;
             }
         }
     }
@@ -252,10 +253,11 @@ mod tests {
     /// However slow the server is.
     #[test]
     fn nobody_waits_for_longer_than_a_second() {
-        let (mut rivalry, now) = (Rivalry::default(), Instant::from_start(Duration::from_secs(9)));
+        let (mut contention_backoff, now) =
+            (ContentionBackoff::default(), Instant::from_start(Duration::from_secs(9)));
         for _ in 0..100 {
-            let wait = rivalry.lost(Duration::from_secs(60), now, 0.999);
-            assert!(wait <= SLOWEST * 64, "{wait:?}");
+            let wait = contention_backoff.lost(Duration::from_secs(60), now, 0.999);
+            assert!(wait <= MAX_PACE * 64, "{wait:?}");
         }
     }
 }

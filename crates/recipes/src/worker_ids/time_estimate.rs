@@ -7,12 +7,12 @@ use crate::wall_clock::millis;
 /// The servers' time, in milliseconds since 1970. Between two answers it follows this machine's monotonic clock, so
 /// that only the wall clock of the servers counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShownTime {
+pub(super) struct TimeEstimate {
     unix_ms: u64,
     at: Instant,
 }
 
-impl ShownTime {
+impl TimeEstimate {
     /// The servers' time was at least `unix_ms` at `at`.
     pub(super) fn new(unix_ms: u64, at: Instant) -> Self {
         Self { unix_ms, at }
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn a_late_answer_says_little_and_a_quick_one_much() {
         let at = |ms| Instant::from_start(Duration::from_millis(ms));
-        let mut time = ShownTime::new(1_000_000, at(500));
+        let mut time = TimeEstimate::new(1_000_000, at(500));
         assert_eq!(time.at(at(800)), 1_000_300);
         // It took 15 seconds.
         time.learn(1_001_000, at(1_000), at(16_000));
