@@ -44,7 +44,7 @@ async fn main() -> Result<(), Failure> {
 
     let client = Client::connect(&servers).await?;
     let all = Pool::builder(&client, "/pools/gpu").things(["gpu-0", "gpu-1"]).build()?;
-    println!("free: {:?}", all.look().await?.free);
+    println!("free: {:?}", all.inspect().await?.free);
     client.close().await;
     Ok(())
 }

@@ -48,7 +48,7 @@ async fn who_waits_goes_on_when_it_is_open((one, two): Clients) -> Result<()> {
     ours.close().await?;
     ours.close().await?;
     assert!(theirs.is_closed().await?);
-    let closed = theirs.look().await?.context("it is closed")?;
+    let closed = theirs.inspect().await?.context("it is closed")?;
     assert_eq!((closed.session, closed.holder), (SessionId::NONE, None));
     assert!(!theirs.wait_timeout(SHORT).await?);
 
@@ -120,7 +120,7 @@ async fn a_guard_opens_it_when_it_ends((participant, other): Observed) -> Result
     let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
     let guard = ours.close_while_held().await?;
     assert!(theirs.is_closed().await?);
-    let closed = theirs.look().await?.context("it is closed")?;
+    let closed = theirs.inspect().await?.context("it is closed")?;
     assert_eq!(closed.session, participant.client.session_id());
     assert_eq!(closed.holder.map(|holder| holder.pid), Some(std::process::id()));
     let refused = theirs.close_while_held().await.err().context("two hold it")?;
@@ -132,7 +132,7 @@ async fn a_guard_opens_it_when_it_ends((participant, other): Observed) -> Result
     assert_eq!(refused, BarrierError::ClosedByGuard { path: ZnodePath::new(GATE)? });
     guard.release().await?;
     theirs.wait().await?;
-    assert_eq!(theirs.look().await?, None);
+    assert_eq!(theirs.inspect().await?, None);
 
     let guard = ours.close_while_held().await?;
     participant.proxy.expire_session().await?;

@@ -64,7 +64,7 @@ async fn wait(pool: &Pool, place: usize) -> Result<Acquiring> {
 
 async fn waiting(pool: &Pool, count: usize) -> Result<()> {
     let reached = async {
-        while pool.look().await?.waiting.len() != count {
+        while pool.inspect().await?.waiting.len() != count {
             tokio::task::yield_now().await;
         }
         anyhow::Ok(())
@@ -219,7 +219,7 @@ async fn a_holder_has_no_more_than_its_limit((one, two): Clients) -> Result<()> 
     bobs.release().await?;
     assert!(!second.is_finished());
 
-    let report = ours.look().await?;
+    let report = ours.inspect().await?;
     assert_eq!(report.held[0].holder.as_deref(), Some("ann"));
     assert_eq!(report.waiting[0].holder.as_deref(), Some("ann"));
     first.release().await?;
@@ -284,7 +284,7 @@ async fn lost_replies_neither_take_twice_nor_leak((participant, other): Observed
     for loss in [Loss::BeforeRequest, Loss::BeforeReply, Loss::BeforeReply] {
         participant.proxy.lose_next(OpCode::Multi, loss);
         let zero = take(&ours).await?;
-        assert_eq!((zero.name(), theirs.look().await?.held.len()), ("0", 1), "{loss:?}");
+        assert_eq!((zero.name(), theirs.inspect().await?.held.len()), ("0", 1), "{loss:?}");
         participant.proxy.lose_next(OpCode::Delete, loss);
         zero.release().await?;
         all_is_gone(&other).await?;
@@ -296,7 +296,7 @@ async fn lost_replies_neither_take_twice_nor_leak((participant, other): Observed
         participant.proxy.lose_next(OpCode::Multi, loss);
         held.1.release().await?;
         let last = got(waits).await?;
-        assert_eq!((last.name(), theirs.look().await?.held.len()), ("1", 2), "{loss:?}");
+        assert_eq!((last.name(), theirs.inspect().await?.held.len()), ("1", 2), "{loss:?}");
         assert!(last.verify().await.is_ok());
         drop((held.0, last));
         participant.proxy.lose_no_more();
@@ -462,7 +462,7 @@ async fn a_node_that_was_made_by_hand_keeps_a_thing_out_of_use((one, two): Clien
     two.create(&node("held/0"), "", CreateMode::Persistent).await?;
     assert_eq!(take(&pool).await?.name(), "1");
     nothing(&pool.only(["0"])).await?;
-    let held = pool.look().await?.held;
+    let held = pool.inspect().await?.held;
     let kept = held.iter().find(|it| it.name == "0").context("it is not shown")?;
     assert_eq!((kept.session, &kept.info), (SessionId::NONE, &None));
 
@@ -492,7 +492,7 @@ async fn a_look_tells_who_has_what((one, two): Clients) -> Result<()> {
     let theirs = stored(&two)?;
     let held = take(&ours.only(["1"])).await?;
     let waits = wait(&theirs.only(["1", "x"]), 1).await?;
-    let report = ours.look().await?;
+    let report = ours.inspect().await?;
     assert_eq!(report.free, ["0"]);
     let info = report.held[0].info.as_ref().context("it says who it is")?;
     assert_eq!((report.held[0].name.as_str(), info.label.as_deref()), ("1", Some("training")));

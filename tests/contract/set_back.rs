@@ -185,7 +185,7 @@ impl Follower {
     async fn waits_for_thing(&self) -> Result<()> {
         let pool = Pool::new(&self.client, POOL)?;
         timeout(PATIENCE, async {
-            while pool.look().await?.waiting.is_empty() {
+            while pool.inspect().await?.waiting.is_empty() {
                 sleep(GLANCE).await;
             }
             anyhow::Ok(())

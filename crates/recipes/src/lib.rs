@@ -62,7 +62,7 @@ pub use partitions::{
     Assignment, PartitionMember, Partitions, PartitionsBuilder, PartitionsError, TakeError,
     WaitedItem,
 };
-pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, WaitingForThing};
+pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, PoolWaiter};
 pub use queue::{
     AtLeastOnce, AtMostOnce, Bound, DeadLetter, Delivery, Item, ItemState, PutOptions, Queue,
     QueueBuilder, QueueError, QueueLayout, QueueReport, QueuedItem, Request, Verdict,

@@ -335,7 +335,7 @@ async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
         true => {
             let closed = Connection::during(global, async |connection| {
                 used::check(&connection.client, name, PathUse::Barrier).await?;
-                gate(connection, name)?.look().await.map_err(failed)
+                gate(connection, name)?.inspect().await.map_err(failed)
             });
             if closed.await?.is_none() { Lasted::Done(()) } else { Lasted::TimeUp }
         }
@@ -487,7 +487,7 @@ async fn leave(
 async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let shown = Connection::during(global, async |connection| {
         check_is_barrier(&connection.client, name, false).await?;
-        let closed = gate(connection, name)?.look().await;
+        let closed = gate(connection, name)?.inspect().await;
         let closed =
             match closed {
                 Err(BarrierError::Foreign { .. }) => {

@@ -1,7 +1,7 @@
 //! `lockkeeper pool`: the things of a pool, and their holders.
 
 use clap::{Args, Subcommand};
-use lockkeeper::{HeldThing, OwnerInfo, Pool, PoolReport, SessionId, WaitingForThing, ZnodePath};
+use lockkeeper::{HeldThing, OwnerInfo, Pool, PoolReport, PoolWaiter, SessionId, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
@@ -77,7 +77,7 @@ pub(crate) async fn pool(global: &Global, task: PoolTask) -> Result<u8, Failure>
         let pool = Pool::new(client, name.as_str()).map_err(failed)?;
         // A look at a pool makes it.
         match client.exists(&name).await? {
-            Some(_) => pool.look().await.map(Some).map_err(failed),
+            Some(_) => pool.inspect().await.map(Some).map_err(failed),
             None => Ok(None),
         }
     });
@@ -150,7 +150,7 @@ impl<'a> ShownThing<'a> {
 }
 
 impl<'a> ShownWaiter<'a> {
-    fn new(waiter: &'a WaitingForThing) -> Self {
+    fn new(waiter: &'a PoolWaiter) -> Self {
         Self {
             holder: waiter.holder.as_deref(),
             only: waiter.only.as_ref().map(|only| only.iter().map(String::as_str).collect()),

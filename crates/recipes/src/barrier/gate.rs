@@ -201,7 +201,7 @@ impl Barrier {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn look(&self) -> Result<Option<ClosedBarrier>, BarrierError> {
+    pub async fn inspect(&self) -> Result<Option<ClosedBarrier>, BarrierError> {
         loop {
             match present(self.client.data(&self.path).await) {
                 Ok(None) => return Ok(None),

@@ -124,7 +124,7 @@ impl Round {
     /// round trip (1 write) and one event; the last party makes one more write.
     ///
     /// # Errors
-    /// [`BarrierError::PartyDied`] as soon as a party has died, unless deaths [are reported](Deaths::AreTold):
+    /// [`BarrierError::PartyDied`] as soon as a party has died, unless deaths [are reported](Deaths::Report):
     /// others may die later. [`BarrierError::Lost`] if this party was no longer inside; [`BarrierError::Unknown`]
     /// if the session ended, or no server could be reached for a session timeout, before the outcome was known.
     /// Once the party has left, no outage is an error.

@@ -12,7 +12,7 @@ use crate::pool::decide::Quota;
 use crate::pool::error::PoolError;
 use crate::pool::guard::PoolGuard;
 use crate::pool::layout::PoolNodes;
-use crate::pool::look::PoolReport;
+use crate::pool::report::PoolReport;
 use crate::pool::take::Wish;
 use crate::values::Shared;
 use crate::waits::within;
@@ -41,7 +41,7 @@ use crate::waits::within;
 /// - Programs that give different things, or different limits for a holder, get no error. Each applies its own.
 /// - If another client deletes the node of a thing, the holder learns it late, from its next heartbeat.
 /// - A node that was created by hand at `<path>/held/<thing>` keeps the thing out of use until it is deleted, also if it is
-///   persistent. [`Pool::look`] shows it with [`SessionId::NONE`](lockkeeper_client::SessionId::NONE).
+///   persistent. [`Pool::inspect`] shows it with [`SessionId::NONE`](lockkeeper_client::SessionId::NONE).
 /// - Servers before 3.6 cannot be asked for several nodes at once.
 ///
 /// # Session loss
@@ -82,7 +82,7 @@ use crate::waits::within;
 /// let last = gpus.prefer(["2"]).acquire().await?;
 /// assert_eq!(last.name(), "2");
 /// assert!(gpus.only(["0", "2"]).try_acquire().await?.is_none());
-/// assert_eq!(gpus.look().await?.free, ["1"]);
+/// assert_eq!(gpus.inspect().await?.free, ["1"]);
 /// mine.release().await?;
 ///
 /// // Stored things, which may change.
@@ -228,7 +228,7 @@ impl Pool {
 
     /// [`Pool::acquire`], with a time limit that includes outages; `None` if no thing was free for this program
     /// in time: all that it wants were held, or its holder was at [its limit](PoolBuilder::at_most), which
-    /// [`Pool::look`] shows. With less than 10 ms it tries once. Same cost as [`Pool::acquire`].
+    /// [`Pool::inspect`] shows. With less than 10 ms it tries once. Same cost as [`Pool::acquire`].
     ///
     /// # Errors
     /// As [`Pool::acquire`], except for outages.
@@ -269,7 +269,7 @@ impl Pool {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn look(&self) -> Result<PoolReport, PoolError> {
+    pub async fn inspect(&self) -> Result<PoolReport, PoolError> {
         self.core.report().await
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   handle       Pool: taking a thing, and changing the stored set
 //!   guard        PoolGuard: a thing that this program holds
-//!   look         PoolReport: the holders and the waiters
+//!   report       PoolReport: the holders and the waiters
 //!   take         how a thing is claimed; a program that finds none waits in line
 //!   core         state shared by the clones of a handle: where the pool is, how it is read
 //!   decide       which waiter may take which thing, and what the others wait for (pure)
@@ -17,10 +17,10 @@ mod error;
 mod guard;
 mod handle;
 mod layout;
-mod look;
+mod report;
 mod take;
 
 pub use error::PoolError;
 pub use guard::PoolGuard;
 pub use handle::{Pool, PoolBuilder};
-pub use look::{HeldThing, PoolReport, WaitingForThing};
+pub use report::{HeldThing, PoolReport, PoolWaiter};

@@ -342,7 +342,7 @@ pub async fn settle(program: &PoolProgram, jobs: Vec<JoinHandle<()>>, patience: 
             Ok(Err(error)) => format!("a task ended: {error}"),
             Err(_) => {
                 let pool = program.terms.pool(&program.client, "world", None);
-                let look = retried(GLANCE, || pool.look()).await;
+                let look = retried(GLANCE, || pool.inspect()).await;
                 format!("a program gets nothing of a pool: {look:?}")
             }
         };

@@ -348,7 +348,7 @@ impl Lock {
                     format!("{} is in use as {}, and is no pool", pool.path(), what(usage));
                 return Err(Failure::new(Exit::Data, message).advise("use another name"));
             }
-            return match pool.look().await {
+            return match pool.inspect().await {
                 Err(error @ PoolError::Foreign { .. }) => {
                     Err(Failure::new(Exit::Data, error.to_string()))
                 }

@@ -208,7 +208,7 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
 /// holds: "; /a is not free, held by ...".
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     if let Lock::OneOf(pool) = lock {
-        let report = timeout(waiting::PATIENCE, pool.look()).await.ok()?.ok()?;
+        let report = timeout(waiting::PATIENCE, pool.inspect()).await.ok()?.ok()?;
         let held = report.held.iter().map(|thing| match &thing.info {
             Some(info) => format!("{} by {}", thing.name, view::program(info)),
             None => thing.name.clone(),

@@ -20,7 +20,7 @@ pub struct PoolReport {
     /// The held things, by name. They may have been removed from the set.
     pub held: Vec<HeldThing>,
     /// The waiters, in their order.
-    pub waiting: Vec<WaitingForThing>,
+    pub waiting: Vec<PoolWaiter>,
 }
 
 /// A held thing.
@@ -45,7 +45,7 @@ pub struct HeldThing {
 /// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WaitingForThing {
+pub struct PoolWaiter {
     /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
     /// The things that it takes; `None` for any of the stored set.
@@ -79,7 +79,7 @@ impl PoolReport {
         }
         let waiters = line.iter().filter_map(|node| tree.node(nodes.waiter(node).as_str()));
         report.waiting =
-            waiters.filter_map(|(data, stat)| WaitingForThing::read(&data, &stat)).collect();
+            waiters.filter_map(|(data, stat)| PoolWaiter::read(&data, &stat)).collect();
         Some(report)
     }
 }
@@ -97,7 +97,7 @@ impl HeldThing {
     }
 }
 
-impl WaitingForThing {
+impl PoolWaiter {
     fn read(data: &[u8], stat: &Stat) -> Option<Self> {
         let WaiterData { holder, only, info, .. } = WaiterData::read(data).ok()?;
         let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
@@ -131,7 +131,7 @@ impl PoolCore {
             let ReadResult::Data { data, stat } = answer else { continue };
             match held.get(index) {
                 Some(name) => report.held.push(HeldThing::new((*name).clone(), &data, &stat)),
-                None => report.waiting.extend(WaitingForThing::read(&data, &stat)),
+                None => report.waiting.extend(PoolWaiter::read(&data, &stat)),
             }
         }
         Ok(report)
