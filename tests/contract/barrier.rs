@@ -224,7 +224,7 @@ async fn what_is_something_else_is_left_alone(backend: Backend) -> Result<()> {
     let gate = Barrier::new(&client, LATCH)?;
     for refused in [gate.close().await, gate.wait().await] {
         let refused = refused.err().context("a latch is closed like a barrier")?;
-        assert!(refused.to_string().contains("has a latch where a barrier"), "{refused}");
+        assert!(refused.to_string().contains("is not a barrier: it has a latch"), "{refused}");
     }
     let other = CountDownLatch::new(&client, LATCH, 3)?.count_down().await;
     let (path, found, given) = (ZnodePath::new(LATCH)?, 2, 3);

@@ -398,9 +398,9 @@ async fn what_cannot_be_shared_is_refused(client: Client) -> Result<()> {
     let build = |builder: PartitionsBuilder| builder.build().err().map(|error| error.to_string());
     for (builder, why) in [
         (Partitions::builder(&client, "crawl"), "the path of partitions looks like"),
-        (Partitions::builder(&client, "/"), "name a path of its own"),
-        (sharing(&client, 1).weight(0), "weights are from 1 to 100"),
-        (sharing(&client, 1).weight(101), "weights are from 1 to 100"),
+        (Partitions::builder(&client, "/"), "use another path, such as /crawl"),
+        (sharing(&client, 1).weight(0), "is not from 1 to 100"),
+        (sharing(&client, 1).weight(101), "is not from 1 to 100"),
         (Partitions::builder(&client, CRAWL).items(["x".repeat(70_000)]), "cannot share the item"),
     ] {
         let refused = build(builder).context("it is taken")?;

@@ -432,7 +432,7 @@ async fn what_is_no_pool_is_named(backend: Backend) -> Result<()> {
     let path = ZnodePath::new("/words")?;
     client.create(&path, "some words", CreateMode::Persistent).await?;
     let error = Pool::new(&client, "/words")?.acquire().await.err().context("it goes on")?;
-    assert!(error.to_string().contains("it has \"some words\" where"), "{error}");
+    assert!(error.to_string().contains("it has the data \"some words\";"), "{error}");
 
     for bad in ["/", "x"] {
         assert!(Pool::new(&client, bad).is_err());

@@ -363,17 +363,17 @@ async fn what_a_layout_cannot_do_is_said(client: Client) -> Result<()> {
 
     let queue = claiming(&client, QueueLayout::CuratorQueue)?;
     queue.put(&value("x")).await?;
-    refused(queue.put_with(&value("x"), &PutOptions::new().priority(1)).await, "no priorities");
-    refused(queue.put_with(&value("x"), &PutOptions::new().key("a")).await, "no keys");
-    refused(queue.cancel("x").await, "no cancellations");
+    refused(queue.put_with(&value("x"), &PutOptions::new().priority(1)).await, "does not support priorities");
+    refused(queue.put_with(&value("x"), &PutOptions::new().key("a")).await, "does not support keys");
+    refused(queue.cancel("x").await, "does not support cancellations");
     let item = next(&queue).await?;
-    refused(item.bury("no").await, "no dead letters");
+    refused(item.bury("no").await, "does not support dead letters");
     assert!(item.is_held());
-    refused(queue.dead_letters().await, "no dead letters");
-    refused(queue.dead_value("x").await, "no dead letters");
-    refused(queue.put_back("x").await, "no dead letters");
-    refused(queue.discard("x").await, "no dead letters");
-    refused(queue.delete().await, "no consumers listed");
+    refused(queue.dead_letters().await, "does not support dead letters");
+    refused(queue.dead_value("x").await, "does not support dead letters");
+    refused(queue.put_back("x").await, "does not support dead letters");
+    refused(queue.discard("x").await, "does not support dead letters");
+    refused(queue.delete().await, "does not support lists of consumers");
     item.done().await?;
 
     let kazoo = claiming(&client, QueueLayout::KazooLocking)?;

@@ -281,7 +281,7 @@ impl DoubleBarrier {
             let wanted = wanted(&waiting);
             let waiting = waiting.iter().map(|party| party.name().to_owned()).collect();
             let missing = core.parties.standing(&names).err();
-            let missing = missing.unwrap_or_else(|| core.parties.nobody());
+            let missing = missing.unwrap_or_else(|| core.parties.none_missing());
             let others = core.parties.others(&names);
             let inside = match core.inside_before(round).await {
                 Ok(inside) => inside,

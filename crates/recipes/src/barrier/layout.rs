@@ -289,7 +289,7 @@ impl Parties {
     /// The parties that are missing, other than this one, given the nodes in the round.
     pub(super) fn missing(&self, nodes: &[String], own: &str) -> Missing {
         match self.standing(nodes) {
-            Ok(_) => self.nobody(),
+            Ok(_) => self.none_missing(),
             Err(Missing::Count(count)) => {
                 let tag = self.tag();
                 let waits = |party: PartyName| party.name() == own && party.tag() == tag;
@@ -313,7 +313,7 @@ impl Parties {
     }
 
     /// No party is missing.
-    pub(super) fn nobody(&self) -> Missing {
+    pub(super) fn none_missing(&self) -> Missing {
         match self {
             Self::Count(_) => Missing::Count(0),
             Self::Names(_) => Missing::Names(Vec::new()),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_declared_come_into_a_round() {
+    fn declared_parties_enter_a_round() {
         let names = Parties::Names(["a", "b"].map(str::to_owned).to_vec());
         let missing = Missing::Names(vec!["b".to_owned()]);
         let of = |name, number| node_of(&names, name, number);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_other_parties_is_not_counted() {
+    fn parties_that_wait_for_others_are_not_counted() {
         let (two, three) = (Parties::Count(2), Parties::Count(3));
         let nodes = [node_of(&two, "a", 0), node("b", 1)];
         assert_eq!(two.standing(&nodes), Err(Missing::Count(1)));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_without_a_mark_has_died() {
+    fn a_party_gone_without_a_mark_has_died() {
         let parties = vec![party("a", 0), party("b", 1), party("c", 2)];
         let round = RoundData::opening(parties.clone());
         let names = |of: &[usize]| of.iter().map(|it| parties[*it].as_str().to_owned()).collect();

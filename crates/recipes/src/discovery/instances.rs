@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_read_is_named_once() {
+    fn an_instance_that_may_not_be_read_is_named_once() {
         let first = read(&Instances::default(), &[node("a", &instance("a", 1), 1, 1)]);
         let nodes = || [node("a", "{", 1, 2)];
         let hidden = read(&first, &nodes()).without(["b", "0"].into_iter());
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_and_the_others_go_on() {
+    fn an_unreadable_instance_is_named_and_the_others_stay() {
         let none = Instances::default();
         let first = read(&none, &[node("a", &instance("a", 1), 1, 1), node("b", "", 1, 1)]);
         assert_eq!(told(&first, &none), ["a added 1", "b unreadable"]);

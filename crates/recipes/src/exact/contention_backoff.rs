@@ -234,7 +234,7 @@ mod tests {
 
     /// No wait for a single writer, or for one that rarely meets another.
     #[test]
-    fn nobody_waits_without_a_second_refusal() {
+    fn no_wait_without_a_second_refusal() {
         let (mut contention_backoff, took) =
             (ContentionBackoff::default(), Duration::from_millis(1));
         let mut now = Instant::from_start(Duration::from_secs(1));
@@ -252,7 +252,7 @@ mod tests {
 
     /// However slow the server is.
     #[test]
-    fn nobody_waits_for_longer_than_a_second() {
+    fn no_wait_is_longer_than_a_second() {
         let (mut contention_backoff, now) =
             (ContentionBackoff::default(), Instant::from_start(Duration::from_secs(9)));
         for _ in 0..100 {

@@ -193,7 +193,7 @@ mod tests {
 
     /// Data may change without a change of the view's id, so it must not decide membership.
     #[test]
-    fn data_does_not_decide_who_is_a_member() {
+    fn data_does_not_decide_membership() {
         for (layout, name) in [
             (CuratorMember, "host-7".to_owned()),
             (KazooParty, format!("{HEX}__party__")),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_go_with_a_session_is_no_member() {
+    fn a_node_without_a_session_is_not_a_member() {
         let view = view(Some(5), &[("a", node(5, 5, 1)), ("b", node(4, 4, 0))], 9);
         let ids: Vec<_> = view.members().map(|member| member.id).collect();
         assert_eq!((ids, view.len()), (vec!["a".to_owned()], 1));

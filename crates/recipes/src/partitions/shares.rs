@@ -76,7 +76,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_members_an_item_belongs_to_nobody() {
+    fn without_members_an_item_has_no_owner() {
         assert_eq!(Shares::default().owner(7), None);
     }
 

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_its_limit_is_passed() {
+    fn a_waiter_at_its_limit_is_passed() {
         let full = held(&["a"], &[("ann", 0)]);
         let ann = of("ann", 1, wants(&["b"]));
         assert_eq!(decided(&ann, &[], &full), waits([Watched::Held]));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_more_than_those_before_looks_at_the_rest() {
+    fn a_waiter_that_wants_more_watches_the_rest() {
         let all = held(&["a", "b", "c"], &[]);
         let line = [wants(&["a"]), wants(&["b"])];
         assert_eq!(
@@ -438,7 +438,7 @@ mod tests {
 
         /// Fails if any of the watches is left out.
         #[test]
-        fn nobody_waits_who_could_take_something(events in prop::collection::vec(event(), 1..60)) {
+        fn no_waiter_waits_for_a_thing_that_it_could_take(events in prop::collection::vec(event(), 1..60)) {
             let mut pool = Simulated {
                 stored: names(&["a", "b"]).into_iter().collect(),
                 held: HeldNow::default(),

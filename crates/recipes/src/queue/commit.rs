@@ -306,8 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn conditions_and_the_ring_are_made_once_and_their_refusal_is_that_of_all_who_have_them()
-    {
+    async fn shared_conditions_are_sent_once_and_their_refusal_fails_all_their_writes() {
         let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
         let [one, other, ring] = ["/a", "/b", "/ring"].map(|path| ZnodePath::new(path).unwrap());
         let steps =

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_only_the_oldest_item_is_tried_and_only_if_nobody_has_it() {
+    fn of_a_key_only_the_oldest_item_is_tried_and_only_if_it_is_free() {
         let entries =
             ["a.0.kx-0000000001", "b.0.kx-0000000002", "c.0-0000000003", "d.0.ky-0000000004"];
         assert_eq!(ids(&entries, &[], &[], &[]), ["a", "c", "d"]);

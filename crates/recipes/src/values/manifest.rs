@@ -177,7 +177,7 @@ mod tests {
     ///
     /// Fails without checks of names and numbers.
     #[test]
-    fn editions_that_nobody_can_have_published_are_refused() {
+    fn invalid_editions_are_refused() {
         let is_refused = |editions: &[Edition]| {
             let manifest = Manifest { editions: editions.to_vec(), inline: None };
             ManifestCodec.decode(&ManifestCodec.encode(&manifest).unwrap()).is_err()

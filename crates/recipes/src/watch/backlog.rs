@@ -138,7 +138,7 @@ mod tests {
     ///
     /// Fails without the bound.
     #[test]
-    fn what_nobody_reads_is_bounded() {
+    fn unread_batches_are_bounded() {
         let mut backlog = Backlog::default();
         let (held, read) = (backlog.subscribe(), backlog.subscribe());
         for number in 0..1_000 {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_twice_at_batches_gets_no_more() {
+    fn a_server_that_closes_twice_gets_no_more_batches() {
         let at = |seconds| Instant::from_start(Duration::from_secs(seconds));
         let (mut batches, mut view) = (Batches::new(1 << 20), view(12));
         batches.lost(at(1), at(3));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_understand_gets_single_reads() {
+    fn a_server_without_batches_gets_single_reads() {
         let mut batches = Batches::new(1 << 20);
         let mut view = view(12);
         let reads = batches.next(&mut view).unwrap();

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   presence      Presence, its options and its states
-//!   keeping       the task that keeps a node there, of whichever kind
-//!   keeper        a node of the session, as it keeps it
-//!   reservation   which nodes have a presence in this process
-//!   state         how a presence stands, and why it could not begin or has ended
+//!   keeping       the task that keeps a node in existence, for both kinds of presence
+//!   keeper        an ephemeral node, and how it is kept
+//!   reservation   the nodes that have a presence in this process
+//!   state         states and errors of presences
 //! ```
 
 mod keeper;

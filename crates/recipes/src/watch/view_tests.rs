@@ -1,4 +1,4 @@
-//! The view against a server that is played by hand, over connections that break.
+//! Runs the view against a simulated server, over connections that break.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,13 +11,13 @@ use super::view::{Read, ReadKind, ReadOutcome, Scope, View};
 /// Path to creation, last change, and data.
 type Nodes = BTreeMap<String, (i64, i64, String)>;
 
-/// What a connection carries to the client.
+/// A message to the client.
 enum WatchMessage {
     Event(String, EventKind),
     Answer(Vec<(Read, ReadOutcome)>, Zxid),
 }
 
-/// What has come of a request.
+/// The answer to a request.
 type Answer = (Vec<(Read, ReadOutcome)>, Arrival, Zxid);
 
 /// A server, one client's watch on it, and the connection between them.
@@ -27,18 +27,18 @@ struct World {
     /// The tree after each transaction.
     history: Vec<Nodes>,
     parents: BTreeMap<String, i64>,
-    /// Which transaction had changed the children of the root last, after each transaction.
+    /// The last transaction that changed the children of the root, after each transaction.
     pzxids: Vec<i64>,
     max_depth: usize,
     knows_pzxid: bool,
-    /// Those that may not be read now. Nothing tells of a change.
+    /// The nodes that may not be read now. No event reports a change of this.
     hidden: BTreeSet<String>,
     is_connected: bool,
     connection: VecDeque<WatchMessage>,
-    /// What has been sent, and is not answered.
+    /// Requests that were sent and not answered.
     requests: VecDeque<Vec<Read>>,
     arrival: Arrival,
-    /// What the session has, and the view has not taken: paths, reconnects, and answers.
+    /// Received by the session and not yet by the view: paths, reconnects, and answers.
     paths: BTreeMap<String, (Arrival, Arrival, EventKind)>,
     rearmed: Option<Rearms>,
     answers: VecDeque<Answer>,
@@ -91,7 +91,7 @@ impl World {
         self.arrival
     }
 
-    /// One transaction of some operations.
+    /// One transaction of several operations.
     fn write(&mut self) {
         let mut nodes = self.now().clone();
         self.zxid += 1;
@@ -168,7 +168,7 @@ impl World {
         self.connection.push_back(WatchMessage::Answer(found, Zxid(self.zxid)));
     }
 
-    /// The server is throttled, and refuses the oldest request on a connection that stays.
+    /// The server is throttled, and refuses the oldest request; the connection stays.
     fn refuse(&mut self) {
         let Some(reads) = self.next_request() else { return };
         let refused = reads.into_iter().map(|read| (read, ReadOutcome::NoAnswer)).collect();
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// The session receives what came first, and keeps it in as few words as the real one.
+    /// The session receives the oldest message, and merges it as the real one does.
     fn receive(&mut self) {
         let some = self.random.usize(1..6).min(self.connection.len());
         let some: Vec<_> = self.connection.drain(..some).collect();
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// The view takes an answer, and before it all that the session has, as that may be older.
+    /// The view takes an answer, after all events that the session has, because these may be older.
     fn take(&mut self) -> Result<(), CacheError> {
         let answer = self.answers.pop_front();
         for (path, (first, last, kind)) in std::mem::take(&mut self.paths) {
@@ -231,14 +231,14 @@ impl World {
         Ok(())
     }
 
-    /// What a view should show of the tree after a transaction.
+    /// The part of the tree that a view should show after a transaction.
     fn in_scope(&self, zxid: Zxid) -> Nodes {
         let mut nodes = self.history[usize::try_from(zxid.0).unwrap()].clone();
         nodes.retain(|path, _| path.matches('/').count() <= self.max_depth.saturating_add(1));
         nodes
     }
 
-    /// A cut is the server's tree after the transaction that it names.
+    /// Checks that a cut is the server's tree after the transaction that it names.
     fn check(&mut self, arrival: Arrival, zxid: Zxid) {
         if !self.view.is_cut(arrival) {
             return;
@@ -273,7 +273,7 @@ impl World {
         (self.last_cut, self.cuts) = (zxid, self.cuts + 1);
     }
 
-    /// Hides a node, or all are shown and looked at.
+    /// Hides a node, or shows all and reads them again.
     fn hide_or_show(&mut self) {
         let paths: Vec<_> = self.now().keys().filter(|path| *path != "/r").cloned().collect();
         match paths.get(self.random.usize(0..paths.len() + 1)) {
@@ -297,7 +297,7 @@ impl World {
 
     fn lose_connection(&mut self) {
         self.is_connected = false;
-        // What was on its way is lost, and the client learns that there will be no answer.
+        // Messages in flight are lost, and the client learns that they will not be answered.
         let lost = std::mem::take(&mut self.connection).into_iter();
         let mut unanswered: Vec<_> = lost
             .filter_map(|told| match told {
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// What was sent meanwhile is sent behind the watch.
+    /// Requests that were sent in between follow the watch.
     fn reconnect(&mut self) {
         self.is_connected = true;
         self.rearmed = Some(Rearms::once(self.arrival()).after(self.rearmed));
@@ -326,7 +326,7 @@ impl World {
         is_silent && self.paths.is_empty() && self.rearmed.is_none() && self.answers.is_empty()
     }
 
-    /// Everything that is left to do, without another write.
+    /// Handles everything that is left, without another write.
     fn settle(&mut self) {
         for _ in 0..100_000 {
             self.send(4);
@@ -337,31 +337,31 @@ impl World {
             self.receive();
             self.take().unwrap();
         }
-        panic!("it reads for ever");
+        panic!("it reads forever");
     }
 }
 
-/// CURATOR-391, 724 and the others of section "caches": over any number of gaps, nothing is missed
-/// and nothing invented, however late the view hears of what its session knows.
+/// CURATOR-391, 724 and the others of section "caches": over any number of gaps, no change is missed and none
+/// invented, however late the view receives what its session has.
 ///
-/// Seen to fail with several reconnects taken for the last one, and with answers from before the last one
-/// not compared with what was known.
+/// Fails when several reconnects are taken for the last one, and when answers from before the last one are not
+/// compared with the known state.
 #[test]
 fn every_cut_is_the_tree_at_its_transaction() {
     assert!(cuts_of_worlds(&scope()) > 15_000);
 }
 
-/// The same where a deletion is taken from its event: each cut knows the last change of the children.
+/// The same if deletions are taken from events: each cut knows the last change of the children.
 ///
-/// Seen to fail with the child gone at an answer from before its event, with the time forgotten since which
-/// it was dirty before, and with the root not read.
+/// Fails if the child is removed by an answer from before its event, if the time since which it was dirty is
+/// forgotten, or if the root is not read.
 #[test]
 fn every_cut_knows_which_transaction_changed_the_children() {
     let scope = Scope { knows_pzxid: true, max_depth: 1, ..scope() };
     assert!(cuts_of_worlds(&scope) > 15_000);
 }
 
-/// The same where some may not be read: they are left out with all below them, and no others.
+/// The same if some nodes may not be read: they are left out with all below them, and no others.
 #[test]
 fn every_cut_is_the_tree_without_what_may_not_be_read() {
     let scope = Scope { skips_unreadable: true, ..scope() };
@@ -499,7 +499,7 @@ fn what_is_not_wanted_is_not_read() {
             break;
         }
         world.serve();
-        // Not compared, as the whole tree is not what the view is of.
+        // Not compared, because the view does not show the whole tree.
         if let Some(told) = world.connection.pop_front() {
             let arrival = world.arrival();
             match told {

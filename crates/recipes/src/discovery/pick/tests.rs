@@ -177,7 +177,7 @@ fn clients_begin_in_different_places() {
 
 /// The next one in turn stays the same when others come and go; when it leaves, the one after it is next.
 #[test]
-fn turns_go_on_when_instances_change() {
+fn turns_continue_when_instances_change() {
     let mut scene = Scene::new(&[1; 6]);
     while scene.call(Pick::RoundRobin) != "web-002" {}
 
@@ -812,7 +812,7 @@ fn what_was_tried_is_picked_last() {
 
 /// All clients that have tried the same instances agree on the instance that the key moves to.
 #[test]
-fn a_key_goes_on_to_the_instance_that_it_would_belong_to() {
+fn a_key_moves_to_its_next_owner() {
     let all = nodes(&[1; 9]);
     let mut one = Balancer::new(Ejection::default(), None, 1);
     one.update(all.clone(), at(0));

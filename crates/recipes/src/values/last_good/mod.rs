@@ -151,7 +151,7 @@ mod tests {
 
     /// Like a client whose runtime was shut down before everything was written.
     #[test]
-    fn a_writer_that_does_not_end_in_order_leaves_nobody_waiting() {
+    fn a_writer_that_ends_early_leaves_no_caller_waiting() {
         let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (folder, home) = (tempfile::tempdir().unwrap(), runtime());
         let (file, mut last_good) = (folder.path().join("limits"), LastGood::default());
