@@ -400,11 +400,11 @@ async fn what_is_something_else_is_refused() -> Result<()> {
         created.await?;
     }
     for (line, part) in [
-        ("barrier enter gate 2", "where a double barrier"),
-        ("barrier wait parties", "where a barrier"),
-        ("barrier wait latch -n", "a latch where a barrier"),
-        ("barrier close latch", "a latch where a barrier"),
-        ("barrier show latch", "a latch where a double barrier"),
+        ("barrier enter gate 2", "is not a double barrier"),
+        ("barrier wait parties", "is not a barrier"),
+        ("barrier wait latch -n", "is not a barrier: it has a latch"),
+        ("barrier close latch", "is not a barrier: it has a latch"),
+        ("barrier show latch", "is not a double barrier: it has a latch"),
         ("pool ls gate", "part of a pool"),
         ("id ids", "claim to a number"),
         ("members join gate/x/y --name z/z", "z/z"),
@@ -662,7 +662,7 @@ fn wrong_usage_is_refused_before_anything_is_done() -> Result<()> {
         ("service pick s/web --key a --zone b", "--zone"),
         ("barrier enter b", "PARTIES"),
         ("barrier enter b 0", "greater than zero"),
-        ("barrier enter b 2 --name x/y", "name of a party"),
+        ("barrier enter b 2 --name x/y", "party name"),
         ("barrier enter b 2 -w 0", "longer than zero"),
         ("id i --count 0", "0"),
         ("id i --count 1000001", "1000001"),
