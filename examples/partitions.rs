@@ -1,4 +1,5 @@
-//! A crawl whose shards are shared by its workers: a second worker takes about half of them, and gives them back when it leaves.
+//! A crawl whose shards are shared by its workers: a second worker takes about half of them, and gives them back
+//! when it leaves.
 
 use std::error::Error;
 

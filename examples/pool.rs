@@ -1,4 +1,5 @@
-//! Two GPUs, and four jobs of two users: each job takes one and learns which. No user has both while others wait for one.
+//! Two GPUs, and four jobs of two users: each job takes one and learns which. No user has both while others wait
+//! for one.
 //!
 //! `cargo run --example pool` starts a server of its own; with an argument such as `127.0.0.1:2181`, it uses
 //! that one.

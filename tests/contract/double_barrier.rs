@@ -423,7 +423,8 @@ async fn who_waits_for_others_is_not_counted((one, two): Clients) -> Result<()> 
     assert_eq!((report.missing, report.others.len()), (Missing::Count(2), 2));
 
     let late = two_parties.enter_timeout("b", SHORT).await.err().context("it has entered")?;
-    let told = "1 missing. a, d waited there with another list or number of parties; all programs must";
+    let told =
+        "1 missing. a, d waited there with another list or number of parties; all programs must";
     assert!(late.to_string().contains(told), "{late}");
     let b = enter(&two_parties, "b");
     let c = two_parties.enter("c").await?;

@@ -363,8 +363,14 @@ async fn what_a_layout_cannot_do_is_said(client: Client) -> Result<()> {
 
     let queue = claiming(&client, QueueLayout::CuratorQueue)?;
     queue.put(&value("x")).await?;
-    refused(queue.put_with(&value("x"), &PutOptions::new().priority(1)).await, "does not support priorities");
-    refused(queue.put_with(&value("x"), &PutOptions::new().key("a")).await, "does not support keys");
+    refused(
+        queue.put_with(&value("x"), &PutOptions::new().priority(1)).await,
+        "does not support priorities",
+    );
+    refused(
+        queue.put_with(&value("x"), &PutOptions::new().key("a")).await,
+        "does not support keys",
+    );
     refused(queue.cancel("x").await, "does not support cancellations");
     let item = next(&queue).await?;
     refused(item.bury("no").await, "does not support dead letters");

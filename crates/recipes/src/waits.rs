@@ -9,8 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Limits the total time of a call and uses all of it: after a transient failure, the call is tried again as soon
-/// as a
-/// server is reachable. If hardly any time is left, it is tried `once`. Returns `None` when the time is over.
+/// as a server is reachable. If hardly any time is left, it is tried `once`. Returns `None` when the time is over.
 pub(crate) async fn within<T, E, F: Future<Output = Result<T, E>>>(
     client: &Client,
     timeout: Duration,
@@ -36,8 +35,7 @@ pub(crate) async fn within<T, E, F: Future<Output = Result<T, E>>>(
 }
 
 /// Returns when a lost connection has been replaced by a new one. Servers that were set back to an earlier state
-/// send no
-/// events for nodes that existed before.
+/// send no events for nodes that existed before.
 pub(crate) async fn connected_again(mut status: watch::Receiver<Status>) {
     let is_connected = |status: &Status| status.contact == Contact::Connected;
     // Neither call fails while the client exists.

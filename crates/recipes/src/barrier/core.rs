@@ -145,9 +145,8 @@ impl BarrierCore {
     }
 
     /// Deletes old rounds, before this one, in the background: the record of a round in which a party has died, and
-    /// all nodes of a round in which all parties have died. Keeps the newest ones, because a party that was cut
-    /// off may still
-    /// read them.
+    /// all nodes of a round in which all parties have died. Keeps the newest ones, because a party that was cut off
+    /// may still read them.
     pub(super) fn sweep_periodically(self: &Arc<Self>, opened: u32) {
         if !self.swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return;

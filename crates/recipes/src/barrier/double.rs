@@ -24,7 +24,6 @@ use crate::last_time::LastTime;
 ///   the transaction that opened it. The transaction lists them: exactly these parties have entered.
 /// - A party that comes too late, or exceeds the number, waits for the next round. A failed round has no effect
 ///   on the next one.
-///   next one.
 /// - A party that times out has not entered, and a party that has entered gets its [`Round`]. No outcome lies
 ///   between.
 /// - A party that dies inside is reported by name to all others, and is never confused with one that has left.

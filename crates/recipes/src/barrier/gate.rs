@@ -92,7 +92,9 @@ impl Barrier {
     /// one round trip more. Costs one round trip (1 write).
     ///
     /// # Errors
-    /// [`BarrierError::ClosedByGuard`] if a guard keeps the barrier closed, as it opens when that guard ends; [`BarrierError::Foreign`]. If a request is refused, or no server can be reached for a session timeout: then it may be closed.
+    /// [`BarrierError::ClosedByGuard`] if a guard keeps the barrier closed, as it opens when that guard ends;
+    /// [`BarrierError::Foreign`]. If a request is refused, or no server can be reached for a session timeout: then
+    /// it may be closed.
     ///
     /// # Session loss
     /// Continues with the next session.

@@ -25,11 +25,11 @@ use crate::waits::within;
 ///
 /// # Guarantees
 ///
-/// - A thing has one holder at a time, by lease and by token. A [`PoolGuard`] is good until an exact deadline, and its loss is
-///   reported before another program can have the thing. The tokens of a thing grow.
+/// - A thing has one holder at a time, by lease and by token. A [`PoolGuard`] is good until an exact deadline, and
+///   its loss is reported before another program can have the thing. The tokens of a thing grow.
 /// - A program never gets a thing that it does not want, or that was removed from the set before.
-/// - Waiters are served in the order in which they came: a thing that is given back goes to the first that wants it. No program
-///   gets a thing that an earlier waiter wants, unless that waiter is at its limit.
+/// - Waiters are served in the order in which they came: a thing that is given back goes to the first that wants
+///   it. No program gets a thing that an earlier waiter wants, unless that waiter is at its limit.
 /// - A thing does not stay free while a connected program waits for it and is not at its limit.
 /// - A holder never has more things than [its limit](PoolBuilder::at_most), in all programs that name it.
 /// - A program that gives up or dies leaves nothing behind.
@@ -40,8 +40,8 @@ use crate::waits::within;
 /// - A thing that is removed from the set stays with its holder until the holder gives it back.
 /// - Programs that give different things, or different limits for a holder, get no error. Each applies its own.
 /// - If another client deletes the node of a thing, the holder learns it late, from its next heartbeat.
-/// - A node that was created by hand at `<path>/held/<thing>` keeps the thing out of use until it is deleted, also if it is
-///   persistent. [`Pool::inspect`] shows it with [`SessionId::NONE`](lockkeeper_client::SessionId::NONE).
+/// - A node that was created by hand at `<path>/held/<thing>` keeps the thing out of use until it is deleted, also
+///   if it is persistent. [`Pool::inspect`] shows it with [`SessionId::NONE`](lockkeeper_client::SessionId::NONE).
 /// - Servers before 3.6 cannot be asked for several nodes at once.
 ///
 /// # Session loss
@@ -53,8 +53,9 @@ use crate::waits::within;
 /// - `<path>`, `<path>/held` and `<path>/line` are persistent. Missing parents are created as container nodes.
 ///   The data of `<path>` has the version of the layout. An existing node becomes a pool if it has neither data
 ///   nor children.
-/// - `<path>/held/<thing>` is ephemeral: the claim of a thing. The name is written as [`Locks`](lockkeeper_locks::Locks)
-///   writes a key. `<path>/held/<holder>!<number>` is one of the places of a holder with a limit.
+/// - `<path>/held/<thing>` is ephemeral: the claim of a thing. The name is written as
+///   [`Locks`](lockkeeper_locks::Locks) writes a key. `<path>/held/<holder>!<number>` is one of the places of a
+///   holder with a limit.
 /// - `<path>/line/<uuid>-<number>` is ephemeral: a waiter. Its data has what it waits for.
 /// - `<path>/things` is the stored set, if there is one: names in their order, as JSON.
 /// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.

@@ -37,8 +37,8 @@ pub struct HeldThing {
     pub token: FencingToken,
     /// Since when it is held, in milliseconds since 1970 by the clock of the servers.
     pub since_unix_ms: u64,
-    /// The session of its holder. [`SessionId::NONE`] if the node was created by hand: the thing is out of use until that
-    /// node is deleted.
+    /// The session of its holder. [`SessionId::NONE`] if the node was created by hand: the thing is out of use
+    /// until that node is deleted.
     pub session: SessionId,
 }
 

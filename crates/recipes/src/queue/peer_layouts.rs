@@ -29,7 +29,6 @@ use crate::queue::options::Ability;
 ///   Our other consumers wait outside of the queue, in `<path>-__lockkeeper__`.
 /// - The id of an item is the name of its node. A [put](crate::Queue::put) whose reply was lost returns an empty
 ///   id: the item was put, but its name is unknown.
-///   it is known then that the item was put, and its name is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueLayout {

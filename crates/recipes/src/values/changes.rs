@@ -155,10 +155,9 @@ impl<T, C: Codec<T>> Editions<T, C> {
 
     /// Waits for an edition other than the last one returned; the first call returns the current one.
     /// [`ValueChange::Absent`] means that no edition exists, and [`ValueChange::Invalid`] includes editions with
-    /// parts
-    /// that are longer than this client accepts
-    /// ([`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame)).
-    /// Costs as much as [`ValueChanges::next`], and one round trip more for an edition in parts.
+    /// parts that are longer than this client accepts
+    /// ([`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame)). Costs as much as
+    /// [`ValueChanges::next`], and one round trip more for an edition in parts.
     ///
     /// # Errors
     /// If a node may not be read, no server answers for a session timeout while an edition is

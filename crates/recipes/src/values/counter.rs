@@ -277,8 +277,7 @@ async fn write_batches(node: CounterNode, mut turn: WriteTurn<i64, AddResult, Wr
     loop {
         if turn.state.as_ref().is_some_and(|state| state.was_shared) {
             // Tasks that were answered together usually add again together. Without this, the first of them would
-            // be sent
-            // alone, and all others would wait for its write.
+            // be sent alone, and all others would wait for its write.
             tokio::task::yield_now().await;
         }
         let Some(mut batch) = turn.next() else { return };

@@ -330,7 +330,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
     ///
     /// # Errors
     /// [`ValueError::Undecodable`] if it cannot be read as a value; or if no server can be reached for a
-    /// whole session timeout.
+    /// session timeout.
     ///
     /// # Session loss
     /// Reads again in the next session.

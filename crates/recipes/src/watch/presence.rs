@@ -55,11 +55,10 @@ impl PresenceBuilder {
         pub fn when_taken(self, what: WhenTaken) => self.terms.when_taken = what;
 
         /// Recognises, by the data of its node, an earlier run of this program: for example by an id that is unique
-        /// to this machine. Such a node is replaced instead of waited for, at the start, and also later, when a node
-        /// that was waited for has gone. A presence that has existed once does not replace other nodes any more:
-        /// if two
-        /// programs take each other for an earlier run, the one that started last keeps the node, and they do not
-        /// fight over it. If the closure panics, the presence ends ([`PresenceError::Stopped`]).
+        /// to this machine. Such a node is replaced instead of waited for, at the start, and also later, when a
+        /// node that was waited for has gone. A presence that has existed once does not replace other nodes any
+        /// more: if two programs take each other for an earlier run, the one that started last keeps the node, and
+        /// they do not fight over it. If the closure panics, the presence ends ([`PresenceError::Stopped`]).
         pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
             self.terms.is_ours = Some(Arc::new(is_ours));
 
@@ -69,9 +68,8 @@ impl PresenceBuilder {
         pub fn protected(self) => self.is_protected = true;
 
         /// Whether the node's version distinguishes it from a node that another program has just created, which a
-        /// later
-        /// run of this program requires before it [replaces](Self::replaces) it. Without it, watchers get one event
-        /// instead of two.
+        /// later run of this program requires before it [replaces](Self::replaces) it. Without it, watchers get one
+        /// event instead of two.
         pub(crate) fn marked(self, is_marked: bool) => self.terms.is_marked = is_marked;
 
         /// Sets the mode in which missing parents are created.

@@ -227,7 +227,7 @@ impl Snapshot {
     }
 
     /// Whether the snapshot is the server's tree at one moment. Always true without
-    /// [`TreeCacheBuilder::each_node`](crate::TreeCacheBuilder::each_node), always.
+    /// [`TreeCacheBuilder::each_node`](crate::TreeCacheBuilder::each_node).
     pub fn is_exact(&self) -> bool {
         self.is_exact
     }

@@ -27,9 +27,8 @@ impl TreeCacheBuilder {
         /// Sets the maximum number of nodes. Default: 1,000,000.
         pub fn max_nodes(self, nodes: usize) => self.scope.max_nodes = nodes;
 
-        /// Sets the maximum total size of names and data, in bytes. Default: 1 GiB. Each node takes about 500
-        /// bytes of
-        /// memory more.
+        /// Sets the maximum total size of names and data, in bytes. Default: 1 GiB. Each node takes about 500 bytes
+        /// of memory more.
         pub fn max_bytes(self, bytes: usize) => self.scope.max_bytes = bytes;
 
         /// Sets how many levels below the path are cached; 0 is the node itself, 1 its children too.

@@ -168,8 +168,7 @@ impl TtlPresence {
     }
 
     /// Deletes the node, and waits for the confirmation. Another program's node is not deleted. If other programs
-    /// have
-    /// created nodes below it, it is deleted after those. Costs two round trips.
+    /// have created nodes below it, it is deleted after those. Costs two round trips.
     ///
     /// # Errors
     /// If the delete is refused, or no server can be reached for a session timeout; the node is then deleted when its

@@ -13,8 +13,8 @@ pub enum WorkerIdError {
     Place(#[from] BuildError),
     /// The parts of an id do not add up to 63 bits, or the time has 0 bits.
     #[error(
-        "an id needs 63 bits, at least 1 of them for the time; the layout has {time} for the time, {number} for the number and \
-         {sequence} for the sequence"
+        "an id needs 63 bits, at least 1 of them for the time; the layout has {time} for the time, \
+         {number} for the number and {sequence} for the sequence"
     )]
     Widths {
         /// The bits of the time.
@@ -37,8 +37,8 @@ pub enum WorkerIdError {
     NoNumbers,
     /// The servers' time is before the layout's epoch, or after its end.
     #[error(
-        "the servers' time, {unix_ms} ms since 1970, is outside of the layout's range; use a layout with another epoch or more \
-         bits for the time"
+        "the servers' time, {unix_ms} ms since 1970, is outside of the layout's range; use a layout with \
+         another epoch or more bits for the time"
     )]
     OutOfTime {
         /// The servers' time, in milliseconds since 1970.
@@ -47,8 +47,8 @@ pub enum WorkerIdError {
     /// The ids of each free number may have been minted far ahead of the servers' time, because the servers' clock
     /// was wrong, then or now.
     #[error(
-        "{node} is reserved for {ahead_ms} ms ahead of the servers' time, and so are all numbers that are free: the servers' \
-         clock is wrong, or was; set it, wait, or allow it with `max_ahead`"
+        "{node} is reserved for {ahead_ms} ms ahead of the servers' time, and so are all free numbers: the \
+         servers' clock is wrong, or was; set it, wait, or allow it with `max_ahead`"
     )]
     FarAhead {
         /// The reservation of one of the numbers.
@@ -139,8 +139,8 @@ pub enum MintError {
     /// The reservation is used up: ids were minted too quickly, or no server could be reached. This is transient,
     /// and [`WorkerId::next`](crate::WorkerId::next) waits for more.
     #[error(
-        "cannot mint before more ids are reserved: ids were minted too quickly, or no server could be reached; wait for \
-         `next`"
+        "cannot mint before more ids are reserved: ids were minted too quickly, or no server could be reached; use \
+         `next`, which waits"
     )]
     UsedUp,
     /// No more ids will be reserved.

@@ -54,8 +54,8 @@ const MAX_AHEAD: Duration = Duration::from_secs(60);
 ///
 /// # Cost
 ///
-/// - A number costs 3 round trips with 2 writes, 1 more for a listing if the first guess is taken, and 2 for each time that another
-///   program was faster. The first use of a path creates the nodes above it.
+/// - A number costs 3 round trips with 2 writes, 1 more for a listing if the first guess is taken, and 2 for each
+///   time that another program was faster. The first use of a path creates the nodes above it.
 /// - A number that is held costs 1 write every 5 seconds, and 1 read with each heartbeat.
 /// - An id costs nothing. Minting more ids in a millisecond than [`IdLayout::sequence_bits`] allow costs 1 write
 ///   for half a second's, 4 times a second at most.

@@ -119,9 +119,8 @@ pub(super) fn replace(file: &Path, kept: &StoredValue) -> Result<(), LastGoodErr
     replaced.map_err(|error| failed(file, &error))
 }
 
-/// Deletes temporary files of programs that ended while they replaced the file: files with the library's names
-/// that are
-/// older than an hour.
+/// Deletes temporary files of programs that ended while they replaced the file: files with the library's names that
+/// are older than an hour.
 pub(super) fn tidy(file: &Path) {
     const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
     let (Some(name), Some(directory)) = (file.file_name(), file.parent()) else { return };
