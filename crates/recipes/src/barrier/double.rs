@@ -231,7 +231,7 @@ impl DoubleBarrier {
 
     /// Like [`DoubleBarrier::enter`], with a time limit. An outage of the servers does not end the call. It may
     /// take longer while no server can be reached, because it is unknown until then whether the round has opened.
-    /// Same cost, plus 1 write if the time is over.
+    /// Costs the same, plus 1 write if the time is over.
     ///
     /// # Errors
     /// [`BarrierError::TimedOut`], with the missing parties: this party has not entered, and no other party

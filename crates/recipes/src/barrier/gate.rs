@@ -237,7 +237,7 @@ impl Barrier {
     }
 
     /// Like [`Barrier::wait`], with a time limit. Returns whether the barrier is open. An outage of the servers
-    /// does not end the call. Same cost.
+    /// does not end the call. Costs the same.
     ///
     /// # Errors
     /// If a request is refused, or the client is closed.

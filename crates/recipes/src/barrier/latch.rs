@@ -141,7 +141,7 @@ impl CountDownLatch {
     }
 
     /// Like [`CountDownLatch::wait`], with a time limit. Returns whether the latch is open. An outage of the
-    /// servers does not end the call. Same cost.
+    /// servers does not end the call. Costs the same.
     ///
     /// # Errors
     /// If a request is refused, or the client is closed.

@@ -229,7 +229,7 @@ impl Registration {
         self.update_until(change, pending()).await.unwrap_or(Ok(()))
     }
 
-    /// [`Registration::update`], with a time limit. Same cost.
+    /// [`Registration::update`], with a time limit. Costs the same.
     ///
     /// # Errors
     /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is not

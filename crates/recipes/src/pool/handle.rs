@@ -229,7 +229,7 @@ impl Pool {
 
     /// [`Pool::acquire`], with a time limit that includes outages; `None` if no thing was free for this program
     /// in time: all that it wants were held, or its holder was at [its limit](PoolBuilder::at_most), which
-    /// [`Pool::inspect`] shows. With less than 10 ms it tries once. Same cost as [`Pool::acquire`].
+    /// [`Pool::inspect`] shows. With less than 10 ms it tries once. Costs the same as [`Pool::acquire`].
     ///
     /// # Errors
     /// As [`Pool::acquire`], except for outages.

@@ -329,7 +329,7 @@ impl<T> Queue<T> {
     }
 
     /// [`Queue::take`], with a time limit that includes outages; `None` if no item could be taken in time. With
-    /// less than 10 ms it tries once. Same cost.
+    /// less than 10 ms it tries once. Costs the same.
     ///
     /// # Errors
     /// As [`Queue::take`].
@@ -419,7 +419,7 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     }
 
     /// Like `take`, with a time limit that includes outages; `None` if no value could be taken in time. With less
-    /// than 10 ms it tries once. Same cost.
+    /// than 10 ms it tries once. Costs the same.
     ///
     /// # Errors
     /// As `take`.
@@ -503,7 +503,7 @@ impl<T, D> Queue<T, D> {
         }
     }
 
-    /// [`Queue::put`] with [options](PutOptions): a delay, a key, a priority. Same cost; with a delay, a write more
+    /// [`Queue::put`] with [options](PutOptions): a delay, a key, a priority. Costs the same; with a delay, a write more
     /// in a minute; 2 round trips more for the first item of a priority, and of the minute in which it is due.
     ///
     /// # Errors

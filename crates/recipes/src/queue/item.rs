@@ -192,7 +192,7 @@ impl<T> Item<T> {
     }
 
     /// [`Item::retry`], but not before this time has passed by the servers' clock, instead of the queue's back-off.
-    /// Same cost.
+    /// Costs the same.
     ///
     /// # Errors
     /// As [`Item::done`]; [`QueueError::NotInLayout`] in the layouts of other libraries.

@@ -186,7 +186,7 @@ impl Request {
         }
     }
 
-    /// [Cancels](Queue::cancel) the item. Returns whether it was still in the queue. Same cost.
+    /// [Cancels](Queue::cancel) the item. Returns whether it was still in the queue. Costs the same.
     ///
     /// # Errors
     /// As [`Queue::cancel`].

@@ -219,7 +219,7 @@ impl WorkerIds {
     }
 
     /// [`WorkerIds::acquire`], with a time limit for the whole call. With less than 10 ms it tries once. An outage
-    /// of the servers does not end it. Same cost.
+    /// of the servers does not end it. Costs the same.
     ///
     /// # Errors
     /// As [`WorkerIds::acquire`], and [`AcquireError::Timeout`].
