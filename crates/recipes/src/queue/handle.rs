@@ -503,8 +503,8 @@ impl<T, D> Queue<T, D> {
         }
     }
 
-    /// [`Queue::put`] with [options](PutOptions): a delay, a key, a priority. Costs the same; with a delay, a write more
-    /// in a minute; 2 round trips more for the first item of a priority, and of the minute in which it is due.
+    /// [`Queue::put`] with [options](PutOptions): a delay, a key, a priority. Costs the same; with a delay, a write
+    /// more in a minute; 2 round trips more for the first item of a priority, and of the minute in which it is due.
     ///
     /// # Errors
     /// As [`Queue::put`]; [`QueueError::Options`] if an option is invalid, [`QueueError::Exists`] if the queue has

@@ -148,7 +148,8 @@ impl<T: Candidate> Picker<T> {
         Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: CallVerdict::Good })
     }
 
-    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request other than the call.
+    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no
+    /// request other than the call.
     ///
     /// # Errors
     ///
