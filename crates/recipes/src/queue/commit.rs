@@ -15,7 +15,7 @@ use crate::queue::error::CommitError;
 /// The maximum number of steps in one transaction of several writes.
 const MAX_BATCH_STEPS: usize = 400;
 
-/// The maximum size of data in one, in bytes. Servers accept 1 MiB by default, and a longer limit would be rare.
+/// The maximum size of data in such a transaction, in bytes: well below the servers' default limit of 1 MiB.
 const MAX_BATCH_BYTES: usize = 128 << 10;
 
 /// The result of a write that needs cleanup.
