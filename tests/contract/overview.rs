@@ -20,7 +20,7 @@ async fn overview(client: &Client) -> Result<Overview> {
 async fn agrees(client: &Client, queue: &Queue<u32>, pool: &Pool) -> Result<Overview> {
     loop {
         let seen = overview(client).await?;
-        let (of_queue, of_pool) = (queue.inspect().await?, pool.look().await?);
+        let (of_queue, of_pool) = (queue.inspect().await?, pool.inspect().await?);
         let queue_report = seen.queues.first().map(|it| &it.report);
         let pool_report = seen.pools.first().map(|it| &it.report);
         if queue_report == Some(&of_queue) && pool_report == Some(&of_pool) {
