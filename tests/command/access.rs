@@ -120,7 +120,7 @@ fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
     for mode in [0o644, 0o640, 0o620, 0o602] {
         fs::set_permissions(&file, Permissions::from_mode(mode))?;
         home.runs(&options, "true")?
-            .complains(78, &["others can read or write", "chmod 600", "digest"]);
+            .complains(78, &["other users can read or write", "chmod 600", "digest"]);
     }
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     let ended = home.runs(&options, "true")?;
@@ -131,7 +131,7 @@ fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
     // K47: a second line was part of the password.
     fs::write(&file, "ann:hidden-word\nbob:hidden-word\n")?;
     let ended = home.runs(&options, "true")?;
-    ended.complains(78, &["digest", "more than one line"]);
+    ended.complains(78, &["digest", "exactly one line"]);
     assert!(!ended.stderr.contains("hidden-word"), "{ended:?}");
     fs::write(&file, "ann:word\r\n")?;
     home.runs(&options, "true")?.is_fine();

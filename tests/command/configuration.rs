@@ -51,7 +51,7 @@ async fn a_job_without_an_environment_finds_its_servers() -> Result<()> {
 
     write(&home, "system.toml", "require-servers = true\n")?;
     job(&["run", "nightly", "--", "true"])?
-        .complains(78, &["no servers are named", "system.toml:1", "LOCKKEEPER_CONNECT"]);
+        .complains(78, &["no servers are configured", "system.toml:1", "LOCKKEEPER_CONNECT"]);
     assert!(!home.folder().join(".local").exists(), "a local engine");
     Ok(())
 }
@@ -183,7 +183,7 @@ fn required_servers_are_never_replaced_by_an_engine_here() -> Result<()> {
     for arguments in ["run l -- true", "wait l", "ls", "show l", "revoke l", "doctor", "export"] {
         let mut command = home.command(arguments);
         let ended = Ended::of(command.env("LOCKKEEPER_REQUIRE_SERVERS", "true"))?;
-        ended.complains(78, &["no servers are named", "LOCKKEEPER_REQUIRE_SERVERS", "--connect"]);
+        ended.complains(78, &["no servers are configured", "LOCKKEEPER_REQUIRE_SERVERS", "--connect"]);
     }
     home.ends("--require-servers run l -- true")?.complains(78, &["--require-servers"]);
     // The engine of this machine is started for nobody who has named its socket either.
@@ -202,10 +202,10 @@ fn required_servers_are_never_replaced_by_an_engine_here() -> Result<()> {
 fn the_doctor_tells_of_an_engine_that_nobody_has_named() -> Result<()> {
     let home = Home::new()?;
     let told = home.ends("doctor")?;
-    assert!(told.stdout.contains("note: no servers are named"), "{told:?}");
+    assert!(told.stdout.contains("note: no servers are configured"), "{told:?}");
     write(&home, "lockkeeper/config.toml", &format!("connect = \"{}\"\n", home.connect_string()))?;
     let told = home.ends("doctor")?;
-    assert!(!told.stdout.contains("no servers are named"), "{told:?}");
+    assert!(!told.stdout.contains("no servers are configured"), "{told:?}");
     assert!(told.stdout.contains("lockkeeper/config.toml"), "{told:?}");
     Ok(())
 }
@@ -217,8 +217,8 @@ fn a_file_that_another_user_could_write_is_refused() -> Result<()> {
     let file = machine.folder().join("config.toml");
     for (owner, mode, parts) in [
         (NOBODY, 0o644, ["belongs to nobody", "config.toml"]),
-        (0, 0o666, ["others may write", "chmod go-w"]),
-        (0, 0o664, ["others may write", "chmod go-w"]),
+        (0, 0o666, ["other users can write", "chmod go-w"]),
+        (0, 0o664, ["other users can write", "chmod go-w"]),
     ] {
         fs::write(&file, format!("connect = \"{NOWHERE}\"\n"))?;
         fs::set_permissions(&file, Permissions::from_mode(mode))?;

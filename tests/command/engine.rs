@@ -265,7 +265,7 @@ fn a_home_that_others_may_write_to_is_refused() -> Result<()> {
         fs::create_dir(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", &path))?;
-        ended.complains(73, &["others may write", "chmod go-w", "LOCKKEEPER_HOME"]);
+        ended.complains(73, &["other users can write", "chmod go-w", "LOCKKEEPER_HOME"]);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         let status = Ended::of(home.command("local status").env("LOCKKEEPER_HOME", &path))?;
         assert_eq!((status.code, status.stderr.as_str()), (Some(1), ""), "to read is no harm");

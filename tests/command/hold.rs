@@ -130,7 +130,7 @@ async fn a_holder_that_stays_is_told_of_and_shown_with_the_request() -> Result<(
     assert!(asked.stdout.contains("was asked for /l, and still holds it"), "{asked:?}");
 
     let text = home.ends("show l")?.stdout;
-    assert!(text.contains("asked to give way by ") && text.contains(": maintenance"), "{text}");
+    assert!(text.contains("asked to release by ") && text.contains(": maintenance"), "{text}");
     let held = home.json("ls")?["locks"][0]["contenders"][0].clone();
     assert_eq!(
         (&held["revoked"], &held["revoke_request"]["reason"]),

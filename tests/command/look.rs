@@ -116,7 +116,7 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
 
     for (lock, who) in [("node", "(nightly)"), ("controller", "broker 3")] {
         let text = home.ends(&format!("show {lock}"))?.stdout;
-        assert!(text.contains(&format!("/{lock}: held, nobody waits")), "{text}");
+        assert!(text.contains(&format!("/{lock}: held, no waiters")), "{text}");
         assert!(text.contains(who), "{text}");
         let shown = home.json(&format!("show {lock}"))?;
         let holder = &shown["contenders"][0];
@@ -233,7 +233,7 @@ fn the_log_is_as_detailed_as_asked_for() -> Result<()> {
     assert!(log(" off , lockkeeper_client=debug,")?.contains("DEBUG"));
     // Not understood, and said so; the rest counts.
     let told =
-        "lockkeeper: LOCKKEEPER_LOG: `lockkeeper=loud` is neither a level nor like target=level\n";
+        "lockkeeper: LOCKKEEPER_LOG: `lockkeeper=loud` is neither a level nor target=level\n";
     assert_eq!(log("lockkeeper=loud")?, told);
     let both = log("lockkeeper=loud,debug")?;
     assert!(both.starts_with(told) && both.contains("DEBUG"), "{both}");

@@ -112,7 +112,7 @@ async fn a_holder_starts_its_engine_again() -> Result<()> {
     home.in_line("l", 1)?;
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
-    assert!(process.stderr().contains("starting it again"), "{}", process.stderr());
+    assert!(process.stderr().contains("restarting it"), "{}", process.stderr());
     home.in_line("l", 0)
 }
 
@@ -125,7 +125,7 @@ fn an_engine_that_dies_at_the_end_is_started_again_for_the_release() -> Result<(
     let pid = home.engine_pid()?;
     let ended = home.runs("--session-timeout 300s l", &format!("kill -9 {pid}; exit 3"))?;
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("starting it again"), "{ended:?}");
+    assert!(ended.stderr.contains("restarting it"), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     assert_eq!(home.json("show l")?["contenders"], serde_json::json!([]));
     Ok(())

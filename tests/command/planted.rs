@@ -91,10 +91,10 @@ fn a_home_that_another_user_could_replace_gets_nothing_from_root() -> Result<()>
     let open = machine.folder().join("open");
     let trap = Trap::set(open.join("home"))?;
     set_mode(&open, 0o777)?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["others may write to", "0777"])?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["other users can write to", "0777"])?;
     set_mode(&open, 0o775)?;
     chown(&open, None, Some(NOBODY))?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["others may write to", "0775"])?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["other users can write to", "0775"])?;
     trap.is_untouched();
 
     let trap = Trap::set(machine.folder().join("behind"))?;
@@ -156,7 +156,7 @@ fn a_data_directory_of_others_is_refused() -> Result<()> {
     let data = home.join("data");
     fs::create_dir_all(&data)?;
     set_mode(&data, 0o777)?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["others may write to", "data", "0777"])?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["other users can write to", "data", "0777"])?;
     set_mode(&data, 0o700)?;
     give(&data)?;
     root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["data belongs to nobody"])?;
@@ -236,7 +236,7 @@ fn root_serves_no_data_directory_of_another_user() -> Result<()> {
     root_does_not_serve(&machine, &theirs.join("new"), "", &["belongs to user"])?;
     assert_eq!(fs::read_dir(&theirs)?.count(), 2);
 
-    // One that others may write to, as a volume of a container.
+    // One that other users can write to, as a volume of a container.
     for name in ["LOCK", "FORMAT.new", "commits.a", "acknowledged"] {
         let shared = machine.folder().join(format!("with-{name}"));
         fs::create_dir(&shared)?;

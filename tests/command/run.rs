@@ -51,9 +51,9 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("--connect host:x ls", ["\"x\"", "port"]),
         ("--digest me ls", ["--digest", "user:password"]),
         ("--session-timeout 0 ls", ["--session-timeout", "longer than zero"]),
-        ("--session-timeout 1ms ls", ["--session-timeout", "too short"]),
-        ("run -w -5s l -- true", ["'-5s'", "not negative"]),
-        ("run --kill-after -1 l -- true", ["'-1'", "not negative"]),
+        ("--session-timeout 1ms ls", ["--session-timeout", "at least 100ms"]),
+        ("run -w -5s l -- true", ["'-5s'", "not be negative"]),
+        ("run --kill-after -1 l -- true", ["'-1'", "not be negative"]),
         ("run zookeeper/quota -- true", ["/zookeeper/quota", "server's own"]),
         ("run a/b\u{1f4a5}c -- true", ["character 5", "U+1F4A5"]),
         ("frobnicate", ["frobnicate", "--help"]),
@@ -62,7 +62,7 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
     }
     Ended::of(&mut home.command_of(&["run", "", "--", "true"]))?.complains(64, &["it is empty"]);
     let mut unset = home.command_of(&["run", "l", "--", ""]);
-    Ended::of(&mut unset)?.complains(64, &["the command is an empty text"]);
+    Ended::of(&mut unset)?.complains(64, &["the command is empty"]);
     Ok(())
 }
 
@@ -390,7 +390,7 @@ fn a_run_does_not_wait_for_itself() -> Result<()> {
     ] {
         let ended = nested(outer, inner)?;
         assert_eq!(ended.stdout, "64\n", "{outer}, {inner}: {ended:?}");
-        assert!(ended.stderr.contains("held by the run that this one is part of"), "{ended:?}");
+        assert!(ended.stderr.contains("an outer run already holds"), "{ended:?}");
     }
     // Whatever is in between, and for those who only wait.
     let own = program.display();

@@ -131,7 +131,7 @@ fn a_run_within_does_not_wait_for_either() -> Result<()> {
     for inner in ["b", "c a", "a"] {
         let script = format!("{} run {inner} -- true", program.display());
         let ended = home.runs("a b", &script)?;
-        ended.complains(64, &["is held by the run that this one is part of"]);
+        ended.complains(64, &["an outer run already holds"]);
     }
     home.runs("a b", &format!("{} run c d -- true", program.display()))?.is_fine();
     Ok(())

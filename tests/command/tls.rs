@@ -93,7 +93,7 @@ async fn servers_that_the_system_trusts_need_no_option() -> Result<()> {
         .complains(78, &["UnknownIssuer", "--tls-ca", "this system trusts"]);
     fs::write(home.folder().join("none.pem"), "")?;
     Ended::of(&mut trusting("none.pem", "run l -- true"))?
-        .complains(78, &["no root certificates that this system trusts", "--tls-ca"]);
+        .complains(78, &["no trusted root certificates", "--tls-ca"]);
     // One that is malformed is passed over.
     let roots = fs::read_to_string(home.folder().join("ca.pem"))?;
     let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";

@@ -290,7 +290,7 @@ async fn users_outlast_a_restart() -> Result<()> {
     machine.does(Who::Root, "local enable --system --everyone")?;
     let mut holder = machine.holds(Who::Nobody, "deploy").await?;
     machine.does(Who::Root, "local stop")?;
-    eventually("the notice", || Ok(holder.stderr().contains("until root starts it again")))?;
+    eventually("the notice", || Ok(holder.stderr().contains("for root to restart it")))?;
     machine.does(Who::Root, "local start")?;
     machine.ends(Who::Root, "run -n deploy -- true")?.complains(1, &["not free"]);
     machine.let_go(&mut holder).await?;
@@ -306,7 +306,7 @@ async fn it_is_not_enabled_beside_engines_of_users() -> Result<()> {
         let mut holder = machine.holds(who, "deploy").await?;
         let place = format!("{} of {}", machine.own(who).display(), who.name());
         let refused = machine.ends(Who::Root, "local enable --system --everyone")?;
-        refused.complains(69, &["other engines are up", &place, "lockkeeper local stop"]);
+        refused.complains(69, &["other engines are running", &place, "lockkeeper local stop"]);
         machine.ends(who, "run -n deploy -- true")?.complains(1, &["not free"]);
         machine.let_go(&mut holder).await?;
         machine.does(who, "local stop")?;
@@ -371,7 +371,7 @@ fn a_directory_of_another_user_is_not_the_machines() -> Result<()> {
     chown(machine.system(), Some(0), Some(0))?;
     fs::set_permissions(machine.system(), Permissions::from_mode(0o777))?;
     for who in Who::BOTH {
-        machine.ends(who, "run l -- true")?.complains(73, &["others may write to"]);
+        machine.ends(who, "run l -- true")?.complains(73, &["other users can write to"]);
     }
     assert_eq!(fs::read_dir(machine.system())?.count(), 1);
     Ok(())
@@ -385,7 +385,7 @@ fn a_directory_with_something_else_is_left_alone() -> Result<()> {
     fs::set_permissions(machine.system(), Permissions::from_mode(0o711))?;
     fs::write(machine.system().join("passwd"), "")?;
     let refused = machine.ends(Who::Root, "local enable --system")?;
-    refused.complains(73, &["in use for something else", "passwd"]);
+    refused.complains(73, &["in use for another purpose", "passwd"]);
     assert_eq!(fs::metadata(machine.system())?.mode() & 0o777, 0o711);
     Ok(())
 }

@@ -81,7 +81,7 @@ async fn a_command_may_be_left_alone() -> Result<()> {
     let pid = format!("pid {}", holder.id());
     eventually("its owner is known again", || {
         let text = home.ends("show l")?.stdout;
-        assert!(text.contains("asked to give way"), "{text}");
+        assert!(text.contains("asked to release"), "{text}");
         Ok(text.contains(&pid))
     })?;
     std::fs::write(home.folder().join("go"), "")?;

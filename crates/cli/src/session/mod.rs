@@ -1,4 +1,4 @@
-//! From the options to a session, and what a command does in one: it waits for locks, or follows them.
+//! Opens sessions, and contains what commands do in them: wait for locks, or follow their changes.
 
 pub(crate) mod beside;
 pub(crate) mod command_line;

@@ -1,4 +1,4 @@
-//! What all commands have in common, and needs no server: options, files, names, output, exit codes.
+//! Code that all commands share and that needs no server: options, files, names, output, exit codes.
 
 pub(crate) mod allocator;
 pub(crate) mod config;

@@ -23,15 +23,15 @@ pub(crate) fn folder(text: &str) -> Result<ZnodePath, BuildError> {
     path.map_err(BuildError::Path)
 }
 
-/// Reads `10s`, `500ms` or `1m 30s`; a number alone is seconds, as in flock(1).
+/// Reads `10s`, `500ms` or `1m 30s`. A number without a unit means seconds, as in flock(1).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().map(Duration::try_from_secs_f64);
     let parsed = seconds.and_then(Result::ok).or_else(|| humantime::parse_duration(text).ok());
-    // What does not fit into a year is a mistake, and near the end of time sums overflow.
+    // More than a year is a mistake, and sums near the maximum would overflow.
     match parsed {
         Some(duration) if duration <= YEAR => Ok(duration),
-        Some(_) => Err("longer than a year".to_owned()),
-        None if text.starts_with('-') => Err("a time is not negative".to_owned()),
+        Some(_) => Err("it is longer than a year".to_owned()),
+        None if text.starts_with('-') => Err("it must not be negative".to_owned()),
         None => Err("write it like 10s, 500ms, 1m30s or 2.5 (seconds)".to_owned()),
     }
 }
@@ -46,13 +46,13 @@ pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a text that others are to read.
+/// Reads a text for other users to read.
 pub(crate) fn remark(text: &str) -> Result<String, String> {
     const LONGEST: usize = OwnerInfo::LONGEST_TEXT;
     match text.len() {
         0 => Err("it is empty".to_owned()),
         1..=LONGEST => Ok(text.to_owned()),
-        long => Err(format!("{long} bytes are more than {LONGEST}")),
+        long => Err(format!("it has {long} bytes; the maximum is {LONGEST}")),
     }
 }
 
@@ -65,10 +65,10 @@ pub(crate) fn nonzero(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The least that a limit of bytes may be: a short request.
+/// The minimum for a limit in bytes: a short request must fit.
 const FEW_BYTES: usize = 1024;
 
-/// Reads how many bytes there may be.
+/// Reads a limit in bytes.
 pub(crate) fn some_bytes(text: &str) -> Result<usize, String> {
     match nonzero(text)? {
         few if few < FEW_BYTES => Err(format!("it must be at least {FEW_BYTES} bytes")),
@@ -76,15 +76,15 @@ pub(crate) fn some_bytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The shortest session that a network leaves time to make, and to renew.
+/// The shortest session timeout that allows for network delays at the start and at each renewal.
 const SHORTEST_SESSION: Duration = Duration::from_millis(100);
 
 /// Reads a session timeout.
 pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
     match some_time(text)? {
         short if short < SHORTEST_SESSION => Err(format!(
-            "too short for a session, which takes {SHORTEST_SESSION:?} at least; servers may grant \
-             more than is asked for"
+            "it must be at least {SHORTEST_SESSION:?}; servers may grant a longer timeout than \
+             requested"
         )),
         enough => Ok(enough),
     }
@@ -94,7 +94,7 @@ pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// Symptom: `serve --max-sessions 0`, or a frame of one byte, started and said that it was ready.
+    /// Symptom: `serve --max-sessions 0`, or a maximum frame length of one byte, was accepted.
     #[test]
     fn limits_leave_something() {
         assert_eq!((nonzero("1"), some_bytes("1024")), (Ok(1), Ok(1024)));
