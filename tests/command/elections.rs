@@ -62,7 +62,7 @@ async fn who_loses_the_lead_stands_again() -> Result<()> {
     let mut first = Process::spawn("first", &command, home.folder())?;
     first.prints("leads", LIMIT).await?;
     let engine = home.signal_engine(Signal::STOP)?;
-    eventually("the loss", || Ok(first.stderr().contains("standing again")))?;
+    eventually("the loss", || Ok(first.stderr().contains("waiting to lead again")))?;
     kill_process(engine, Signal::CONT)?;
     eventually("it leads again", || Ok(first.stdout().lines().count() == 2))?;
     first.kill();

@@ -241,13 +241,13 @@ async fn the_longest_kill_after_is_named() -> Result<()> {
     client.close().await;
 
     let refused = home.ends("run --kill-after 14s l -- true")?;
-    refused.complains(64, &["--kill-after 14000ms does not fit", &lease]);
+    refused.complains(64, &["--kill-after 14000ms is too long", &lease]);
     let (_, rest) = refused.stderr.split_once("use at most ").context("a limit")?;
     let most: u64 = rest.split_once("ms").context("ms")?.0.parse()?;
     home.ends(&format!("run --kill-after {most}ms l -- true"))?.is_fine();
     let more = most + 1;
     let refused = home.ends(&format!("run --kill-after {more}ms l -- true"))?;
-    refused.complains(64, &[&format!("--kill-after {more}ms does not fit")]);
+    refused.complains(64, &[&format!("--kill-after {more}ms is too long")]);
     Ok(())
 }
 

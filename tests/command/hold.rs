@@ -62,7 +62,7 @@ async fn a_hold_ends_at_its_time() -> Result<()> {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     assert!(ended.stdout.contains("/l is held, token"), "{ended:?}");
     let past = home.ends("hold l --until 2020-01-01T00:00:00Z")?;
-    past.complains(64, &["--until is over", "2020"]);
+    past.complains(64, &["--until is in the past", "2020"]);
     home.ends("hold l --until noon")?.complains(64, &["18:30", "time zone"]);
     home.ends("hold l --until 18:30 --for 1h")?.complains(64, &["--until", "--for"]);
     let long = "a".repeat(1025);
@@ -107,7 +107,7 @@ async fn holders_are_told_who_asks_and_why() -> Result<()> {
     assert_eq!(asked["holders"][0]["outcome"], "gave-way");
     assert_eq!(hold.end(LIMIT).await?.code(), Some(1), "{}", hold.tail());
     let told = hold.stderr();
-    assert!(told.contains("asks for it by ") && told.contains(": an upgrade; releasing"), "{told}");
+    assert!(told.contains("release requested by ") && told.contains(": an upgrade; releasing"), "{told}");
 
     let mut run = home.holds("run", "l").await?;
     Ended::of(&mut home.command_of(&arguments))?;

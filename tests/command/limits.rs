@@ -35,7 +35,7 @@ async fn one_that_does_not_listen_is_killed_with_all_its_parts() -> Result<()> {
         home.says("\n", "stubborn", "--max-run 2s --kill-after 100ms l", script).await?;
     let part: i32 = process.stdout().trim().parse().context("no process id")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(124), "{}", process.tail());
-    assert!(process.stderr().contains("did not end in time: KILL"), "{}", process.stderr());
+    assert!(process.stderr().contains("did not end in time; sending KILL"), "{}", process.stderr());
     assert!(!is_alive(part), "it was ended before the lock was released");
     Ok(())
 }
@@ -143,7 +143,7 @@ async fn a_request_ends_the_rest() -> Result<()> {
     let mut process = resting(&home, "asked", LONG, "echo done").await?;
     home.ends("revoke l")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(0), "{}", process.tail());
-    assert!(process.stderr().contains("before --at-least is over"), "{}", process.stderr());
+    assert!(process.stderr().contains("before --at-least has passed"), "{}", process.stderr());
     home.ends("run -n l -- true")?.is_fine();
     Ok(())
 }

@@ -140,7 +140,7 @@ fn a_release_that_nobody_confirms_is_told_with_its_end() -> Result<()> {
     let script = format!("echo broken > {}; kill -9 {pid}; exit 3", format.display());
     let ended = home.runs("--session-timeout 30s l", &script)?;
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    let told = "/l may not be free before its session expires, within 30s: ";
+    let told = "/l may stay held until its session expires, within 30s: ";
     assert!(ended.stderr.contains(told) && ended.stderr.contains("damaged"), "{ended:?}");
     Ok(())
 }
@@ -156,7 +156,7 @@ async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped(
     home.runs("--quiet l", "true")?.is_fine();
     let last: u64 = fs::read_to_string(home.folder().join("beat"))?.trim().parse()?;
     assert!(Duration::from_nanos(last) < stopped + Duration::from_secs(6), "{}", process.tail());
-    assert!(process.stderr().contains("killed the command"), "{}", process.stderr());
+    assert!(process.stderr().contains("the command was killed"), "{}", process.stderr());
     process.resume()?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     Ok(())
@@ -232,7 +232,7 @@ async fn a_waiter_that_was_stopped_for_too_long_queues_again() -> Result<()> {
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(first.end(LIMIT).await?.code(), Some(0), "{}", first.tail());
     assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
-    assert!(waiter.stderr().contains("lost with its session: again"), "{}", waiter.stderr());
+    assert!(waiter.stderr().contains("lost with its session; joining again"), "{}", waiter.stderr());
     Ok(())
 }
 

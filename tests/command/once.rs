@@ -167,10 +167,10 @@ fn what_cannot_run_once_is_refused() -> Result<()> {
         ("--every 7m job", "does not divide a day"),
         ("--every 0 job", "longer than zero"),
         ("--every 1h --once-per x job", "cannot be used with"),
-        ("--every 1h --shared job", "leave out --shared"),
-        ("--every 1h --permits 2 job", "leave out --shared"),
+        ("--every 1h --shared job", "omit --shared"),
+        ("--every 1h --permits 2 job", "omit --shared"),
         ("--every 1h job other", "for one lock"),
-        ("--if-unfinished skip job", "is for --once-per and --every"),
+        ("--if-unfinished skip job", "requires --once-per or --every"),
     ] {
         let refused = home.runs(options, "echo ran")?;
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(64), ""), "{refused:?}");
@@ -431,6 +431,6 @@ fn a_late_machine_runs_nothing() -> Result<()> {
     clock.show_to(&mut command);
     let late = Ended::of(&mut command)?;
     assert_eq!((late.code, late.stdout.as_str()), (Some(1), ""), "{late:?}");
-    assert!(late.stderr.contains("is over: the command has been started for"), "{late:?}");
+    assert!(late.stderr.contains("is skipped: the command has already been started for"), "{late:?}");
     eventually("the next tick", || Ok(home.runs("--every 1s job", "echo ran")?.stdout == "ran\n"))
 }

@@ -34,13 +34,13 @@ fn names_of_several_pools_are_refused() -> Result<()> {
     let home = Home::new()?;
     let refused = home.ends("run --one-of gpu/0 tpu/1 -- true")?;
     refused.complains(64, &["/tpu/1 is not below /gpu"]);
-    home.ends("run --one-of gpu -- true")?.complains(64, &["common part", "gpu/0 gpu/1"]);
+    home.ends("run --one-of gpu -- true")?.complains(64, &["same part", "gpu/0 gpu/1"]);
     home.ends("run --one-of --shared gpu/0 -- true")?.complains(64, &["--shared"]);
     let once = home.ends("run --one-of --once-per k gpu/0 -- true")?;
-    once.complains(64, &["one run holds at a time"]);
+    once.complains(64, &["need an exclusive lock"]);
 
     let braces = home.ends("run --one-of gpu/{0..3} -- true")?;
-    braces.complains(64, &["has braces", "gpu/0 gpu/1"]);
+    braces.complains(64, &["contains braces", "gpu/0 gpu/1"]);
 
     home.ends("queue put job a")?.is_fine();
     home.ends("run --one-of job/0 job/1 -- true")?
@@ -63,7 +63,7 @@ async fn a_request_and_the_log_name_the_thing() -> Result<()> {
     process.end(LIMIT).await?;
     client.close().await;
     let stderr = process.stderr();
-    assert!(stderr.contains("/gpu/0: another program asks for it"), "{stderr}");
+    assert!(stderr.contains("/gpu/0: release requested"), "{stderr}");
 
     let log = fs::read_to_string(home.folder().join("log"))?;
     let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;

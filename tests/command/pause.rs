@@ -110,7 +110,7 @@ impl Scene {
     /// The engine answers nothing until it goes on.
     fn outage(&self) -> Result<()> {
         kill_process(self.engine, Signal::STOP)?;
-        self.says("the command is stopped")?;
+        self.says("the command is paused")?;
         self.stands_still()
     }
 
@@ -222,7 +222,7 @@ async fn a_command_stands_still_in_an_outage_and_goes_on(place: Place) -> Result
         kill_process(scene.engine, Signal::STOP)?;
         eventually(
             "it is stopped",
-            || Ok(scene.said()[told..].contains("the command is stopped")),
+            || Ok(scene.said()[told..].contains("the command is paused")),
         )?;
         scene.stands_still()?;
         let counted = scene.count()?;
@@ -241,8 +241,8 @@ async fn a_command_that_stands_still_is_killed_when_the_grace_is_over(place: Pla
     scene.outage()?;
     let counted = scene.count()?;
     kill_process(scene.lockkeeper, Signal::TERM)?;
-    scene.says("the signal waits until the command goes on")?;
-    scene.says("no server came back in time")?;
+    scene.says("the signal will be delivered when the command resumes")?;
+    scene.says("no server was reachable in time")?;
     scene.is_lost(counted).await
 }
 
@@ -252,7 +252,7 @@ async fn a_command_that_ignores_term_is_killed_where_it_stands(place: Place) -> 
     scene.outage()?;
     let counted = scene.count()?;
     kill_process_group(scene.child, Signal::TERM)?;
-    scene.says("no server came back in time")?;
+    scene.says("no server was reachable in time")?;
     scene.is_lost(counted).await
 }
 
@@ -361,7 +361,7 @@ async fn a_job_that_was_stopped_by_ctrl_z_is_continued_in_an_outage() -> Result<
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(scene.count()?, counted);
     fs::write(scene.home.folder().join("fg"), "")?;
-    scene.says("the command is stopped")?;
+    scene.says("the command is paused")?;
     scene.says("was held all the time")?;
     scene.runs()?;
     scene.finishes().await

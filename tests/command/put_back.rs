@@ -53,7 +53,7 @@ async fn ends(done: Done) -> Result<()> {
     guard.verify().await?;
     server.kill();
     guard.jeopardy().await?;
-    eventually("it stands still", || Ok(command.stderr().contains("the command is stopped")))?;
+    eventually("it stands still", || Ok(command.stderr().contains("the command is paused")))?;
     let counted = count(&home)?;
     if done == Done::Restored {
         home.ends("engine restore --replace --quiet-time 0s backup data")?.is_fine();

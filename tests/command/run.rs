@@ -235,7 +235,7 @@ fn a_name_with_locks_below_it_is_no_lock() -> Result<()> {
     let outer = format!("{} run a -- true; echo $?", program.display());
     let ended = home.runs("a/b", &outer)?;
     assert_eq!(ended.stdout, "65\n", "{ended:?}");
-    has_all(&ended.stderr, &["/a", "b", "no other locks below it"]);
+    has_all(&ended.stderr, &["/a", "b", "locks cannot be nested"]);
     home.runs("a/b", "true")?.is_fine();
     Ok(())
 }
@@ -269,7 +269,7 @@ async fn nobody_gets_a_lock_below_one_in_use() -> Result<()> {
 fn a_refused_number_of_permits_leaves_no_trace() -> Result<()> {
     let home = Home::new()?;
     let refused = home.ends("run --permits 5 --take 6 l -- true")?;
-    refused.complains(64, &["--take 6 is more than --permits 5"]);
+    refused.complains(64, &["--take 6 exceeds --permits 5"]);
     home.runs("--permits 8 l", "true")?.is_fine();
     Ok(())
 }

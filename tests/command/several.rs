@@ -103,7 +103,7 @@ async fn a_request_for_one_releases_all() -> Result<()> {
     let mut process = holder(&home, "a b").await?;
     home.ends("revoke b")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(143), "{}", process.tail());
-    assert!(process.stderr().contains("/b: another program asks"), "{}", process.stderr());
+    assert!(process.stderr().contains("/b: release requested"), "{}", process.stderr());
     assert!(are_free(&home, &["a", "b"])?);
     Ok(())
 }
@@ -160,7 +160,7 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
 async fn others_are_obeyed() -> Result<()> {
     let home = Home::new()?;
     let mut reader = holder(&home, "--shared r").await?;
-    home.ends("run q r -- true")?.complains(65, &["/r is in use as a lock that can be shared"]);
+    home.ends("run q r -- true")?.complains(65, &["/r is in use as a read-write lock"]);
     reader.kill();
 
     let mut delaying = holder(&home, "--lock-delay 10m d").await?;

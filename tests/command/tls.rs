@@ -90,7 +90,7 @@ async fn servers_that_the_system_trusts_need_no_option() -> Result<()> {
         "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout x.key -out x.pem",
     )?;
     Ended::of(&mut trusting("x.pem", "run l -- true"))?
-        .complains(78, &["UnknownIssuer", "--tls-ca", "this system trusts"]);
+        .complains(78, &["UnknownIssuer", "--tls-ca", "of this system are trusted"]);
     fs::write(home.folder().join("none.pem"), "")?;
     Ended::of(&mut trusting("none.pem", "run l -- true"))?
         .complains(78, &["no trusted root certificates", "--tls-ca"]);

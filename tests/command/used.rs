@@ -261,7 +261,7 @@ fn the_help_says_what_is_lost() -> Result<()> {
     {
         let help = home.ends(&format!("{command} --help"))?.stdout;
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        let part = format!("What happens to the command when {what} is lost");
+        let part = format!("What to do with the command when {what} is lost");
         assert!(help.contains(&part), "{help}");
         assert!(help.contains(&format!("prove that {what} was held all the time")), "{help}");
     }

@@ -220,7 +220,7 @@ fn who_may_use_it_is_what_root_says() -> Result<()> {
 #[test]
 fn only_root_looks_after_it() -> Result<()> {
     let Some(machine) = Machine::new("whose an engine is")? else { return Ok(()) };
-    let parts = ["only root", "sudo"];
+    let parts = ["requires root", "sudo"];
     machine.ends(Who::Nobody, "local enable --system")?.complains(77, &parts);
     machine.does(Who::Root, "local enable --system --everyone")?;
     let pid = |who| -> Result<i32> {

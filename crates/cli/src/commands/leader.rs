@@ -23,8 +23,8 @@ pub(crate) struct LeaderOptions {
     #[arg(value_parser = names::lock, value_name = "NAME")]
     name: ZnodePath,
 
-    /// Print it again after each change, until Ctrl-C; an empty line while no candidate leads. With --json, one object
-    /// on each line
+    /// Print it again after each change, until Ctrl-C; an empty line while no candidate leads. With --json, one object on
+    /// each line
     #[arg(long)]
     watch: bool,
 }

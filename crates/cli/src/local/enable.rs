@@ -69,11 +69,10 @@ fn mark(home: &Home) -> Result<(), Failure> {
 
     fs::remove_file(&path).map_err(failed)?;
     let others: Vec<_> = others.iter().map(ToString::to_string).collect();
-    let message = format!(
-        "other engines are running and would grant the same locks: {}",
-        others.join(", ")
-    );
-    let advice = "when no program holds their locks, stop each one as its user: lockkeeper local stop";
+    let message =
+        format!("other engines are running and would grant the same locks: {}", others.join(", "));
+    let advice =
+        "when no program holds their locks, stop each one as its user: lockkeeper local stop";
     Err(Failure::new(Exit::Taken, message).advise(advice))
 }
 

@@ -86,7 +86,9 @@ impl Home {
         check_length(&named, VARIABLE)?;
         check_home(&named)?;
         let ours = |failure: Failure| {
-            failure.advise(&format!("set {VARIABLE} to a directory that you own (after sudo: sudo -H)"))
+            failure.advise(&format!(
+                "set {VARIABLE} to a directory that you own (after sudo: sudo -H)"
+            ))
         };
         let found = trust::follow(&named, Missing::Make(PRIVATE_DIRECTORY)).map_err(ours)?;
         let home = Self::at(found.unwrap_or(named), Scope::User);

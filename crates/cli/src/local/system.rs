@@ -159,8 +159,7 @@ fn named() -> Result<Option<PathBuf>, Failure> {
     };
     if path.is_relative() {
         let path = path.display();
-        let mistake =
-            format!("{VARIABLE} must be an absolute path or {NONE}, not {path}");
+        let mistake = format!("{VARIABLE} must be an absolute path or {NONE}, not {path}");
         return Err(Failure::new(Exit::Usage, mistake));
     }
     Ok(Some(path))

@@ -174,8 +174,7 @@ impl Connection {
         if self.client.contact() == Contact::Connected {
             return Ok(());
         }
-        let message =
-            format!("{lock} was not free in time, and the connection to the servers is lost");
+        let message = format!("{lock} was not free in time, and no server could be reached");
         Err(Failure::new(Exit::NoServer, message).advise("check that the servers are running"))
     }
 

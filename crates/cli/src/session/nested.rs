@@ -38,9 +38,7 @@ pub(crate) async fn check(
         // Processes that outlive their run keep the variable, so check that the node still exists.
         let is_held = matches!(connection.client.exists(&node).await, Ok(Some(_)));
         if is_held && !kind_of(&node).is_some_and(&goes_together_with) {
-            let message = format!(
-                "an outer run already holds {lock}: waiting would deadlock"
-            );
+            let message = format!("an outer run already holds {lock}: waiting would deadlock");
             let advice = format!("to wait anyway, unset {OUTER_LOCKS}");
             return Err(Failure::new(Exit::Usage, message).advise(&advice));
         }

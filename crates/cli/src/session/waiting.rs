@@ -23,7 +23,7 @@ pub(crate) struct WaitOptions {
           value_parser = names::duration, allow_hyphen_values = true)]
     pub(crate) limit: Option<Duration>,
 
-    /// The exit code if the lock was not free in time
+    /// The exit code if the lock was not free
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
     pub(crate) conflict_exit_code: u8,
 

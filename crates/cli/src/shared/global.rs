@@ -30,8 +30,8 @@ pub(crate) struct Global {
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     require_servers: Option<bool>,
 
-    /// Fail instead of warning when too few of the configured servers are reachable to verify that they
-    /// form one ensemble
+    /// Fail instead of warning when too few of the configured servers are reachable to verify that all of
+    /// them belong to one service
     #[arg(long, global = true, value_name = "BOOL", env = "LOCKKEEPER_STRICT_SERVERS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]

@@ -22,7 +22,8 @@ pub(crate) fn of_system() -> Result<Vec<u8>, Failure> {
 
     let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
     let message = format!("no trusted root certificates found on this system{why}");
-    Err(Failure::new(Exit::Config, message).advise("name the servers' root certificates with --tls-ca"))
+    Err(Failure::new(Exit::Config, message)
+        .advise("name the servers' root certificates with --tls-ca"))
 }
 
 fn pem(der: &[u8]) -> String {

@@ -58,8 +58,9 @@ pub(crate) fn is_free(queue: &LockQueue) -> bool {
 pub(crate) fn held_by(queue: &LockQueue) -> String {
     let mut holders = queue.holders();
     let Some(first) = holders.next() else {
-        let due =
-            |delay| format!(": {}, and its {} has not passed yet", vanished(delay), lock_delay(delay));
+        let due = |delay| {
+            format!(": {}, and its {} has not passed yet", vanished(delay), lock_delay(delay))
+        };
         return queue.delay.as_ref().map(due).unwrap_or_default();
     };
     let others = match holders.count() {

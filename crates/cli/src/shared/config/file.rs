@@ -41,7 +41,8 @@ impl File {
         let path = std::path::absolute(path).map_err(failed)?;
         let real = check_file(&path).map_err(refuse)?;
         let content = read_regular_file(real, LONGEST).map_err(failed)?;
-        let text = String::from_utf8(content).map_err(|_| failed(io::Error::other("it is not UTF-8")))?;
+        let text =
+            String::from_utf8(content).map_err(|_| failed(io::Error::other("it is not UTF-8")))?;
         Self::parse(path, &text, keys)
     }
 

@@ -93,9 +93,8 @@ fn system() -> Result<Option<PathBuf>, Failure> {
         Some(path) if path.is_absolute() => Ok(Some(path)),
         Some(path) => {
             let path = path.display();
-            let message = format!(
-                "{SYSTEM_VARIABLE} must be an absolute path or {NONE}, not {path}"
-            );
+            let message =
+                format!("{SYSTEM_VARIABLE} must be an absolute path or {NONE}, not {path}");
             Err(Failure::new(Exit::Config, message))
         }
     }
