@@ -241,7 +241,7 @@ fn k47_a_line_is_written_with_one_call() -> Result<()> {
 fn a_relative_home_is_refused() -> Result<()> {
     let home = Home::new()?;
     let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", "relative"))?;
-    ended.complains(64, &["LOCKKEEPER_HOME", "relative", "full path"]);
+    ended.complains(64, &["LOCKKEEPER_HOME", "relative", "absolute path"]);
     Ok(())
 }
 

@@ -73,7 +73,7 @@ async fn a_deadlock_that_nobody_leaves_is_shown_until_somebody_does() -> Result<
 #[tokio::test]
 async fn the_holder_with_the_most_waiters_comes_first() -> Result<()> {
     let home = Home::new()?;
-    assert_eq!(home.ends("graph")?.stdout, "nobody waits for a lock below /\n");
+    assert_eq!(home.ends("graph")?.stdout, "no program waits for a lock below /\n");
     let _small = home.holds("small", "small").await?;
     let _large = home.holds("large", "large").await?;
     let _one = home.starts("one", "small", "true")?;

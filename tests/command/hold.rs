@@ -127,7 +127,7 @@ async fn a_holder_that_stays_is_told_of_and_shown_with_the_request() -> Result<(
     home.ends("revoke 2s --wait")?.is_fine();
     let asked = home.ends("revoke --wait=10ms --reason maintenance l")?;
     assert_eq!(asked.code, Some(1), "{asked:?}");
-    assert!(asked.stdout.contains("was asked for /l, and still holds it"), "{asked:?}");
+    assert!(asked.stdout.contains("was asked to release /l, and still holds it"), "{asked:?}");
 
     let text = home.ends("show l")?.stdout;
     assert!(text.contains("asked to release by ") && text.contains(": maintenance"), "{text}");

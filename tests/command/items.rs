@@ -150,7 +150,7 @@ fn the_exit_code_ends_the_item() -> Result<()> {
     let shown = home.json("queue ls jobs")?;
     assert_eq!(shown["dead_letters"][0]["reason"], "later", "{shown}");
     home.ends(&format!("queue cancel jobs {id}"))?.is_fine();
-    home.ends(&format!("queue cancel jobs {id}"))?.complains(1, &["no such item"]);
+    home.ends(&format!("queue cancel jobs {id}"))?.complains(1, &["does not have item"]);
     assert_eq!(home.json("queue ls jobs")?["waiting"], 1);
     Ok(())
 }

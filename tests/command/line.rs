@@ -107,8 +107,8 @@ async fn options_of_flock_mean_the_same_or_say_what_does() -> Result<()> {
     for (options, parts) in [
         ("-u", ["'-u'", "lockkeeper revoke"]),
         ("--unlock", ["--unlock", "lockkeeper revoke"]),
-        ("-F", ["'-F'", "renews the lock"]),
-        ("--no-fork", ["--no-fork", "renews the lock"]),
+        ("-F", ["'-F'", "renew the lock"]),
+        ("--no-fork", ["--no-fork", "renew the lock"]),
         ("-x -s", ["--exclusive", "--shared"]),
     ] {
         home.ends(&format!("run {options} l -- true"))?.complains(64, &parts);

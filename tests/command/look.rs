@@ -80,7 +80,7 @@ async fn a_holder_that_no_sessions_end_deletes_is_told() -> Result<()> {
     let left = client.create(&left, "", CreateMode::PersistentSequential).await?.path;
 
     let text = home.ends("show l")?.stdout;
-    assert!(text.contains("not ephemeral"), "{text}");
+    assert!(text.contains("persistent node"), "{text}");
     let parts = ["/l is taken by", left.as_str(), "not ephemeral", "delete it"];
     home.ends("run -q l -- true")?.complains(65, &parts);
     home.ends("revoke --force-after 0s l")?.is_fine();
@@ -139,7 +139,7 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
     ours.revoke_requested().await?;
     let vain = home.ends("revoke controller")?;
     assert_eq!(vain.code, Some(1), "{vain:?}");
-    assert!(vain.stdout.contains("cannot be asked; --force-after takes"), "{vain:?}");
+    assert!(vain.stdout.contains("does not support requests; use --force-after"), "{vain:?}");
     assert_eq!(&client.data(&theirs).await?.0[..], b"broker 3");
     let forced = home.json("revoke --force-after 0s controller")?;
     assert_eq!(forced["holders"][0]["outcome"], "forced");

@@ -80,7 +80,7 @@ async fn on_lost_warn_lets_the_command_finish() -> Result<()> {
     let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
     let mut process = home.says("ready", "warned", "--on-lost warn l", script).await?;
     delete_holder(&home).await?;
-    crate::support::eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
+    crate::support::eventually("the warning", || Ok(process.stderr().contains("continues")))?;
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
     Ok(())
@@ -174,7 +174,7 @@ async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() ->
     home.runs("--quiet l", "true")?.is_fine();
     assert!(is_alive(child));
     process.resume()?;
-    eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
+    eventually("the warning", || Ok(process.stderr().contains("continues")))?;
     assert!(is_alive(child));
     process.kill();
     eventually("it dies with lockkeeper", || Ok(!is_alive(child)))

@@ -109,7 +109,7 @@ async fn a_pool_or_a_queue_is_no_free_lock() -> Result<()> {
     home.ends("queue put jobs a")?.is_fine();
     for (path, what) in [("gpu", "a pool"), ("jobs", "a queue")] {
         let shown = home.ends(&format!("show {path}"))?.stdout;
-        assert!(shown.contains(&format!("/{path} is {what}, and no lock")), "{shown}");
+        assert!(shown.contains(&format!("/{path} is {what}, not a lock")), "{shown}");
         for verb in ["wait", "revoke"] {
             home.ends(&format!("{verb} {path}"))?.complains(65, &[what, "see lockkeeper"]);
         }

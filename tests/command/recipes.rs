@@ -289,7 +289,7 @@ async fn a_barrier_is_closed_until_it_is_opened() -> Result<()> {
     assert_eq!((&shown["closed"], &shown["session"]), (&json!(true), &Value::Null));
     let text = home.ends("barrier show b")?.stdout;
     assert!(
-        text.starts_with("/b: closed for ") && text.ends_with(", until it is opened\n"),
+        text.starts_with("/b: closed for ") && text.ends_with(", until a program opens it\n"),
         "{text}"
     );
 

@@ -85,7 +85,7 @@ async fn a_service_manager_is_told_of_the_quiet_time_and_its_end() -> Result<()>
     let manager = Manager::at_path(&home)?;
     let _server = manager.starts(&home, &format!("{SERVE} --quiet-time 1s"))?;
     let ready = manager.hears()?;
-    assert!(ready.contains("; no session begins for another 1 s"), "{ready}");
+    assert!(ready.contains("; no session starts for another 1 s"), "{ready}");
     let after = manager.hears()?;
     assert!(after.starts_with("STATUS=serving 127.0.0.1:") && !after.contains(';'), "{after}");
     Ok(())
@@ -101,7 +101,7 @@ async fn a_manager_that_is_not_there_keeps_nobody_from_serving() -> Result<()> {
         eventually("it warns", || {
             let log = server.stderr();
             ensure!(server.status()?.is_none(), "{}", server.tail());
-            Ok(log.contains("was not told") || log.contains("NOTIFY_SOCKET has no effect"))
+            Ok(log.contains("cannot notify") || log.contains("NOTIFY_SOCKET has no effect"))
         })?;
         server.signal(Signal::TERM)?;
         assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());

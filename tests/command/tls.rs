@@ -192,7 +192,7 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
     server.signal(Signal::HUP)?;
     eventually("it says so", || {
         let log = server.stderr();
-        Ok(log.contains("certificates of before stay in use") && log.contains("server.key: "))
+        Ok(log.contains("previous certificates stay in use") && log.contains("server.key: "))
     })?;
     home.ends(&format!("{old} run m -- true"))?.is_fine();
     home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
@@ -201,7 +201,7 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
     replace("server.key")?;
     replace("ca.pem")?;
     server.signal(Signal::HUP)?;
-    eventually("it has read them", || Ok(server.stderr().contains("that were read now")))?;
+    eventually("it has read them", || Ok(server.stderr().contains("certificates reloaded")))?;
     home.ends(&format!("{new} run m -- true"))?.is_fine();
     home.ends(&format!("{old} run m -- true"))?.complains(78, &["--tls-ca"]);
     let mixed = new.replace("new-client", "client");
@@ -222,10 +222,10 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
 async fn a_key_that_everyone_may_read_is_told() -> Result<()> {
     let home = Home::new()?;
     let (server, _) = served(&home)?;
-    assert!(!server.stderr().contains("every user"), "{}", server.stderr());
+    assert!(!server.stderr().contains("all users"), "{}", server.stderr());
     fs::set_permissions(home.folder().join("server.key"), fs::Permissions::from_mode(0o604))?;
     server.signal(Signal::HUP)?;
-    let line = "every user of this machine has access to the key server.key";
+    let line = "all users of this machine have access to the key server.key";
     eventually("it says so", || Ok(server.stderr().contains(line)))
 }
 
@@ -280,8 +280,8 @@ async fn k3_the_commands_for_javas_stores_work_as_printed() -> Result<()> {
 fn convert(home: &Home, text: String, store: &str) -> Result<String> {
     fs::write(home.folder().join("zoo.cfg"), &text)?;
     let refusal = home.ends("serve --config zoo.cfg")?;
-    refusal.complains(78, &[store, "make one: "]);
-    let (_, commands) = refusal.stderr.trim_end().split_once("make one: ").context("no command")?;
+    refusal.complains(78, &[store, "create one: "]);
+    let (_, commands) = refusal.stderr.trim_end().split_once("create one: ").context("no command")?;
     for command in commands.split(" && ") {
         let (program, arguments) = command.split_once(' ').context("no arguments")?;
         // Each asks for a password, or two and then the old one.
@@ -360,7 +360,7 @@ async fn a_pipe_in_the_place_of_a_certificate_is_told() -> Result<()> {
     fs::remove_file(&key)?;
     fs::write(&key, was)?;
     server.signal(Signal::HUP)?;
-    eventually("it has read them", || Ok(server.stderr().contains("that were read now")))?;
+    eventually("it has read them", || Ok(server.stderr().contains("certificates reloaded")))?;
     let tls = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key";
     home.ends(&format!("{connect} {tls} run l -- true"))?.is_fine();
     home.ends(&format!("{connect} --tls-ca / run l -- true"))?.complains(78, &["regular file"]);

@@ -416,7 +416,7 @@ fn a_system_home_is_a_full_path_or_none() -> Result<()> {
     for line in ["run l -- true", "local enable --system"] {
         let mut command = machine.command(Who::Root, line);
         let ended = Ended::of(command.env("LOCKKEEPER_SYSTEM_HOME", "relative"))?;
-        ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "full path", "none"]);
+        ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "absolute path", "none"]);
     }
     let long = machine.folder().join("x".repeat(90));
     let mut command = machine.command(Who::Root, "local enable --system");

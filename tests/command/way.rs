@@ -22,7 +22,7 @@ async fn a_command_that_is_asked_gives_way() -> Result<()> {
     home.in_line("l", 2)?;
     let asked = home.ends("revoke l")?;
     asked.is_fine();
-    assert!(asked.stdout.contains(&format!("pid {} (sh) was asked for /l", holder.id())));
+    assert!(asked.stdout.contains(&format!("pid {} (sh) was asked to release /l", holder.id())));
     // It had the lock to its end, so its code is its own.
     assert_eq!(holder.end(LIMIT).await?.code(), Some(4), "{}", holder.tail());
     assert_eq!(holder.stdout(), "held\nending\n");

@@ -1,4 +1,4 @@
-//! `lockkeeper counter`: a number that many programs add to.
+//! `lockkeeper counter`: a number that many programs increment.
 
 use clap::{Args, Subcommand};
 use lockkeeper::overview::PathUse;
@@ -12,23 +12,23 @@ use crate::shared::global::Global;
 use crate::shared::{names, output};
 
 const ADD_NOTES: &str = "\
-Each add counts once, also if the connection is lost meanwhile. Numbers that are to be given once: of add NAME N, those \
-above the printed number less N, up to it.
+Each add counts exactly once, even if the connection is lost in between. To allocate N unique numbers, use add NAME \
+N: they are the N numbers up to and including the printed one.
 
 Example: id=$(lockkeeper counter add orders)";
 
-/// What is done with the number.
+/// A subcommand of `counter`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CounterTask {
     /// Print the number
     Get(CounterName),
-    /// Add to it, and print the number after that
+    /// Add to the number, and print the result
     #[command(after_long_help = ADD_NOTES)]
     Add {
         #[command(flatten)]
         counter: CounterName,
 
-        /// How much, which may be negative
+        /// The amount; may be negative
         #[arg(default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
         delta: i64,
     },
@@ -41,7 +41,7 @@ pub(crate) struct CounterName {
     name: ZnodePath,
 }
 
-/// The number as JSON. The names are stable.
+/// The number as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownCounter<'a> {
     counter: &'a str,

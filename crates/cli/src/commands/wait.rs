@@ -1,4 +1,4 @@
-//! `lockkeeper wait`: until a lock is free, without taking it.
+//! `lockkeeper wait`: waits until a lock is free, without acquiring it.
 
 use std::time::Duration;
 
@@ -17,14 +17,15 @@ use crate::shared::output::tell;
 use crate::shared::{names, view};
 
 const NOTES: &str = "\
-Another program may take the lock as soon as this returns. Use `lockkeeper run` for work that must \
+Another program may acquire the lock as soon as this command returns. Use `lockkeeper run` for work that must \
 not overlap with other holders.
 
-If the last holder ended without releasing the lock, and it had a lock delay (run --lock-delay), the lock is free when that delay is over. It counts from when this command sees it first.
+If the last holder ended without releasing the lock, and it had a lock delay (run --lock-delay), the lock is free \
+when that delay has passed. The delay counts from when this command first sees it.
 
-Exit codes: 0, it is free; 1, or the code of -E, it was not in time; 75, no server could be asked.";
+Exit codes: 0, the lock is free; 1, or the code of -E, it was not free in time; 75, no server answered.";
 
-/// Wait until no program holds a lock or waits for it, without taking it
+/// Wait until no program holds a lock or waits for it, without acquiring it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct WaitUntilFreeOptions {
@@ -36,7 +37,7 @@ pub(crate) struct WaitUntilFreeOptions {
     wait: WaitOptions,
 }
 
-/// Waits.
+/// Waits until the lock is free.
 pub(crate) async fn wait(
     global: &Global,
     mut options: WaitUntilFreeOptions,
@@ -55,7 +56,7 @@ async fn within(connection: &Connection, options: &WaitUntilFreeOptions) -> Resu
         nested::check(connection, lock, |_| false).await?;
     }
 
-    // What is free is free, even if there is no time at all.
+    // A free lock is free even if the time limit is zero.
     let limit = given.filter(|limit| !limit.is_zero());
     if given != limit && is_free(client, lock, limit).await? {
         return Ok(Exit::Ok.code());
@@ -103,7 +104,7 @@ async fn is_free(
     }
 }
 
-/// ", held by ..."; nothing if that cannot be seen now.
+/// ", held by ..."; empty if the queue cannot be read now.
 async fn held_by(client: &Client, lock: &ZnodePath) -> String {
     let queue = waiting::queue(client, lock).await;
     queue.as_ref().map(view::held_by).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What happens to the contenders of locks, as the queues tell it from one time to the next: pure.
+//! Derives the history of contenders from successive states of the queues. No I/O.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::view;
 
-/// Something that happened, as a line of a history. The names are stable.
+/// An event, as one line of a history. The field names are stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HistoryLine {
-    /// When it was seen, by the clock of the recording machine.
+    /// When it was observed, by the clock of the recording machine.
     pub(super) at_unix_ms: u64,
     pub(super) event: HistoryEvent,
-    /// The lock; of what concerns the recording itself, the path below which it looks.
+    /// The lock; for events about the recording itself, the recorded path.
     pub(super) lock: String,
     /// The contender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,20 +23,20 @@ pub(super) struct HistoryLine {
     pub(super) node: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) session: Option<String>,
-    /// Of a grant, how long it had waited; of an end, how long it had held or waited. Only if the recording saw the
-    /// beginning.
+    /// For a grant, the time that it had waited; for an end, the time that it had held or waited. Only if the recording
+    /// has observed the start of that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lasted_ms: Option<u64>,
-    /// Who asked it to release the lock, and why, if the request said so.
+    /// Who asked it to release the lock, and why, if the request contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<String>,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HistoryEvent {
-    /// The recording began.
+    /// The recording started.
     RecordingBegan,
     /// The recording ended.
     RecordingEnded,
@@ -44,27 +44,27 @@ pub(super) enum HistoryEvent {
     ServersAway,
     /// A server has it again.
     ServersBack,
-    /// It held the lock when the recording began.
+    /// It held the lock when the recording started.
     Held,
-    /// It came into the line, or was there when the recording began.
+    /// It joined the queue, or was in it when the recording started.
     Waits,
     /// It got the lock.
     Granted,
     /// It was asked to release the lock.
     Asked,
-    /// Its node went while it held the lock: it released it, or its session ended.
+    /// Its node was deleted while it held the lock: it released the lock, or its session ended.
     Ended,
-    /// Its node went while it waited: it gave up, or its session ended.
+    /// Its node was deleted while it waited: it gave up, or its session ended.
     Left,
 }
 
-/// The contenders of all locks, as they were last seen.
+/// The contenders of all locks, in their last observed state.
 #[derive(Debug, Default)]
 pub(super) struct History {
     locks: HashMap<ZnodePath, HashMap<ContenderKey, Known>>,
 }
 
-/// Another contender of the same name has another transaction.
+/// A later contender with the same name has another transaction.
 type ContenderKey = (ZnodePath, FencingToken);
 
 #[derive(Clone, Debug)]
@@ -73,13 +73,13 @@ struct Known {
     session: String,
     holds: bool,
     is_asked: bool,
-    /// Since when it has been as it is, if that was seen.
+    /// When it entered its current state, if that was observed.
     since: Option<u64>,
 }
 
 impl History {
-    /// Notes how a lock is now, and gives what has happened since it was last seen: who went, who came, who was granted
-    /// the lock, and who was asked for it. `begins`: nothing was seen before.
+    /// Records the state of a lock, and returns the events since its previous state. `begins`: there is no previous
+    /// state.
     pub(super) fn see(
         &mut self,
         lock: &ZnodePath,
@@ -175,7 +175,7 @@ impl Known {
 }
 
 impl HistoryLine {
-    /// Something about the recording itself.
+    /// An event about the recording itself.
     pub(super) fn of_recording(event: HistoryEvent, path: &ZnodePath, at_unix_ms: u64) -> Self {
         let lock = path.to_string();
         Self {

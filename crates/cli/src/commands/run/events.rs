@@ -58,7 +58,7 @@ pub(super) enum Event<'a> {
     /// The lock has not been free for a second.
     Waiting { holder: Option<&'a str> },
     /// The lock is held. There is one node and one token for each lock, in the order of `locks`. `item`: the item of a
-    /// queue. `name`: the resource of a pool.
+    /// queue. `name`: the thing of a pool.
     Acquired {
         waited_ms: u128,
         nodes: Vec<String>,

@@ -106,7 +106,7 @@ pub(super) enum Lock {
     },
     /// All locks or none, each as a mutex.
     Several(MultiLock),
-    /// One of several locks, as a resource of the pool above them.
+    /// One of several locks, as a thing of the pool above them.
     OneOf(Pool),
     /// The leadership of an election.
     Lead(Election),
@@ -240,7 +240,7 @@ impl LockOptions {
 }
 
 impl Lock {
-    /// One of these locks, as resources of the pool above them.
+    /// One of these locks, as things of the pool above them.
     pub(super) fn one_of(
         client: &Client,
         paths: &[ZnodePath],
@@ -498,7 +498,7 @@ impl Held {
         }
     }
 
-    /// The resource, if the lock is a pool.
+    /// The thing, if the lock is a pool.
     pub(super) fn thing(&self) -> Option<&str> {
         match self {
             Self::OneOf(guard) => Some(guard.name()),
@@ -522,7 +522,7 @@ impl Held {
         }
     }
 
-    /// The name of one of the locks in messages; the resource, if the lock is a pool.
+    /// The name of one of the locks in messages; the thing, if the lock is a pool.
     pub(super) fn name_of(&self, path: &ZnodePath) -> String {
         match self.thing() {
             Some(thing) => format!("{path}/{thing}"),

@@ -157,7 +157,7 @@ pub(crate) struct RunOptions {
     #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
     locks: Vec<ZnodePath>,
 
-    /// Hold one of the named locks, as resources of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME is the one
+    /// Hold one of the named locks, as things of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME is the one
     /// held. bash expands the braces, /bin/sh (cron) does not: there, write each name, as in gpu/0 gpu/1
     #[arg(long, conflicts_with_all = ["shared", "write", "permits", "lock_delay", "profile"])]
     one_of: bool,

@@ -20,7 +20,7 @@ use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 use crate::shared::view;
 
-/// How many resources of a pool are listed with their holders.
+/// How many things of a pool are listed with their holders.
 const MOST_SHOWN: usize = 3;
 
 /// How a wait ended.

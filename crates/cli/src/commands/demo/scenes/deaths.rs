@@ -1,4 +1,4 @@
-//! `crash` and `deadlock`: what becomes of a lock whose holder is cut off or killed.
+//! `crash` and `deadlock`: what happens to a lock whose holder is cut off or killed.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::figures::{Played, ms, timeout_ms, yes};
 use crate::commands::demo::stage::Stage;
 
-/// The holder is cut off from the servers, and lives on.
+/// The holder is cut off from the servers, but keeps running.
 pub(super) async fn crash(stage: &Stage<'_>) -> Played {
     let path = stage.path("orders");
     let (one, two) = (stage.actor().await?, stage.actor().await?);
@@ -40,7 +40,7 @@ pub(super) async fn crash(stage: &Stage<'_>) -> Played {
     stage.say(&format!("   two holds after {granted} ms, with token {}", new.token()))?;
     stage.say(&format!("   one still believed then that it holds: {}", yes(both)))?;
 
-    // A store that checks tokens has seen that of two before a late write of one comes.
+    // The store has seen the token of two before a late write of one arrives.
     let fence = Fence::new();
     let admits = fence.admit(new.token()).is_ok();
     let refuses = fence.admit(old.token()).is_err();

@@ -1,4 +1,4 @@
-//! `balance` and `names`: which instance a call goes to, and what each program is called.
+//! `balance` and `names`: which instance a call goes to, and unique names for programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::commands::demo::stage::{Actor, Stage};
 
 const CALLS: usize = 30;
 
-/// How many numbers each program takes, and how many of them with one write.
+/// How many numbers each program allocates, and how many of them with one write.
 const NUMBERS: usize = 100;
 const BLOCK: u32 = 25;
 
-/// Calls go round three instances, and after one has left, round two.
+/// Calls are distributed over three instances and, after one has left, over two.
 pub(super) async fn balance(stage: &Stage<'_>) -> Played {
     let base = stage.path("services");
     let mut registered = Vec::new();
@@ -41,7 +41,7 @@ pub(super) async fn balance(stage: &Stage<'_>) -> Played {
     Ok(json!({ "calls": CALLS, "requests": requests, "before": all, "after": left }))
 }
 
-/// How many calls each instance got.
+/// The number of calls that each instance got.
 fn call(web: &ServiceDirectory) -> Result<BTreeMap<String, usize>, SceneError> {
     let mut calls = BTreeMap::new();
     for _ in 0..CALLS {
@@ -94,7 +94,7 @@ pub(super) async fn names(stage: &Stage<'_>) -> Played {
                "numbers": taken.len(), "distinct": distinct, "writes": writes }))
 }
 
-/// Takes numbers that no other program has.
+/// Allocates numbers that no other program has.
 async fn numbers(actor: &Actor, path: &str) -> Result<Vec<i64>, SceneError> {
     let ids = IdBlocks::new(&Counter::new(&actor.client, path)?, BLOCK);
     let mut taken = Vec::new();

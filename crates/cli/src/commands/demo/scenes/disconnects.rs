@@ -10,7 +10,7 @@ use crate::commands::demo::stage::Stage;
 
 const HOLDERS: u32 = 20;
 
-/// Each holds a lock of its own, for which another program waits.
+/// Each program holds its own lock, for which another program waits.
 pub(super) async fn disconnects(stage: &Stage<'_>) -> Played {
     let mut holders = Vec::new();
     for number in 0..HOLDERS {

@@ -1,4 +1,4 @@
-//! `members` and `leader`: one is killed; the others see it when its session ends, and not before.
+//! `members` and `leader`: a program is killed, and the others notice when its session ends, not earlier.
 
 use std::time::Instant;
 
@@ -73,7 +73,7 @@ pub(super) async fn leader(stage: &Stage<'_>) -> Played {
         () = two.wire.wait_for(|counts| counts.watches > 0) => {}
         (second, ..) = &mut next => {
             drop(second?);
-            return Err("two leads beside one".into());
+            return Err("two leads at the same time as one".into());
         }
     }
     let last = election(&three, &path, "three")?;

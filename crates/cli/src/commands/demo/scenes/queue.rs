@@ -1,4 +1,4 @@
-//! `queue`: one of two consumers is killed at its work.
+//! `queue`: one of two consumers is killed while it works.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::commands::demo::stage::Stage;
 
 const ITEMS: usize = 6;
 
-/// Each item is recorded as done once, and that of the killed consumer at its second attempt.
+/// Each item is recorded as done once, and the killed consumer's item at its second attempt.
 pub(super) async fn queue(stage: &Stage<'_>) -> Played {
     let path = stage.path("jobs");
     let producer = stage.actor().await?;
