@@ -183,7 +183,7 @@ const WITHOUT_JSON: &[&str] = &[
 const WITH_COMMAND: &[&str] = &["run", "elect", "queue work", "watch"];
 
 /// Replacements in the help of shared options, for some of the commands that have them.
-const OTHER_WORDS: &[(&str, &str, &str)] = &[
+const REPLACEMENTS: &[(&str, &str, &str)] = &[
     ("elect", "the lock was not free", "another candidate led"),
     ("elect", "the lock", "the lead"),
     ("queue work", "the lock", "the item"),
@@ -273,7 +273,7 @@ impl Cli {
             let require = |arg: Arg| arg.required_unless_present("line");
             command = at(command, words, &|below| below.mut_arg("command", require));
         }
-        for (words, from, to) in OTHER_WORDS {
+        for (words, from, to) in REPLACEMENTS {
             command = at(command, words, &|below| reword(below, from, to));
         }
         // Propagates the global options to the subcommands.
@@ -374,14 +374,14 @@ fn is_overview(error: &clap::Error) -> bool {
 }
 
 /// Options of flock(1) that have another meaning here or none, and the alternative.
-const OTHERS_OF_FLOCK: [(&str, &str); 4] =
+const UNSUPPORTED_FLOCK_OPTIONS: [(&str, &str); 4] =
     [("-u", UNLOCK), ("--unlock", UNLOCK), ("-F", NO_FORK), ("--no-fork", NO_FORK)];
 const UNLOCK: &str =
     "; a lock is released when its command ends, and lockkeeper revoke asks for it before";
 const NO_FORK: &str = "; lockkeeper keeps running to renew the lock";
 
 /// Other programs' names for `run`, which clap does not suggest: `lock` is more similar to `local`.
-const OTHERS_FOR_RUN: [&str; 5] = ["lock", "flock", "acquire", "exec", "with"];
+const RUN_ALIASES: [&str; 5] = ["lock", "flock", "acquire", "exec", "with"];
 
 /// clap would suggest an unknown option as the name of a lock (`-- -x`), and `local` for `lock`.
 fn remove_misleading_tips(error: &mut clap::Error) {
@@ -396,7 +396,7 @@ fn remove_misleading_tips(error: &mut clap::Error) {
 
 fn is_other_for_run(error: &clap::Error) -> bool {
     let other = error.get(ContextKind::InvalidSubcommand);
-    matches!(other, Some(ContextValue::String(name)) if OTHERS_FOR_RUN.contains(&name.as_str()))
+    matches!(other, Some(ContextValue::String(name)) if RUN_ALIASES.contains(&name.as_str()))
 }
 
 /// Advice for the most frequent mistake.
@@ -406,7 +406,8 @@ fn tip(error: &clap::Error) -> &'static str {
     if has("run")
         && is_unknown
         && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
-        && let Some((_, instead)) = OTHERS_OF_FLOCK.iter().find(|(other, _)| other == option)
+        && let Some((_, instead)) =
+            UNSUPPORTED_FLOCK_OPTIONS.iter().find(|(other, _)| other == option)
     {
         return instead;
     }

@@ -9,13 +9,13 @@
 //!       lock         which lock: alone, shared, permits, several
 //!       wait         the wait for the lock: the notice, the limit, the signals
 //!       child        the command: its process group, its environment, its end
-//!       attend       supervises it: signals, requests for the lock, --max-run
-//!       rest         the time after it (--at-least)      events  events for other programs
+//!       supervise    supervises it: signals, requests for the lock, --max-run
+//!       at_least     the time after it (--at-least)      events  events for other programs
 //!       pause        pauses a command during an outage
 //!       loss         when the command must be asked to end, and when it must be dead
 //!       terminal     which group may read it   exec    between fork and command
 //!       watchdog/    ends the command when lockkeeper itself is stopped or killed
-//!       above        a name below a lock in use
+//!       parent_lock  a name below a lock in use
 //!       group        the end of a process group      processes  those that have left it
 //!       hold         holds a lock without a command      release    releases the lock
 //!       job          runs a command while something is held: the common part
@@ -42,13 +42,13 @@
 //!     connect      opens one                 nested   a wait for a lock that an outer run holds
 //!     waiting      what all waits for a lock have in common
 //!     follow       shows a state again after each change
-//!     lasting      work with a time limit that a signal can end
-//!     beside       a command that runs while this program is registered
+//!     limited      work with a time limit that a signal can end
+//!     user_command a command while this program is registered    path_use  which recipe uses a path
 //!
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
 //!     system       the one for all users     enable      enables and disables it
-//!     neighbours   other users' engines      address     connection strings that lead to an engine here
-//!     room         its disk space
+//!     other_engines  those of other users    address     connection strings that lead to an engine here
+//!     disk_space   the disk space of its data
 //!
 //!   shared/      code that needs no server
 //!     global       the global options
@@ -61,7 +61,7 @@
 //!     signals      the signals that end a wait or are forwarded to a command
 //!     log          the log of a server, which never blocks
 //!     view         formats locks             names    lock names and durations
-//!     person       the user, as shown to others
+//!     user         the user, as shown to others
 //!     program      this program, as a child process
 //!     runtime      the event loop            server_signals  the signals of a process with an engine
 //!     allocator    the memory allocator, and when it returns memory

@@ -12,23 +12,23 @@ use lockkeeper::{
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use crate::session::beside::{self, Beside};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
-use crate::session::lasting::{Lasted, Limit, lasting};
-use crate::session::used;
-use crate::session::waiting::PATIENCE;
+use crate::session::limited::{Limit, LimitedOutcome, with_limit};
+use crate::session::path_use;
+use crate::session::user_command::{self, UserCommand};
+use crate::session::waiting::NOTICE_DELAY;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
-use crate::shared::{content, names, output, person, view};
+use crate::shared::{content, names, output, user, view};
 
 /// How long to wait until a barrier of this process is opened. After that, it opens when the session ends.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// The longest pause between two checks for parties that wait for another number.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
 There are two kinds of barriers, with separate names. A gate is closed or open: programs wait while it is closed \
@@ -151,7 +151,7 @@ pub(crate) struct EnterOptions {
 
     /// The maximum time to wait for the others to enter; after it the exit code is 1
     #[arg(id = "wait", short, long = "wait", visible_alias = "timeout", value_name = "DURATION",
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
 
     #[command(flatten)]
@@ -235,7 +235,7 @@ async fn check_is_barrier(
     name: &ZnodePath,
     is_opened: bool,
 ) -> Result<(), Failure> {
-    used::check(client, name, PathUse::Barrier).await?;
+    path_use::check(client, name, PathUse::Barrier).await?;
     let (data, stat) = match client.data(name).await {
         Ok(found) => found,
         Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
@@ -280,7 +280,7 @@ async fn keep_within(
     name: &ZnodePath,
 ) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    used::check(&connection.client, name, PathUse::Barrier).await?;
+    path_use::check(&connection.client, name, PathUse::Barrier).await?;
     let barrier = gate(connection, name)?;
     let guard = tokio::select! {
         biased;
@@ -298,7 +298,7 @@ async fn keep_within(
     let reason = tokio::select! {
         biased;
         reason = guard.lost() => reason,
-        () = async { while !beside::is_to_end(signals.next().await) {} } => {
+        () = async { while !user_command::is_to_end(signals.next().await) {} } => {
             return open_again(connection, name, guard).await;
         }
         () = async {
@@ -334,20 +334,20 @@ async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
     let ended = match limit.is_none() {
         true => {
             let closed = Connection::during(global, async |connection| {
-                used::check(&connection.client, name, PathUse::Barrier).await?;
+                path_use::check(&connection.client, name, PathUse::Barrier).await?;
                 gate(connection, name)?.inspect().await.map_err(failed)
             });
-            if closed.await?.is_none() { Lasted::Done(()) } else { Lasted::TimeUp }
+            if closed.await?.is_none() { LimitedOutcome::Done(()) } else { LimitedOutcome::TimeUp }
         }
         false => {
-            let ended = lasting(global, limit.time, async |connection| {
-                used::check(&connection.client, name, PathUse::Barrier).await?;
+            let ended = with_limit(global, limit.time, async |connection| {
+                path_use::check(&connection.client, name, PathUse::Barrier).await?;
                 gate(connection, name)?.wait().await.map_err(failed)
             });
             ended.await?
         }
     };
-    if let Lasted::TimeUp = ended {
+    if let LimitedOutcome::TimeUp = ended {
         tell(&format!("{name} is closed"));
     }
     ended.code(|()| Ok(Exit::Ok.code()))
@@ -375,7 +375,7 @@ async fn enter_within(
     let deaths = if command.is_empty() { Deaths::Report } else { Deaths::FailRound };
     let barrier = DoubleBarrier::builder(&connection.client, path.as_str());
     let barrier = barrier.count(parties).deaths(deaths).build().map_err(failed)?;
-    let party = name.unwrap_or_else(person::host_and_process);
+    let party = name.unwrap_or_else(user::host_and_process);
 
     let entered = async {
         match time {
@@ -401,10 +401,10 @@ async fn enter_within(
             ("LOCKKEEPER_ROUND", round.number().to_string()),
         ];
         let own = own.into_iter().map(|(name, value)| (name, Some(value.into())));
-        let variables = beside::way_to_servers(connection).chain(own).collect();
-        let beside = Beside { command: &command, variables, input: None };
+        let variables = user_command::way_to_servers(connection).chain(own).collect();
+        let program = UserCommand { command: &command, variables, input: None };
         tokio::select! {
-            ended = beside.run(&mut signals, async || {}) => ended?.code,
+            ended = program.run(&mut signals, async || {}) => ended?.code,
             () = async {
                 report(&connection.keep_engine().await);
                 std::future::pending().await
@@ -416,7 +416,7 @@ async fn enter_within(
 
 /// Prints one notice if others wait for another number of parties. Never returns.
 async fn tell_of_others(barrier: &DoubleBarrier, parties: usize) -> Infallible {
-    let mut pause = PATIENCE;
+    let mut pause = NOTICE_DELAY;
     loop {
         sleep(pause).await;
         // If the state cannot be read now, try again later.
@@ -437,7 +437,7 @@ async fn tell_of_others(barrier: &DoubleBarrier, parties: usize) -> Infallible {
             ));
             break;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
     std::future::pending().await
 }

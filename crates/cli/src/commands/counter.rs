@@ -6,7 +6,7 @@ use lockkeeper::{Counter, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::{names, output};
@@ -56,7 +56,7 @@ pub(crate) async fn counter(global: &Global, task: CounterTask) -> Result<u8, Fa
     };
     let value = Connection::during(global, async |connection| {
         if delta.is_some() {
-            used::check(&connection.client, &name, PathUse::Counter).await?;
+            path_use::check(&connection.client, &name, PathUse::Counter).await?;
         }
         let counter = Counter::new(&connection.client, name.as_str())
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;

@@ -35,7 +35,7 @@ Examples:
 Exit codes: 0; with --cycles, 1 if there is a deadlock; others: lockkeeper run --help";
 
 /// How many blockers are listed for one waiter.
-const MOST_BLOCKERS: usize = 100;
+const MAX_BLOCKERS: usize = 100;
 
 /// Show which programs wait for which others: deadlocks, and the holders with the most waiters
 #[derive(Debug, Args)]
@@ -198,7 +198,7 @@ impl<'a> Seen<'a> {
 
     fn shown_wait(&self, at: ContenderIndex) -> ShownWait<'a> {
         let entry = self.graph.contender(at);
-        let blocked_by = self.graph.blockers(at).take(MOST_BLOCKERS);
+        let blocked_by = self.graph.blockers(at).take(MAX_BLOCKERS);
         ShownWait {
             lock: self.lock(at).as_str(),
             waiter: entry.node.as_str(),
@@ -287,7 +287,7 @@ impl<'a> Seen<'a> {
                 let node = quoted(self.node(at));
                 let _ = writeln!(text, "  {node} [label={}];", quoted(&label));
 
-                for blocker in self.graph.blockers(at).take(MOST_BLOCKERS) {
+                for blocker in self.graph.blockers(at).take(MAX_BLOCKERS) {
                     let color = if steps.contains(&(at, blocker)) { " [color=red]" } else { "" };
                     let _ = writeln!(text, "  {node} -> {}{color};", quoted(self.node(blocker)));
                 }

@@ -5,15 +5,15 @@ use lockkeeper::overview::PathUse;
 use lockkeeper::{WorkerIds, ZnodePath};
 use serde::Serialize;
 
-use crate::session::lasting::{Limit, lasting};
-use crate::session::used;
+use crate::session::limited::{Limit, with_limit};
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::tell;
 use crate::shared::{names, output};
 
 /// The maximum number of ids of one call.
-const MOST: u32 = 1_000_000;
+const MAX_COUNT: u32 = 1_000_000;
 
 const NOTES: &str = "\
 An id is a number of at most 63 bits that no other call for the same NAME prints, on any machine. The ids of one call \
@@ -41,7 +41,7 @@ pub(crate) struct IdOptions {
 
     /// The number of ids
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_COUNT)))]
     count: u32,
 
     #[command(flatten)]
@@ -60,8 +60,8 @@ struct ShownIds<'a> {
 pub(crate) async fn id(global: &Global, options: IdOptions) -> Result<u8, Failure> {
     let IdOptions { name, count, limit } = options;
     let time = limit.time.filter(|_| !limit.is_none());
-    let ended = lasting(global, time, async |connection| {
-        used::check(&connection.client, &name, PathUse::Ids).await?;
+    let ended = with_limit(global, time, async |connection| {
+        path_use::check(&connection.client, &name, PathUse::Ids).await?;
         let failed = |error| Failure::of_recipe(&error);
         let workers = WorkerIds::new(&connection.client, name.as_str()).map_err(failed)?;
         let worker = match limit.is_none() {

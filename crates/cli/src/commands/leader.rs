@@ -4,7 +4,7 @@ use clap::Args;
 use lockkeeper::{Election, Leader, Leaders, ZnodePath};
 use serde::Serialize;
 
-use crate::session::lasting::lasting;
+use crate::session::limited::with_limit;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print_to_reader, tell};
@@ -44,7 +44,7 @@ struct ShownLeader<'a> {
 /// Prints the leader.
 pub(crate) async fn leader(global: &Global, options: LeaderOptions) -> Result<u8, Failure> {
     let name = &options.name;
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let election = Election::new(&connection.client, name.as_str())?;
         let mut leaders: Leaders =
             election.observe().await.map_err(|error| Failure::of_recipe(&error))?;

@@ -10,15 +10,15 @@ use lockkeeper::{Error, Group, GroupView, Member, Members, Membership, PresenceS
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::session::beside::{self, OwnEntry};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
-use crate::session::lasting::{Lasted, Limit, lasting, unless_unread};
-use crate::session::used;
+use crate::session::limited::{Limit, LimitedOutcome, unless_reader_closed, with_limit};
+use crate::session::path_use;
+use crate::session::user_command::{self, OwnEntry};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print_to_reader, tell};
-use crate::shared::{content, names, person, view};
+use crate::shared::{content, names, user, view};
 
 const JOIN_NOTES: &str = "\
 When the member has joined, one line on standard output confirms it; with --json it is one object. With a command, \
@@ -182,11 +182,11 @@ struct Joined {
 
 async fn join(global: &Global, options: JoinOptions) -> Result<u8, Failure> {
     let JoinOptions { group: GroupName { name: path }, name, data, command } = options;
-    let id = name.unwrap_or_else(person::host_and_process);
+    let id = name.unwrap_or_else(user::host_and_process);
     let data = data.map(OsString::into_vec).unwrap_or_default();
     command.check()?;
-    beside::listed(global, &command.words(), async |connection| {
-        used::check(&connection.client, &path, PathUse::Group).await?;
+    user_command::listed(global, &command.words(), async |connection| {
+        path_use::check(&connection.client, &path, PathUse::Group).await?;
         let group = Group::new(&connection.client, path.as_str()).map_err(failed)?;
         let membership = group.join(id, data).await.map_err(failed)?;
         Ok(Joined { group: path.clone(), membership })
@@ -236,7 +236,7 @@ async fn ls(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
 }
 
 async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let mut changes = open(connection, name).await?.changes();
         let mut view = changes.view();
         loop {
@@ -249,7 +249,7 @@ async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
             if !print_to_reader(&shown)? {
                 return Ok(());
             }
-            let Some(update) = unless_unread(changes.next()).await else { return Ok(()) };
+            let Some(update) = unless_reader_closed(changes.next()).await else { return Ok(()) };
             view = update.map_err(failed)?.view;
         }
     });
@@ -267,17 +267,17 @@ async fn wait(
         true => {
             let members = Connection::during(global, async |it| open(it, name).await).await?;
             let is_enough = seen.get_or_init(|| members).view().len() >= number;
-            if is_enough { Lasted::Done(()) } else { Lasted::TimeUp }
+            if is_enough { LimitedOutcome::Done(()) } else { LimitedOutcome::TimeUp }
         }
         false => {
-            let ended = lasting(global, limit.time, async |connection| {
+            let ended = with_limit(global, limit.time, async |connection| {
                 let members = open(connection, name).await?;
                 seen.get_or_init(|| members).wait_for(number).await.map(drop).map_err(failed)
             });
             ended.await?
         }
     };
-    if let Lasted::TimeUp = ended {
+    if let LimitedOutcome::TimeUp = ended {
         tell(&match seen.get() {
             Some(members) => format!("{name} has {} of {number} members", members.view().len()),
             None => format!("{name} did not have {number} members in time"),

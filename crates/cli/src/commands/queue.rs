@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use crate::commands::run::items::{WorkOptions, work};
 use crate::session::connect::Connection;
-use crate::session::lasting::{Limit, lasting};
+use crate::session::limited::{Limit, with_limit};
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
@@ -23,8 +23,8 @@ use crate::shared::output::{print_value, tell};
 use crate::shared::{names, output, view};
 
 /// The maximum number of items in one transaction, and their maximum size in bytes.
-const MOST_AT_ONCE: usize = 500;
-const MOST_BYTES_AT_ONCE: usize = 256 * 1024;
+const MAX_BATCH_ITEMS: usize = 500;
+const MAX_BATCH_BYTES: usize = 256 * 1024;
 
 const NOTES: &str = "\
 An item consists of any bytes. Programs on the library read JSON by default; a script that puts items for them must \
@@ -304,9 +304,9 @@ fn batches(mut items: &[Bytes]) -> impl Iterator<Item = &[Bytes]> {
         let mut bytes = 0;
         let fits = |item: &&Bytes| {
             bytes += item.len();
-            bytes <= MOST_BYTES_AT_ONCE
+            bytes <= MAX_BATCH_BYTES
         };
-        let count = items.iter().take(MOST_AT_ONCE).take_while(fits).count().max(1);
+        let count = items.iter().take(MAX_BATCH_ITEMS).take_while(fits).count().max(1);
         let (batch, rest) = items.split_at_checked(count)?;
         items = rest;
         Some(batch)
@@ -318,7 +318,7 @@ async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
         let message = "standard output is closed, so the item would be lost";
         return Err(Failure::new(Exit::Disk, message).advise("to drop an item, use queue cancel"));
     }
-    let ended = lasting(global, limit.time, async |connection| {
+    let ended = with_limit(global, limit.time, async |connection| {
         let queue = open(&connection.client, name)?;
         let taken = match limit.nonblock {
             true => queue.try_take().await,

@@ -10,11 +10,11 @@ use lockkeeper::revoke::{Revocation, RevokeOutcome};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::show;
-use crate::shared::{names, person, view};
+use crate::shared::{names, user, view};
 
 const NOTES: &str = "\
 A command under `lockkeeper run` gets TERM, unless the run ignores requests (--on-revoke ignore), and the \
@@ -105,11 +105,11 @@ fn is_time_of_wait(lock: &ZnodePath, words: impl Iterator<Item = String>) -> boo
 
 async fn ask(connection: &Connection, options: &RevokeOptions) -> Result<Vec<Asked>, Failure> {
     let client = &connection.client;
-    used::check(client, &options.lock, PathUse::Lock).await?;
+    path_use::check(client, &options.lock, PathUse::Lock).await?;
     // Read first: the request replaces the holder's description of itself.
     let before = LockQueue::inspect(client, &options.lock).await?;
 
-    let request = Revocation::new(client, &options.lock).by(person::user_and_host());
+    let request = Revocation::new(client, &options.lock).by(user::user_and_host());
     let request = request.reason(options.reason.clone().unwrap_or_default());
     let in_words = |went: Vec<(ZnodePath, RevokeOutcome)>| -> Vec<_> {
         went.into_iter().map(|(node, outcome)| (node, word(outcome))).collect()

@@ -60,7 +60,7 @@ pub(crate) struct ServeOptions {
     spin: Spin,
 
     /// The unit of session expiry; a session timeout is 2 to 20 of these [default: 2s]
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     tick: Option<Duration>,
 
     /// How long no session starts after a restore, or after a restart in memory, because clients of the

@@ -15,11 +15,11 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::session::beside::{self, OwnEntry};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
-use crate::session::lasting::{lasting, unless_unread};
-use crate::session::used;
+use crate::session::limited::{unless_reader_closed, with_limit};
+use crate::session::path_use;
+use crate::session::user_command::{self, OwnEntry};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print, print_to_reader, tell};
@@ -264,8 +264,8 @@ async fn register(global: &Global, options: RegisterOptions) -> Result<u8, Failu
     instance.payload = options.data;
 
     options.command.check()?;
-    beside::listed(global, &options.command.words(), async |connection| {
-        used::check(&connection.client, &service.path, PathUse::Service).await?;
+    user_command::listed(global, &options.command.words(), async |connection| {
+        path_use::check(&connection.client, &service.path, PathUse::Service).await?;
         let registration =
             Registration::start(&connection.client, service.folder.as_str(), instance)
                 .await
@@ -344,7 +344,7 @@ async fn ls(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
 }
 
 async fn follow(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let directory = open(connection, service, None).await?;
         let mut changes = directory.changes();
         let mut instances = directory.instances();
@@ -362,7 +362,7 @@ async fn follow(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
                 return Ok(());
             }
             last = Some(value);
-            let Some(update) = unless_unread(changes.next()).await else { return Ok(()) };
+            let Some(update) = unless_reader_closed(changes.next()).await else { return Ok(()) };
             instances = update.map_err(|error| Failure::of_recipe(&error))?.instances;
         }
     });

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::session::connect::Connection;
 use crate::session::follow::{Picture, follow};
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::view::{self, Contender, Observed};
@@ -75,7 +75,7 @@ pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Fa
         let queue = LockQueue::inspect(client, lock).await?;
         let used = match queue.as_ref().is_some_and(view::is_free) {
             // A failed read is not reported.
-            true => used::look(client, lock).await.unwrap_or_default(),
+            true => path_use::look(client, lock).await.unwrap_or_default(),
             false => None,
         };
         Ok(SeenQueue { lock, queue, used })
@@ -117,7 +117,7 @@ impl Picture for SeenQueue<'_> {
 
     fn text(&self, observed: &Observed) -> String {
         let path = self.lock.as_str();
-        match self.used.filter(|used| *used != PathUse::Lock).map(used::names) {
+        match self.used.filter(|used| *used != PathUse::Lock).map(path_use::names) {
             Some((what, see)) => {
                 format!("{path} is {what}, not a lock: see lockkeeper {see} {path}\n")
             }

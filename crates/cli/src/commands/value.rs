@@ -9,8 +9,8 @@ use lockkeeper::{Client, Publication, Raw, ValueChange, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::lasting::{lasting, unless_unread};
-use crate::session::used;
+use crate::session::limited::{unless_reader_closed, with_limit};
+use crate::session::path_use;
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
@@ -198,7 +198,7 @@ async fn set(
     keep: Option<u16>,
 ) -> Result<u8, Failure> {
     let number = Connection::during(global, async |connection| {
-        used::check(&connection.client, name, PathUse::Value).await?;
+        path_use::check(&connection.client, name, PathUse::Value).await?;
         let publication = publication(&connection.client, name, keep)?;
         publication.publish(text).await.map_err(|error| Failure::of_recipe(&error))
     });
@@ -256,10 +256,10 @@ async fn get(global: &Global, name: &ZnodePath, edition: Option<u64>) -> Result<
 }
 
 async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let mut editions = publication(&connection.client, name, None)?.follow();
         loop {
-            let Some(change) = unless_unread(editions.next()).await else { return Ok(()) };
+            let Some(change) = unless_reader_closed(editions.next()).await else { return Ok(()) };
             let change = change.map_err(|error| Failure::of_recipe(&error))?;
             let value = match change {
                 ValueChange::Set(now) => Some(now.value),

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use clap::Args;
 use lockkeeper::{CacheChanges, Change, Snapshot, TreeCache, ZnodePath};
 
-use crate::session::beside::{self, Beside, is_to_end};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
+use crate::session::user_command::{self, UserCommand, is_to_end};
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::names;
@@ -104,11 +104,12 @@ async fn runs(
     let mut changes = cache.changes();
     let mut seen = cache.snapshot();
     loop {
-        let variables = beside::way_to_servers(connection).chain(variables(path, &seen)).collect();
+        let variables =
+            user_command::way_to_servers(connection).chain(variables(path, &seen)).collect();
         let input = seen.get(path).map(|node| Bytes::copy_from_slice(node.data()));
         let input = Some(input.unwrap_or_default());
-        let beside = Beside { command: &command, variables, input };
-        let ended = beside.run(signals, async || {}).await?;
+        let program = UserCommand { command: &command, variables, input };
+        let ended = program.run(signals, async || {}).await?;
         if let Some(signal) = ended.signal {
             return Ok(signal_code(signal.as_raw()));
         }

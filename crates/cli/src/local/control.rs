@@ -19,8 +19,8 @@ use tokio::net;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
+use super::disk_space::DiskSpace;
 use super::home::Home;
-use super::room::Room;
 use crate::shared::exit::{Exit, Failure};
 
 /// How long the other side may take to send a request or a reply.
@@ -33,7 +33,7 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 const MAX_ASKERS: usize = 64;
 
 /// The longest request, in bytes.
-const LONGEST: u64 = 64;
+const MAX_BYTES: u64 = 64;
 
 /// The engine's status. The field names are stable: `local status --json` prints them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,17 +50,17 @@ pub(super) struct Status {
     #[serde(default)]
     pub(super) quiet_ms: u64,
     #[serde(flatten)]
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<DiskSpace>,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ControlRequest {
     Status,
     Stop,
 }
 
-impl Question {
+impl ControlRequest {
     fn word(self) -> &'static str {
         match self {
             Self::Status => "status",
@@ -85,14 +85,14 @@ pub(super) struct Answer {
 }
 
 /// Sends a request to the engine; `None` if no engine is running.
-pub(super) fn ask(home: &Home, question: Question) -> Result<Option<Answer>, Failure> {
+pub(super) fn ask(home: &Home, question: ControlRequest) -> Result<Option<Answer>, Failure> {
     ask_within(home, question, TALK_LIMIT)
 }
 
 /// Like [`ask`], with a shorter time limit than [`TALK_LIMIT`].
 pub(super) fn ask_within(
     home: &Home,
-    question: Question,
+    question: ControlRequest,
     limit: Duration,
 ) -> Result<Option<Answer>, Failure> {
     let limit = limit.min(TALK_LIMIT);
@@ -136,7 +136,7 @@ fn silent(home: &Home, error: &io::Error, limit: Duration) -> Failure {
 /// Sends a request and reads the reply.
 fn talk(
     stream: UnixStream,
-    question: Question,
+    question: ControlRequest,
     limit: Duration,
 ) -> io::Result<Result<Answer, String>> {
     stream.set_read_timeout(Some(limit))?;
@@ -258,7 +258,7 @@ impl Control {
     }
 
     fn answer(&self, asker: Asker, engine: &Engine) -> io::Result<Option<net::UnixStream>> {
-        let is_stop = asker.question.trim_end() == Question::Stop.word();
+        let is_stop = asker.question.trim_end() == ControlRequest::Stop.word();
         let is_refused = is_stop && !asker.is_owner;
         let reply = match is_refused {
             true => Reply::Refused { refused: "only the engine's owner can stop it".to_owned() },
@@ -283,7 +283,7 @@ impl Control {
             durability: self.durability.to_string(),
             sessions: engine.sessions(),
             quiet_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
-            room: engine.disk_room().map(Room::new),
+            room: engine.disk_room().map(DiskSpace::new),
         }
     }
 }
@@ -328,7 +328,7 @@ impl Askers {
 impl Asker {
     async fn read(mut stream: net::UnixStream, is_owner: bool) -> io::Result<Self> {
         let mut question = String::new();
-        let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
+        let mut input = tokio::io::BufReader::new((&mut stream).take(MAX_BYTES));
         input.read_line(&mut question).await?;
         Ok(Self { stream, question, is_owner })
     }

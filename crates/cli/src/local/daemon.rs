@@ -26,7 +26,7 @@ pub(super) const WORD: &str = "__local-engine";
 const TICK: Duration = Duration::from_millis(500);
 
 /// The maximum session timeout that a client can request.
-const LONGEST_SESSION: Duration = Duration::from_secs(600);
+const MAX_SESSION: Duration = Duration::from_secs(600);
 
 /// When an engine tries to end again after a client was just connecting.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ struct DaemonOptions {
     #[arg(long)]
     durability: Durability,
     /// How long to run without sessions
-    #[arg(long, default_value = "10m", value_parser = names::some_time)]
+    #[arg(long, default_value = "10m", value_parser = names::nonzero_duration)]
     idle: Duration,
 }
 
@@ -110,7 +110,7 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
         .data_dir(home.data())
         .durability(durability)
         .tick(TICK)
-        .max_session_timeout(LONGEST_SESSION)
+        .max_session_timeout(MAX_SESSION)
         .at_rest(allocator::give_back)
         .start()
         .await?;

@@ -8,10 +8,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use lockkeeper_engine::{StartError, StorageError};
 
-use super::control::{self, Question};
+use super::control::{self, ControlRequest};
 use super::home::{FILES, Home, Scope, check_length};
 use super::system::{OPEN_DIRECTORY, Users, VARIABLE, find, place};
-use super::{neighbours, start};
+use super::{other_engines, start};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::trust::{self, Missing, ROOT};
 
@@ -62,7 +62,7 @@ fn mark(home: &Home) -> Result<(), Failure> {
     admit(home, Users::Everyone)?;
     home.make_enabled()?;
 
-    let others = neighbours::of(home.directory());
+    let others = other_engines::of(home.directory());
     if others.is_empty() {
         return Ok(());
     }
@@ -89,7 +89,7 @@ fn admit(home: &Home, users: Users) -> Result<(), Failure> {
 pub(super) fn disable() -> Result<bool, Failure> {
     only_root("disable --system")?;
     let Some(home) = find()? else { return Ok(false) };
-    if let Some(answer) = control::ask(&home, Question::Status)? {
+    if let Some(answer) = control::ask(&home, ControlRequest::Status)? {
         check_deserted(answer.status.sessions)?;
     }
 
@@ -97,7 +97,7 @@ pub(super) fn disable() -> Result<bool, Failure> {
     let lock = home.start_lock()?;
     lock.lock().map_err(|error| trust::cannot_use(home.directory(), &error))?;
     let mut sessions = 0;
-    if let Some(answer) = control::ask(&home, Question::Stop)? {
+    if let Some(answer) = control::ask(&home, ControlRequest::Stop)? {
         sessions = answer.status.sessions;
         answer.wait_for_end()?;
     }

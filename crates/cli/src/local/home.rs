@@ -23,8 +23,8 @@ use lockkeeper_engine::files::{Access, Directory};
 use serde::Serialize;
 
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::person;
 use crate::shared::trust::{self, Missing};
+use crate::shared::user;
 
 /// The environment variable with the path of the directory.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";
@@ -60,7 +60,7 @@ const SHARED_SOCKET: u32 = 0o666;
 const LOG_LIMIT: u64 = 1024 * 1024;
 
 /// The longest list of other engines, in bytes. A longer list is started anew, because any user can add engines to it.
-const LONGEST_LIST: u64 = 64 * 1024;
+const MAX_LIST_BYTES: u64 = 64 * 1024;
 
 /// The users whom an engine serves. The names are stable: `local status --json` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -179,14 +179,14 @@ impl Home {
     /// The engines that the user was warned about: their directories, one on each line. Empty if the list cannot be
     /// read.
     pub(super) fn warned_of(&self) -> Vec<u8> {
-        let read = self.files().ok().and_then(|files| files.read(WARNED, LONGEST_LIST).ok());
+        let read = self.files().ok().and_then(|files| files.read(WARNED, MAX_LIST_BYTES).ok());
         read.unwrap_or_default()
     }
 
     /// Adds lines to the list that was read.
     pub(super) fn note_warned(&self, known: Vec<u8>, lines: &[u8]) -> Result<(), Failure> {
         let all = [known.as_slice(), lines].concat();
-        let kept = if all.len() as u64 > LONGEST_LIST { lines } else { &all };
+        let kept = if all.len() as u64 > MAX_LIST_BYTES { lines } else { &all };
         let replaced = self.files()?.replace(WARNED, kept);
         replaced.map_err(|error| trust::cannot_use(&self.directory.join(WARNED), &error))
     }
@@ -259,7 +259,7 @@ fn check_home(named: &Path) -> Result<(), Failure> {
     if set(VARIABLE).is_some() {
         return Ok(());
     }
-    match person::home().filter(|home| named.starts_with(home) && !home.exists()) {
+    match user::home().filter(|home| named.starts_with(home) && !home.exists()) {
         None => Ok(()),
         Some(home) => {
             let message = format!("the home directory {} does not exist", home.display());
@@ -278,7 +278,7 @@ fn set(name: &str) -> Option<PathBuf> {
 pub(super) fn named() -> Result<PathBuf, Failure> {
     // The specification says to ignore a relative XDG directory.
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    let in_home = || Some(person::home()?.join(STATE));
+    let in_home = || Some(user::home()?.join(STATE));
 
     let own = set(VARIABLE);
     let variable = if own.is_some() { VARIABLE } else { "HOME" };

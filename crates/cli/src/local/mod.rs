@@ -7,10 +7,10 @@
 pub(crate) mod address;
 mod control;
 pub(crate) mod daemon;
+mod disk_space;
 mod enable;
 pub(crate) mod home;
-mod neighbours;
-mod room;
+mod other_engines;
 pub(crate) mod start;
 mod system;
 
@@ -27,9 +27,9 @@ use crate::shared::global::Global;
 use crate::shared::output::{print, print_json, tell};
 use crate::shared::{trust, view};
 
-use control::{Question, Status};
+use control::{ControlRequest, Status};
 use home::{Home, Scope};
-use neighbours::Neighbour;
+use other_engines::OtherEngine;
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
 
@@ -107,7 +107,7 @@ pub(crate) fn command(global: &Global, task: LocalTask) -> Result<u8, Failure> {
 }
 
 fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
-    let status = control::ask(home, Question::Status)?.map(|answer| answer.status);
+    let status = control::ask(home, ControlRequest::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
         (None, true) => {
             let others = others(home);
@@ -139,18 +139,18 @@ struct ShownEngine<'a> {
     scope: Scope,
     #[serde(flatten)]
     status: &'a Status,
-    others: Vec<Neighbour>,
+    others: Vec<OtherEngine>,
 }
 
 /// The engines whose locks do not exclude the locks of this one.
-fn others(home: &Home) -> Vec<Neighbour> {
+fn others(home: &Home) -> Vec<OtherEngine> {
     match home.scope() {
-        Scope::User => neighbours::of(home.directory()),
+        Scope::User => other_engines::of(home.directory()),
         Scope::System => Vec::new(),
     }
 }
 
-fn lines(others: &[Neighbour]) -> String {
+fn lines(others: &[OtherEngine]) -> String {
     others.iter().map(|other| format!("other       {other}\n")).collect()
 }
 
@@ -189,14 +189,14 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
 }
 
 fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
-    let before = control::ask(home, Question::Status)?;
+    let before = control::ask(home, ControlRequest::Status)?;
     if let Some(before) = before {
         let status = before.status;
         let (pid, durability) = (status.pid, status.durability);
         return print(&format!("already running, pid {pid}, durability {durability}\n"));
     }
     drop(start::ensure(home, durability)?);
-    match control::ask(home, Question::Status)? {
+    match control::ask(home, ControlRequest::Status)? {
         Some(answer) => print(&format!("started, pid {}\n", answer.status.pid)),
         None => {
             tell("the engine started and has already ended; see its log");
@@ -206,7 +206,7 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
 }
 
 fn stop(home: &Home) -> Result<(), Failure> {
-    match control::ask(home, Question::Stop)? {
+    match control::ask(home, ControlRequest::Stop)? {
         None => print("no engine was running\n"),
         Some(answer) => {
             let pid = answer.status.pid;

@@ -18,10 +18,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::control::{self, Question};
+use super::control::{self, ControlRequest};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
-use super::{daemon, neighbours, system};
+use super::{daemon, other_engines, system};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 use crate::shared::program::helper_process;
@@ -34,13 +34,13 @@ pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
 const IDLE: &str = "LOCKKEEPER_LOCAL_IDLE";
 
 /// How long an engine may be away before commands that wait for a lock start it again.
-const REVIVAL: Duration = Duration::from_secs(1);
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// How often a command that connects checks whether the engine still runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The minimum time for a connection, even for a command that does not want to wait.
-pub(crate) const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const MIN_CONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// How long the data may be in use by an engine that does not listen.
 const START_LIMIT: Duration = Duration::from_secs(5);
@@ -95,8 +95,8 @@ pub(crate) async fn with_engine(
 
 /// Waits while clients of the previous engine may still hold locks: no session starts during that time.
 async fn outwait_quiet(home: &Home, limit: Option<Duration>) -> Result<(), Failure> {
-    let patience = limit.map_or(Duration::MAX, |limit| limit.max(LEAST_PATIENCE));
-    let answer = control::ask_within(home, Question::Status, patience)?;
+    let patience = limit.map_or(Duration::MAX, |limit| limit.max(MIN_CONNECT_TIME));
+    let answer = control::ask_within(home, ControlRequest::Status, patience)?;
     let left = Duration::from_millis(answer.map_or(0, |answer| answer.status.quiet_ms));
     if left.is_zero() || limit.is_some_and(|limit| limit < left) {
         return Ok(());
@@ -132,7 +132,7 @@ impl LocalEngine {
             return;
         }
 
-        let others = neighbours::unknown(&self.home);
+        let others = other_engines::unknown(&self.home);
         if others.is_empty() {
             return self.announce();
         }
@@ -173,7 +173,7 @@ impl LocalEngine {
             }
 
             // An engine that is being restarted needs no help.
-            sleep(REVIVAL).await;
+            sleep(RESTART_DELAY).await;
             if is_alive(&self.home) {
                 continue;
             }
@@ -184,16 +184,16 @@ impl LocalEngine {
             }
             tell("this machine's engine has ended; restarting it");
             // Kept until there is a session: an engine without sessions may end.
-            let _found = match self.revive().await {
+            let _found = match self.restart().await {
                 Ok(found) => found,
                 Err(failure) => return failure,
             };
             let back = status.wait_for(|now| now.contact == Contact::Connected);
-            let _ = tokio::time::timeout(REVIVAL, back).await;
+            let _ = tokio::time::timeout(RESTART_DELAY, back).await;
         }
     }
 
-    async fn revive(&self) -> Result<Option<File>, Failure> {
+    async fn restart(&self) -> Result<Option<File>, Failure> {
         let home = self.home.clone();
         let panicked = |_| Failure::new(Exit::Bug, "the start of an engine has panicked");
         spawn_blocking(move || ensure(&home, None)).await.map_err(panicked)?
@@ -301,7 +301,7 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
         Some(durability) => durability,
         None => from_environment(DURABILITY, str::parse)?.unwrap_or(Durability::Sync),
     };
-    let idle = from_environment(IDLE, names::some_time)?;
+    let idle = from_environment(IDLE, names::nonzero_duration)?;
     let idle = idle.map(|idle| format!("--idle={}", humantime::format_duration(idle)));
 
     let mut engine = helper_process()

@@ -27,10 +27,10 @@ use crate::shared::roots;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a connection may take before a notice explains the wait.
-const PATIENCE: Duration = Duration::from_secs(1);
+const NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 /// The largest credentials file, in bytes.
-const LONGEST_DIGEST: u64 = 64 * 1024;
+const MAX_DIGEST_BYTES: u64 = 64 * 1024;
 
 /// The permission bits of the group and of others to read and to write.
 const OTHERS: u32 = 0o066;
@@ -108,7 +108,7 @@ impl Connection {
         time: &mut Option<Duration>,
     ) -> Result<Self, Failure> {
         let began = Instant::now();
-        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(start::LEAST_PATIENCE));
+        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(start::MIN_CONNECT_TIME));
         let limit = global.connect_timeout.unwrap_or(patience);
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
@@ -221,10 +221,10 @@ async fn patiently(
 ) -> Result<Client, ConnectError> {
     let connected = builder.connect(servers);
     tokio::pin!(connected);
-    if limit < 2 * PATIENCE {
+    if limit < 2 * NOTICE_DELAY {
         return connected.await;
     }
-    if let Ok(connected) = tokio::time::timeout(PATIENCE, &mut connected).await {
+    if let Ok(connected) = tokio::time::timeout(NOTICE_DELAY, &mut connected).await {
         return connected;
     }
     tell(&format!("no answer from {servers} yet; giving up after {limit:?}"));
@@ -365,7 +365,7 @@ fn read_digest(file: &Path) -> Result<Digest, Failure> {
     // Checked first: only a regular file has meaningful permissions.
     let content = match is_of_shell(file) {
         true => read_pipe(file),
-        false => read_regular_file(file, LONGEST_DIGEST),
+        false => read_regular_file(file, MAX_DIGEST_BYTES),
     };
     let content = content.map_err(failed)?;
     if fs::metadata(file).map_err(failed)?.permissions().mode() & OTHERS != 0 {
@@ -393,7 +393,7 @@ fn is_of_shell(file: &Path) -> bool {
 #[expect(clippy::disallowed_methods, reason = "the kernel's name for a descriptor")]
 fn read_pipe(file: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    fs::File::open(file)?.take(LONGEST_DIGEST).read_to_end(&mut content)?;
+    fs::File::open(file)?.take(MAX_DIGEST_BYTES).read_to_end(&mut content)?;
     Ok(content)
 }
 

@@ -47,14 +47,14 @@ impl WaitOptions {
 }
 
 /// How long a wait may take before a notice names the holders.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 /// The pause before a request that failed temporarily is repeated.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Prints what the command waits for, once and unless `quiet` is set. Never returns.
 pub(crate) async fn notice(quiet: bool, what: impl Future<Output = String>) -> Infallible {
-    sleep(PATIENCE).await;
+    sleep(NOTICE_DELAY).await;
     if !quiet {
         tell(&what.await);
     }
@@ -71,7 +71,7 @@ pub(crate) async fn over(limit: Option<Duration>) {
 
 /// The holders and waiters of a lock; `None` if there are none, or if they cannot be read now.
 pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<LockQueue> {
-    timeout(PATIENCE, LockQueue::inspect(client, lock)).await.ok()?.ok()?
+    timeout(NOTICE_DELAY, LockQueue::inspect(client, lock)).await.ok()?.ok()?
 }
 
 /// Whether the next request waits for a connection.

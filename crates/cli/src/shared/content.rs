@@ -11,7 +11,7 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 
 /// The largest input. Larger data does not belong in a lock service.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The bytes of the argument, or of standard input if the argument is missing.
 pub(crate) fn content(given: Option<OsString>) -> Result<Vec<u8>, Failure> {
@@ -37,10 +37,10 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
         tell("reading from standard input, until Ctrl-D");
     }
     let mut bytes = Vec::new();
-    let read = input.lock().take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    let read = input.lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::new(Exit::Disk, format!("cannot read standard input: {error}")))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let message = format!("standard input exceeds {MOST_BYTES} bytes");
+    if bytes.len() as u64 > MAX_BYTES {
+        let message = format!("standard input exceeds {MAX_BYTES} bytes");
         return Err(Failure::new(Exit::Data, message));
     }
     Ok(bytes)

@@ -45,12 +45,12 @@ pub(crate) struct Global {
 
     /// How long the servers keep the session of a client that is silent
     #[arg(long, global = true, value_name = "DURATION", default_value = "15s",
-          value_parser = names::session_time, allow_hyphen_values = true)]
+          value_parser = names::session_timeout, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
 
     /// How long to try to connect, even if -w is shorter [default: the value of -w, or 10s]
     #[arg(long, global = true, value_name = "DURATION", env = "LOCKKEEPER_CONNECT_TIMEOUT",
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     pub(crate) connect_timeout: Option<Duration>,
 
     /// What renews a lease: a write committed by a quorum, or any answer of a standalone server
@@ -66,7 +66,7 @@ pub(crate) struct Global {
 
     /// The servers' tickTime, by which a quorum lease is shorter
     #[arg(long, global = true, value_name = "DURATION", default_value = "2s",
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     pub(crate) server_tick: Duration,
 
     /// Credentials for digest authentication; other users of this machine can see them in a process list

@@ -39,7 +39,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 const YEAR: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Reads a duration that is not zero.
-pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero".to_owned()),
         some => Ok(some),
@@ -66,24 +66,24 @@ pub(crate) fn nonzero(text: &str) -> Result<usize, String> {
 }
 
 /// The minimum for a limit in bytes: a short request must fit.
-const FEW_BYTES: usize = 1024;
+const MIN_BYTES: usize = 1024;
 
 /// Reads a limit in bytes.
-pub(crate) fn some_bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn byte_limit(text: &str) -> Result<usize, String> {
     match nonzero(text)? {
-        few if few < FEW_BYTES => Err(format!("it must be at least {FEW_BYTES} bytes")),
+        few if few < MIN_BYTES => Err(format!("it must be at least {MIN_BYTES} bytes")),
         enough => Ok(enough),
     }
 }
 
 /// The shortest session timeout that allows for network delays at the start and at each renewal.
-const SHORTEST_SESSION: Duration = Duration::from_millis(100);
+const MIN_SESSION: Duration = Duration::from_millis(100);
 
 /// Reads a session timeout.
-pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
-    match some_time(text)? {
-        short if short < SHORTEST_SESSION => Err(format!(
-            "it must be at least {SHORTEST_SESSION:?}; servers may grant a longer timeout than \
+pub(crate) fn session_timeout(text: &str) -> Result<Duration, String> {
+    match nonzero_duration(text)? {
+        short if short < MIN_SESSION => Err(format!(
+            "it must be at least {MIN_SESSION:?}; servers may grant a longer timeout than \
              requested"
         )),
         enough => Ok(enough),
@@ -97,12 +97,12 @@ mod tests {
     /// Symptom: `serve --max-sessions 0`, or a maximum frame length of one byte, was accepted.
     #[test]
     fn limits_leave_something() {
-        assert_eq!((nonzero("1"), some_bytes("1024")), (Ok(1), Ok(1024)));
+        assert_eq!((nonzero("1"), byte_limit("1024")), (Ok(1), Ok(1024)));
         for few in ["0", "1", "1023"] {
-            assert!(some_bytes(few).is_err(), "{few}");
+            assert!(byte_limit(few).is_err(), "{few}");
         }
         assert!(nonzero("0").unwrap_err().contains("greater than zero"));
-        assert!(some_bytes("1G").unwrap_err().contains("without a unit"));
+        assert!(byte_limit("1G").unwrap_err().contains("without a unit"));
     }
 
     #[test]

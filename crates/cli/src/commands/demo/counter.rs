@@ -22,7 +22,7 @@ const WRITES: [i32; 7] = [1, 2, 5, 14, 15, 19, 21];
 const SYNC: i32 = 9;
 
 /// The maximum message length, in bytes. Real messages are shorter.
-const LONGEST: u32 = 64 * 1024 * 1024;
+const MAX_BYTES: u32 = 64 * 1024 * 1024;
 
 /// A listener that forwards all messages and counts them.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ async fn pump(
     let mut is_handshake = true;
     loop {
         let length = from.read_u32().await?;
-        if length > LONGEST {
+        if length > MAX_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut message = length.to_be_bytes().to_vec();

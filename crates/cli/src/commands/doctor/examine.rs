@@ -7,8 +7,8 @@ use lockkeeper::{
     ZnodePath, exposures,
 };
 
+use super::four_letter;
 use super::judge::{AccessRights, RoomLeft, Server, ServerAnswer, Service};
-use super::words;
 use crate::session::connect::{self, Connection};
 use crate::shared::exit::Failure;
 use crate::shared::global::Global;
@@ -92,8 +92,8 @@ async fn answer(
     let measured = measure(&client, marker).await;
     client.close().await;
     let (round_trip, same_service) = measured.map_err(|error| error.to_string())?;
-    let who = words::who(&builder, host).await;
-    let digest_mismatches = words::digest_mismatches(&builder, host).await;
+    let who = four_letter::who(&builder, host).await;
+    let digest_mismatches = four_letter::digest_mismatches(&builder, host).await;
     Ok(ServerAnswer { who, round_trip, same_service, digest_mismatches })
 }
 

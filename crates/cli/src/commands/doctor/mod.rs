@@ -1,11 +1,11 @@
 //! `lockkeeper doctor`: examines a service and reports problems for locks.
 //!
-//! `examine` asks the servers, `words` asks a server for its version and role, and `judge` derives the findings without
+//! `examine` asks the servers, `four_letter` asks a server for its version and role, and `judge` derives the findings without
 //! I/O.
 
 mod examine;
+mod four_letter;
 mod judge;
-mod words;
 
 use std::path::PathBuf;
 

@@ -58,7 +58,7 @@ pub(crate) struct RecordOptions {
     file: Option<PathBuf>,
 
     /// The maximum size of the history in files, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = names::byte_limit)]
     max_size: usize,
 }
 

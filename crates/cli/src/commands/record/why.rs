@@ -27,7 +27,7 @@ Examples:
 Exit codes: 0; 1, the recording does not contain the lock; 65, the file cannot be read, or is not a history.";
 
 /// The maximum size of a file, in bytes.
-const LONGEST: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Show the history of a lock from a recording: its holders and waiters
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(crate) struct WhyOptions {
     file: PathBuf,
 
     /// Show only events within this time
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     since: Option<Duration>,
 
     /// Show only the newest N events
@@ -88,7 +88,7 @@ pub(super) fn read(
     must: bool,
     mut each: impl FnMut(HistoryLine),
 ) -> Result<(), Failure> {
-    let text = match read_regular_file(file, LONGEST) {
+    let text = match read_regular_file(file, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(()),
         Err(error) => {

@@ -64,7 +64,7 @@ pub(super) enum Step {
     /// Stop it: it must not run for now.
     Stop,
     /// Let it run again.
-    GoOn,
+    Resume,
 }
 
 /// How the command ended.
@@ -163,8 +163,8 @@ impl Child {
             Step::Warned => {}
             Step::Stop => self.signal(Signal::STOP),
             // If another process stopped it before, it stays stopped.
-            Step::GoOn if self.is_stopped => {}
-            Step::GoOn => self.resume(),
+            Step::Resume if self.is_stopped => {}
+            Step::Resume => self.resume(),
             Step::Kill => self.processes.signal(&[Signal::KILL]),
             // A stopped process does not handle TERM until it is continued.
             Step::Term => self.processes.signal(&[Signal::TERM, Signal::CONT]),
@@ -182,7 +182,7 @@ impl Child {
         // It may have stopped just before it got the terminal.
         let can_read = |terminal: &mut Terminal| terminal.is_with(group) || terminal.lend(group);
         if wants_terminal && self.terminal.as_mut().is_some_and(can_read) {
-            return self.go_on();
+            return self.continue_group();
         }
 
         // STOP comes from another process, so the user has not asked for the shell.
@@ -190,7 +190,7 @@ impl Child {
             return;
         }
         if is_on_its_own() {
-            return self.go_on();
+            return self.continue_group();
         }
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back(group, false);
@@ -205,7 +205,7 @@ impl Child {
     /// Continues a stopped command, with the terminal if this process has it again.
     pub(super) fn resume(&mut self) {
         self.offer_terminal();
-        self.go_on();
+        self.continue_group();
     }
 
     /// Another process has continued it, or wants to.
@@ -218,7 +218,7 @@ impl Child {
         self.is_stopped
     }
 
-    fn go_on(&mut self) {
+    fn continue_group(&mut self) {
         self.is_stopped = false;
         self.signal(Signal::CONT);
     }

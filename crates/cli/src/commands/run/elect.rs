@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use lockkeeper::{Clock, Contact, Election, ZnodePath};
 
-use super::attend::{CalledOff, OnRevoke};
 use super::events::{Event, Events};
 use super::job::{CommandOptions, Job};
 use super::lock::{Held, Lock};
 use super::release::{HOPELESS_LIMIT, RELEASE_LIMIT, release};
+use super::supervise::{EndRequest, OnRevoke};
 use super::wait::{self, WaitOutcome};
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
@@ -96,14 +96,14 @@ async fn stand(
     events: &Events,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
-    let terms = options.job.terms(connection, options.wait.quiet)?;
+    let times = options.job.times(connection, options.wait.quiet)?;
     let mut signals = Signals::listen()?;
     let mut election = Election::builder(&connection.client, options.election.as_str());
     if let Some(name) = &options.name {
         election = election.id(name);
     }
     let lock = Lock::Lead(election.build()?);
-    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
+    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, times, events };
 
     loop {
         let began = Clock.now();
@@ -154,7 +154,7 @@ async fn term(
         return Err(failure);
     }
     // This process or the servers may have been paused since the election.
-    if !job.terms.leaves_time(&held) {
+    if !job.times.leaves_time(&held) {
         resign(held, HOPELESS_LIMIT).await;
         return Ok(TermEnd::Again);
     }
@@ -177,9 +177,9 @@ async fn term(
     };
 
     resign(held, ran.release_limit(connection)).await;
-    Ok(match (ran.lost, ran.called_off) {
-        (_, CalledOff::BySignal(_)) => TermEnd::Over(ran.code),
-        (Some(Exit::Lost), _) | (None, CalledOff::ByRequest) => TermEnd::Again,
+    Ok(match (ran.lost, ran.end_request) {
+        (_, EndRequest::BySignal(_)) => TermEnd::Over(ran.code),
+        (Some(Exit::Lost), _) | (None, EndRequest::ByRequest) => TermEnd::Again,
         _ => TermEnd::Over(ran.code),
     })
 }

@@ -59,7 +59,7 @@ pub(crate) struct HoldOptions {
     lock: ZnodePath,
 
     /// Release it after this time
-    #[arg(long = "for", value_name = "DURATION", value_parser = names::some_time,
+    #[arg(long = "for", value_name = "DURATION", value_parser = names::nonzero_duration,
           allow_hyphen_values = true, conflicts_with = "until")]
     length: Option<Duration>,
 

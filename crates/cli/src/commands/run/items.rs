@@ -9,11 +9,11 @@ use clap::Args;
 use lockkeeper::{Clock, Failure as _, Item, Queue, QueueError, Raw, ZnodePath};
 use tokio::time::sleep;
 
-use super::attend::{CalledOff, OnRevoke};
 use super::events::{Event, Events};
 use super::job::{CommandOptions, Job, Ran};
 use super::lock::Held;
 use super::release::keep_engine;
+use super::supervise::{EndRequest, OnRevoke};
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
 use crate::session::waiting;
@@ -24,7 +24,7 @@ use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 
 /// The longest pause before a retry.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
 The command gets the item on its standard input. Its environment contains LOCKKEEPER_ITEM, the id of the item; \
@@ -116,15 +116,15 @@ async fn work_on(
     events: &Events,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
-    let terms = options.job.terms(connection, options.quiet)?;
+    let times = options.job.times(connection, options.quiet)?;
     let mut signals = Signals::listen()?;
     let queue = Queue::<Bytes>::builder(&connection.client, options.name.as_str())
         .max_tries(options.max_tries)
-        .backoff(options.retry_after, LONGEST_PAUSE.max(options.retry_after))
+        .backoff(options.retry_after, MAX_PAUSE.max(options.retry_after))
         .label(options.job.label())
         .build_with(Raw)
         .map_err(|error| Failure::of_recipe(&error))?;
-    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
+    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, times, events };
     let worker = Worker { job, options, queue };
 
     let mut left = options.items;
@@ -192,7 +192,7 @@ impl Worker<'_> {
         let held = Held::Item(Box::new(item));
         events.write(Event::acquired(&held, 0));
         // This process may have been paused since the item was taken.
-        if !self.job.terms.leaves_time(&held) {
+        if !self.job.times.leaves_time(&held) {
             return Ok(After::Again);
         }
 
@@ -214,8 +214,8 @@ impl Worker<'_> {
     /// Ends an item according to the result of its command.
     async fn end(&self, item: &Item<Bytes>, ran: &Ran) -> After {
         let id = item.id();
-        let next = match ran.called_off {
-            CalledOff::BySignal(signal) => After::End(signal_code(signal.as_raw())),
+        let next = match ran.end_request {
+            EndRequest::BySignal(signal) => After::End(signal_code(signal.as_raw())),
             _ => After::Next,
         };
         if ran.lost == Some(Exit::Lost) {
@@ -231,7 +231,7 @@ impl Worker<'_> {
             0 => item.done().await,
             // The command was asked to end, or would fail for every item.
             code if not_run && !ran.is_by_signal => return After::End(code),
-            _ if ran.called_off != CalledOff::No => return next,
+            _ if ran.end_request != EndRequest::No => return next,
             code if code == Exit::Data.code() => {
                 self.say(&format!("item {id}: exit code {code}: it is now a dead letter"));
                 item.bury(format!("exit code {code}")).await
@@ -253,7 +253,7 @@ impl Worker<'_> {
             Err(error) => {
                 tell(&format!("item {id} may run again: {error}"));
                 // Wait, in case a server rejects requests for now.
-                sleep(waiting::PATIENCE).await;
+                sleep(waiting::NOTICE_DELAY).await;
             }
         }
         next

@@ -11,12 +11,12 @@ use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::attend::{Attendance, Attended, CalledOff, OnRevoke, Rules};
 use super::child::{Child, Environment};
 use super::events::{Event, Events};
 use super::lock::Held;
-use super::loss::{self, Loss, OnLost, OnOutage, Terms};
+use super::loss::{self, LeaseTimes, Loss, OnLost, OnOutage};
 use super::release::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine};
+use super::supervise::{EndRequest, OnRevoke, Rules, Supervised, Supervision};
 use super::watchdog::Watchdog;
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
@@ -52,7 +52,7 @@ pub(super) struct CommandOptions {
     kill_after: Option<Duration>,
 
     /// The maximum running time: then TERM and, after --kill-after, KILL; the exit code is 124
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time,
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration,
           allow_hyphen_values = true)]
     pub(super) max_run: Option<Duration>,
 
@@ -100,13 +100,17 @@ impl CommandOptions {
     }
 
     /// The times that fit into the lease. Warns of a short one, unless `quiet` is set.
-    pub(super) fn terms(&self, connection: &Connection, quiet: bool) -> Result<Terms, Failure> {
+    pub(super) fn times(
+        &self,
+        connection: &Connection,
+        quiet: bool,
+    ) -> Result<LeaseTimes, Failure> {
         let timing = connection.client.timing();
-        let terms = Terms::fit(timing, self.on_lost, self.kill_after, self.grace()?)?;
+        let times = LeaseTimes::fit(timing, self.on_lost, self.kill_after, self.grace()?)?;
         if !quiet {
-            terms.warn_of_short_outages(timing);
+            times.warn_of_short_outages(timing);
         }
-        Ok(terms)
+        Ok(times)
     }
 }
 
@@ -121,7 +125,7 @@ pub(super) struct Job<'a> {
     pub(super) connection: &'a Connection,
     pub(super) options: &'a CommandOptions,
     pub(super) on_revoke: OnRevoke,
-    pub(super) terms: Terms,
+    pub(super) times: LeaseTimes,
     pub(super) events: &'a Events,
 }
 
@@ -135,7 +139,7 @@ pub(super) struct Ran {
     /// Whether it exceeded the maximum running time.
     pub(super) overran: bool,
     pub(super) is_by_signal: bool,
-    pub(super) called_off: CalledOff,
+    pub(super) end_request: EndRequest,
 }
 
 impl Ran {
@@ -161,7 +165,7 @@ impl<'a> Job<'a> {
     where
         'a: 'l,
     {
-        Loss::new(self.terms, watchdog, held, self.events)
+        Loss::new(self.times, watchdog, held, self.events)
     }
 
     /// Runs the command until it ends. `more`: further environment variables. `input`: standard input; `None` inherits
@@ -180,15 +184,15 @@ impl<'a> Job<'a> {
         self.events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 
         let (on_revoke, max_run) = (self.on_revoke, self.options.max_run);
-        let rules = Rules { on_revoke, max_run, kill_after: self.terms.kill_after() };
-        let attendance = Attendance::new(&mut child, loss, held, self.events);
-        let attended = tokio::select! {
-            attended = attendance.attend(rules, signals) => attended,
+        let rules = Rules { on_revoke, max_run, kill_after: self.times.kill_after() };
+        let supervision = Supervision::new(&mut child, loss, held, self.events);
+        let supervised = tokio::select! {
+            supervised = supervision.supervise(rules, signals) => supervised,
             never = keep_engine(self.connection) => match never {},
         };
         // If this process fails here, no other process ends the command.
-        let Attended { ended, overran, called_off } =
-            attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
+        let Supervised { ended, overran, end_request } =
+            supervised.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
         child.finish(&ended);
 
         let lost = loss.conclude(&ended);
@@ -198,7 +202,7 @@ impl<'a> Job<'a> {
         if cut_off.is_some() {
             end_leftovers(&child).await;
         }
-        Ok(Ran { code, lost, overran, is_by_signal: ended.is_by_signal(), called_off })
+        Ok(Ran { code, lost, overran, is_by_signal: ended.is_by_signal(), end_request })
     }
 }
 

@@ -14,9 +14,9 @@ use lockkeeper::{
     SemaphoreProfile, State, Usage, ZnodePath,
 };
 
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::{names, person, view};
+use crate::shared::{names, user, view};
 
 /// The kind of lock, and how to hold it.
 #[derive(Clone, Debug, Args)]
@@ -63,7 +63,7 @@ pub(super) struct LockOptions {
     /// cannot check fencing tokens. Runs without this option wait as well, and so do programs that use the
     /// library and support lock delays
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
 
     /// Give up, as if the lock were not free, if this wait is part of a deadlock (see lockkeeper graph). Checks all
@@ -197,7 +197,7 @@ impl LockOptions {
             Some(Library::Curator) | None => Profile::Curator,
         };
 
-        let (user, why) = (person::user(), self.why.as_deref().unwrap_or_default());
+        let (user, why) = (user::name(), self.why.as_deref().unwrap_or_default());
         let [path] = paths else {
             let paths = paths.iter().map(ZnodePath::as_str);
             let several =
@@ -402,7 +402,7 @@ impl Lock {
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
         let Some((library, usage)) = Usage::of(names) else {
             if let Some(used) = PathUse::by_children(names).filter(|used| *used != PathUse::Lock) {
-                let (what, see) = used::names(used);
+                let (what, see) = path_use::names(used);
                 let message = format!("{path} is {what}, not a lock");
                 return Failure::new(Exit::Data, message)
                     .advise(&format!("see lockkeeper {see} {path}"));

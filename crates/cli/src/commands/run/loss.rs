@@ -80,7 +80,7 @@ pub(super) fn grace(
 
 /// The times that fit into the lease.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct LeaseTimes {
     on_lost: OnLost,
     kill_after: Duration,
     reserve: Duration,
@@ -94,7 +94,7 @@ pub(super) struct Terms {
 pub(super) struct Loss<'a> {
     /// The name of the lock, or of the locks, in messages.
     lock: String,
-    terms: Terms,
+    times: LeaseTimes,
     /// The last deadline that was seen while the lock was held.
     deadline: Option<Instant>,
     phase: Phase,
@@ -117,7 +117,7 @@ enum Phase {
     Warned,
 }
 
-impl Terms {
+impl LeaseTimes {
     /// Checks that there is time to end the command between a failed renewal and the deadline.
     pub(super) fn fit(
         timing: Timing,
@@ -188,15 +188,15 @@ impl Terms {
 impl<'a> Loss<'a> {
     /// Must be created before the command starts, so that the watchdog knows how long the command may run.
     pub(super) fn new(
-        terms: Terms,
+        times: LeaseTimes,
         watchdog: &'a mut Watchdog,
         held: &Held,
         events: &'a Events,
     ) -> Self {
         let (lock, phase, exit) = (held.name(), Phase::Holding, Exit::Lost);
         let (deadline, paused) = (None, Clock.now());
-        let mut loss = Self { lock, terms, deadline, phase, exit, watchdog, events, paused };
-        if let Some(grace) = terms.grace {
+        let mut loss = Self { lock, times, deadline, phase, exit, watchdog, events, paused };
+        if let Some(grace) = times.grace {
             loss.watchdog.pauses_for(grace + pause::WATCHDOG_LATER);
             // The state shows a loss.
             let _ = held.allow_jeopardy();
@@ -246,16 +246,16 @@ impl<'a> Loss<'a> {
     /// the command.
     fn note(&mut self, deadline: Option<Instant>) -> bool {
         self.deadline = deadline.or(self.deadline);
-        match self.deadline.filter(|_| self.terms.on_lost != OnLost::Warn) {
+        match self.deadline.filter(|_| self.times.on_lost != OnLost::Warn) {
             // Later than this process would act, and early enough for the kernel to do it.
-            Some(deadline) => self.watchdog.allow(before(deadline, self.terms.reserve * 3 / 4)),
+            Some(deadline) => self.watchdog.allow(before(deadline, self.times.reserve * 3 / 4)),
             None => true,
         }
     }
 
     /// Whether the command may continue after a stop.
     pub(super) fn lets_run(&self, held: &Held) -> bool {
-        !self.is_paused() && self.terms.leaves_time(held)
+        !self.is_paused() && self.times.leaves_time(held)
     }
 
     /// Whether the command is paused because of an outage.
@@ -266,7 +266,7 @@ impl<'a> Loss<'a> {
     /// Whether the watchdog may have stopped the command while this process could not run.
     pub(super) fn is_late(&self) -> bool {
         let is_over = || self.watchdog.stops_at().is_some_and(|at| at <= Clock.now());
-        self.terms.grace.is_some() && is_over()
+        self.times.grace.is_some() && is_over()
     }
 
     /// Waits for the next step. Cancel safe.
@@ -293,14 +293,14 @@ impl<'a> Loss<'a> {
             }
 
             // The watchdog may have stopped the command. That is undone when the lock is known to be held.
-            if !self.note(held.deadline()) && self.terms.grace.is_some() {
+            if !self.note(held.deadline()) && self.times.grace.is_some() {
                 return self.pause(child);
             }
 
             let left = held.remaining();
-            let spare = left.saturating_sub(self.terms.lead());
+            let spare = left.saturating_sub(self.times.lead());
             if spare.is_zero() {
-                return match self.terms.grace {
+                return match self.times.grace {
                     Some(_) => self.pause(child),
                     None => self.running_out(left),
                 };
@@ -308,15 +308,15 @@ impl<'a> Loss<'a> {
             tokio::select! {
                 _ = held.jeopardy() => {}
                 // Soon after each renewal, so that the watchdog learns of it.
-                () = tokio::time::sleep(spare.min(SLICE).min(self.terms.timing.renewal_interval())) => {}
+                () = tokio::time::sleep(spare.min(SLICE).min(self.times.timing.renewal_interval())) => {}
             }
         }
     }
 
     /// Pauses the command, at the latest time that is certain to be before the deadline.
     fn pause(&mut self, child: &Child) -> Step {
-        let grace = self.terms.grace.unwrap_or_default();
-        let stands_still = pause::stop(child.group(), self.terms.timing);
+        let grace = self.times.grace.unwrap_or_default();
+        let stands_still = pause::stop(child.group(), self.times.timing);
         let (lock, most) = (&self.lock, humantime::format_duration(grace));
         tell(&format!(
             "{lock}: no server has renewed the lease; the command is paused, for {most} at most"
@@ -342,8 +342,8 @@ impl<'a> Loss<'a> {
         tokio::select! {
             biased;
             again = held.held_again() => {
-                if again.is_ok() && self.terms.leaves_time(held) {
-                    return self.go_on(held, child);
+                if again.is_ok() && self.times.leaves_time(held) {
+                    return self.resume(held, child);
                 }
                 tokio::time::sleep(pause::STOP_AGAIN).await;
             }
@@ -352,20 +352,20 @@ impl<'a> Loss<'a> {
         Step::Stop
     }
 
-    fn go_on(&mut self, held: &Held, child: &Child) -> Step {
+    fn resume(&mut self, held: &Held, child: &Child) -> Step {
         tell(&format!("{} was held all the time; the command resumes", self.lock));
         self.note(held.deadline());
         // This process may have been paused since the last check, or the watchdog cannot be reached.
-        if self.is_late() || !self.terms.leaves_time(held) {
+        if self.is_late() || !self.times.leaves_time(held) {
             return Step::Stop;
         }
         let paused = Clock.now().since(self.paused);
         self.events.write(Event::Resumed { paused_ms: paused.as_millis() });
         self.phase = Phase::Holding;
         if !child.is_stopped() {
-            self.watchdog.go_on();
+            self.watchdog.resume();
         }
-        Step::GoOn
+        Step::Resume
     }
 
     /// Kills the paused command: any other signal would require it to run.
@@ -393,10 +393,10 @@ impl<'a> Loss<'a> {
         self.events.write(Event::Lost { reason: what });
         let now = Clock.now();
         // After the deadline another program may have the lock, so TERM is too late.
-        let latest = self.deadline.map_or(now, |deadline| before(deadline, self.terms.reserve));
-        let kill_at = latest.min(now + self.terms.kill_after);
+        let latest = self.deadline.map_or(now, |deadline| before(deadline, self.times.reserve));
+        let kill_at = latest.min(now + self.times.kill_after);
 
-        match self.terms.on_lost {
+        match self.times.on_lost {
             OnLost::Warn => {
                 tell(&format!("{what}; the command continues (--on-lost warn)"));
                 self.phase = Phase::Warned;
@@ -443,15 +443,15 @@ mod tests {
         Timing::new(LeaseMode::Quorum, timeout, tick)
     }
 
-    fn terms(seconds: u64) -> Terms {
-        Terms::fit(timing(seconds), OnLost::Term, None, None).expect("the default fits")
+    fn times(seconds: u64) -> LeaseTimes {
+        LeaseTimes::fit(timing(seconds), OnLost::Term, None, None).expect("the default fits")
     }
 
     /// The table of `docs/decisions/0013-timing.md`, in tenths of a second.
     #[test]
     fn the_outages_that_a_command_survives() {
         for (timeout, tenths) in [(4, 8), (6, 18), (10, 38), (15, 63), (20, 95), (30, 159)] {
-            let outage = terms(timeout).outage(timing(timeout));
+            let outage = times(timeout).outage(timing(timeout));
             assert_eq!(outage.as_millis() / 100, tenths, "{timeout} s");
         }
     }
@@ -461,7 +461,7 @@ mod tests {
     fn no_command_is_ended_while_servers_answer_in_time() {
         for timeout in 4..=40 {
             let left = timing(timeout).always_left();
-            assert!(terms(timeout).lead() < left, "{timeout} s: {left:?} is always left");
+            assert!(times(timeout).lead() < left, "{timeout} s: {left:?} is always left");
         }
     }
 
@@ -469,14 +469,14 @@ mod tests {
     fn what_does_not_fit_is_refused_with_what_would() {
         let wanted = Some(Duration::from_secs(10));
         let failure =
-            Terms::fit(timing(15), OnLost::Term, wanted, None).expect_err("it is too long");
+            LeaseTimes::fit(timing(15), OnLost::Term, wanted, None).expect_err("it is too long");
         let message = failure.to_string();
         let most = message.split("use at most ").nth(1).and_then(|rest| rest.split("ms").next());
         let most = Duration::from_millis(most.expect(&message).parse().expect(&message));
-        assert!(Terms::fit(timing(15), OnLost::Term, Some(most), None).is_ok(), "{most:?}");
+        assert!(LeaseTimes::fit(timing(15), OnLost::Term, Some(most), None).is_ok(), "{most:?}");
         let more = most + Duration::from_millis(1);
-        assert!(Terms::fit(timing(15), OnLost::Term, Some(more), None).is_err());
-        assert!(Terms::fit(timing(15), OnLost::Kill, wanted, None).is_ok(), "it is not used");
+        assert!(LeaseTimes::fit(timing(15), OnLost::Term, Some(more), None).is_err());
+        assert!(LeaseTimes::fit(timing(15), OnLost::Kill, wanted, None).is_ok(), "it is not used");
     }
 
     #[test]

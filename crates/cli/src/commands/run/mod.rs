@@ -1,7 +1,6 @@
 //! `lockkeeper run`: runs a command while holding a lock.
 
-mod above;
-mod attend;
+mod at_least;
 mod child;
 pub(crate) mod elect;
 mod events;
@@ -13,10 +12,11 @@ mod job;
 mod lock;
 mod loss;
 mod once;
+mod parent_lock;
 mod pause;
 mod processes;
 mod release;
-mod rest;
+mod supervise;
 mod terminal;
 mod wait;
 pub(crate) mod watchdog;
@@ -33,14 +33,14 @@ use crate::shared::global::Global;
 use crate::shared::names;
 use crate::shared::signals::Signals;
 
-use attend::{CalledOff, OnRevoke};
+use at_least::AtLeast;
 use events::{Event, Events};
 use job::{CommandOptions, Job};
 use lock::{Held, Lock, LockOptions};
-use loss::Terms;
+use loss::LeaseTimes;
 use once::{Once, Turn};
 use release::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine, release};
-use rest::Rest;
+use supervise::{EndRequest, OnRevoke};
 use wait::WaitOutcome;
 use watchdog::Watchdog;
 
@@ -247,7 +247,7 @@ async fn with_session(
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     let client = &connection.client;
-    let terms = options.job.terms(connection, options.wait.quiet)?;
+    let times = options.job.times(connection, options.wait.quiet)?;
 
     let mut signals = Signals::listen()?;
     let label = options.job.label();
@@ -268,7 +268,7 @@ async fn with_session(
                 held.guards().iter().for_each(|guard| guard.note_held_since(now));
             }
             events.write(Event::acquired(&held, waited_ms()));
-            let run = Granted { connection, options, terms, granted, events };
+            let run = Granted { connection, options, times, granted, events };
             run.hold(*held, signals, watchdog).await
         }
         WaitOutcome::Conflict => {
@@ -288,7 +288,7 @@ async fn with_session(
 struct Granted<'a> {
     connection: &'a Connection,
     options: &'a RunOptions,
-    terms: Terms,
+    times: LeaseTimes,
     granted: Instant,
     events: &'a Events,
 }
@@ -301,14 +301,14 @@ impl Granted<'_> {
         mut signals: Signals,
         watchdog: &mut Watchdog,
     ) -> Result<u8, Failure> {
-        let Self { connection, options, terms, granted, events } = self;
+        let Self { connection, options, times, granted, events } = self;
         let release = async |held, limit| release(connection, held, limit, granted, events).await;
         // This process or the servers may have been paused since the lock was granted.
         let too_late = || {
             let message = format!("{} was lost before the command was started", held.name());
             Failure::new(Exit::Lost, message)
         };
-        if !terms.leaves_time(&held) {
+        if !times.leaves_time(&held) {
             let failure = too_late();
             release(held, HOPELESS_LIMIT).await;
             return Err(failure);
@@ -322,7 +322,7 @@ impl Granted<'_> {
         };
         let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
         let once = match turn {
-            Ok(Turn::Run(once)) if terms.leaves_time(&held) => once,
+            Ok(Turn::Run(once)) if times.leaves_time(&held) => once,
             over => {
                 let code = match over {
                     Ok(Turn::Run(_)) => Err(too_late()),
@@ -334,7 +334,7 @@ impl Granted<'_> {
             }
         };
         let job =
-            Job { connection, options: &options.job, on_revoke: options.on_revoke, terms, events };
+            Job { connection, options: &options.job, on_revoke: options.on_revoke, times, events };
         let mut loss = job.loss(&held, watchdog);
         let variables = options.once.variables(once.as_ref());
         let ran = match signals.listen_for_child() {
@@ -350,7 +350,7 @@ impl Granted<'_> {
             }
         };
 
-        let is_called_off = ran.called_off != CalledOff::No;
+        let is_called_off = ran.end_request != EndRequest::No;
         if let Some(once) = once {
             let is_cut_off = ran.is_by_signal || ran.is_cut_off();
             let outcome = once::RunOutcome { code: ran.code, is_cut_off, is_called_off };
@@ -359,7 +359,8 @@ impl Granted<'_> {
 
         if let Some(time) = options.at_least.filter(|_| ran.lost.is_none() && !is_called_off) {
             let on_revoke = options.on_revoke;
-            let rest = Rest { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
+            let rest =
+                AtLeast { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
             rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
         }
         release(held, ran.release_limit(connection)).await;

@@ -77,7 +77,7 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// Parses a period, which must divide a day.
 fn period(text: &str) -> Result<Duration, String> {
-    let period = names::some_time(text)?;
+    let period = names::nonzero_duration(text)?;
     if period.subsec_nanos() % 1_000_000 == 0 && DAY.as_millis().is_multiple_of(period.as_millis())
     {
         return Ok(period);
@@ -140,11 +140,11 @@ impl Once {
         connection: &Connection,
         held: &'a Held,
         signals: &mut Signals,
-        terms: OnceTerms<'_>,
+        times: OnceTerms<'_>,
         events: &Events,
     ) -> Result<Turn<'a>, Failure> {
         let Some(key) = &self.due else { return Ok(Turn::Run(None)) };
-        let OnceTerms { label, conflict, quiet } = terms;
+        let OnceTerms { label, conflict, quiet } = times;
         let guard = &held.guards()[0];
         let once = lockkeeper::Once::builder(&connection.client, guard.path().as_str());
         let once = once.label(label).if_unfinished(self.policy()).build()?;

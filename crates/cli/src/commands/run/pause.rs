@@ -38,9 +38,9 @@ pub(super) fn stop(group: Pid, timing: Timing) -> bool {
 }
 
 /// The maximum time between STOP or KILL and the deadline, in which the kernel must execute it.
-const LONGEST_RESERVE: Duration = Duration::from_millis(250);
+const MAX_RESERVE: Duration = Duration::from_millis(250);
 
 /// How long before the deadline the command must not run any more.
 pub(super) fn reserve(timing: Timing) -> Duration {
-    (timing.lease() / 20).min(LONGEST_RESERVE)
+    (timing.lease() / 20).min(MAX_RESERVE)
 }

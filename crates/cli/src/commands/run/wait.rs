@@ -8,9 +8,9 @@ use lockkeeper::{AcquireError, Client, LossReason, ZnodePath, graph};
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
 
-use super::above;
 use super::events::{Event, Events};
 use super::lock::{Held, Lock};
+use super::parent_lock;
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
@@ -21,7 +21,7 @@ use crate::shared::signals::Signals;
 use crate::shared::view;
 
 /// How many things of a pool are listed with their holders.
-const MOST_SHOWN: usize = 3;
+const MAX_SHOWN: usize = 3;
 
 /// How a wait ended.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) async fn acquire(
     }
     let checks = async {
         for path in lock.paths() {
-            above::check(client, path).await?;
+            parent_lock::check(client, path).await?;
         }
         lock.check_layout(client).await?;
         lock.check_delay(client).await
@@ -64,7 +64,7 @@ pub(super) async fn acquire(
         }
     };
     let notice = async {
-        sleep(waiting::PATIENCE).await;
+        sleep(waiting::NOTICE_DELAY).await;
         if !wait.quiet || events.are_written() {
             let holder = holder(client, lock).await;
             events.write(Event::Waiting { holder: holder.as_deref() });
@@ -208,12 +208,12 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
 /// holds: "; /a is not free, held by ...".
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     if let Lock::OneOf(pool) = lock {
-        let report = timeout(waiting::PATIENCE, pool.inspect()).await.ok()?.ok()?;
+        let report = timeout(waiting::NOTICE_DELAY, pool.inspect()).await.ok()?.ok()?;
         let held = report.held.iter().map(|thing| match &thing.info {
             Some(info) => format!("{} by {}", thing.name, view::program(info)),
             None => thing.name.clone(),
         });
-        let shown: Vec<_> = held.take(MOST_SHOWN).collect();
+        let shown: Vec<_> = held.take(MAX_SHOWN).collect();
         let more = report.held.len() - shown.len();
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
         return (!shown.is_empty()).then(|| format!("; held: {}{more}", shown.join(", ")));

@@ -166,8 +166,8 @@ impl Watchdog {
 
     /// Lets the command resume: if the watchdog has stopped it, it continues it after it has processed all earlier
     /// messages.
-    pub(super) fn go_on(&mut self) {
-        self.tell(&Message::GoOn);
+    pub(super) fn resume(&mut self) {
+        self.tell(&Message::Resume);
     }
 
     /// When it stops the command or, without a grace period, kills it; `None`: never.

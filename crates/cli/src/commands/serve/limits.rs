@@ -25,7 +25,7 @@ pub(super) struct Limits {
     connection_rate: Option<u32>,
 
     /// How long a new connection may take for its handshake [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     handshake_time: Option<Duration>,
 
     /// Sessions, connected or not [default: 1000000]
@@ -41,25 +41,25 @@ pub(super) struct Limits {
     max_multi: Option<usize>,
 
     /// Bytes of a request, and of a reply [default: 1048575, as jute.maxbuffer]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     max_frame: Option<usize>,
 
     /// Bytes of replies and events queued for one client; at a quarter of this the client is slowed
     /// down [default: 67108864]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     max_outgoing: Option<usize>,
 
     /// How long a client may read no replies before it is disconnected [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     send_timeout: Option<Duration>,
 
     /// Bytes for all queues: replies, partial requests, watches [default: a quarter of the memory of
     /// the machine or the control group]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     memory_budget: Option<usize>,
 
     /// Bytes of memory for the data; growth beyond it is rejected [default: half of the memory]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     data_budget: Option<usize>,
 
     /// Bytes to keep free on the disk; with less, growth is rejected; 0 for no limit [default: 268435456,

@@ -14,7 +14,7 @@ use super::with::With;
 use crate::shared::exit::{Exit, Failure};
 
 /// The maximum file size, in bytes. Anything larger is not a configuration file; it may be a device.
-const LONGEST: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// The default port of ZooKeeper's Prometheus provider.
 const METRICS_PORT: u16 = 7000;
@@ -453,7 +453,7 @@ impl Store {
 
 /// The whole file, if it is short enough for a configuration file.
 fn read(path: &Path) -> io::Result<String> {
-    let text = read_regular_file(path, LONGEST)?;
+    let text = read_regular_file(path, MAX_BYTES)?;
     String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
@@ -628,7 +628,7 @@ mod tests {
             assert!(error.contains("not a regular file"), "{error}");
         }
         let long = folder.path().join("long");
-        std::fs::write(&long, vec![b'#'; LONGEST as usize + 1]).unwrap();
+        std::fs::write(&long, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
         let error = ZooCfg::read(&long).unwrap_err().to_string();
         assert!(error.contains("longer than"), "{error}");
     }

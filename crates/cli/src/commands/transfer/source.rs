@@ -11,7 +11,7 @@ use super::walk::RESERVED;
 use crate::shared::exit::{Exit, Failure};
 
 /// The longest line: a megabyte of data in base64, and a list that is as long as the data may be.
-const LONGEST_LINE: u64 = 8 * 1024 * 1024;
+const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A file of `export` whose lines are all valid.
 #[derive(Debug)]
@@ -137,12 +137,12 @@ impl<'a> Lines<'a> {
     fn next_text(&mut self) -> Result<Option<String>, Failure> {
         self.number += 1;
         let mut bytes = Vec::new();
-        let read = self.reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
+        let read = self.reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
         read.map_err(|error| unreadable(&self.name, &error))?;
         if bytes.is_empty() {
             return Ok(None);
         }
-        if bytes.len() as u64 == LONGEST_LINE {
+        if bytes.len() as u64 == MAX_LINE_BYTES {
             return Err(self.wrong("the line is longer than any znode"));
         }
         let text = String::from_utf8(bytes);

@@ -15,7 +15,7 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::trust::{cannot_use, check_file};
 
 /// The largest configuration file that is read, in bytes. A larger file is probably not a configuration file.
-const LONGEST: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A configuration file that was read.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl File {
         let failed = |error: io::Error| refuse(cannot_use(path, &error));
         let path = std::path::absolute(path).map_err(failed)?;
         let real = check_file(&path).map_err(refuse)?;
-        let content = read_regular_file(real, LONGEST).map_err(failed)?;
+        let content = read_regular_file(real, MAX_BYTES).map_err(failed)?;
         let text =
             String::from_utf8(content).map_err(|_| failed(io::Error::other("it is not UTF-8")))?;
         Self::parse(path, &text, keys)

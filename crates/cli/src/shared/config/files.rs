@@ -9,7 +9,7 @@ use clap::Command;
 
 use super::file::File;
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::person;
+use crate::shared::user;
 
 /// The environment variable that names a configuration file, like `--config`.
 const VARIABLE: &str = "LOCKKEEPER_CONFIG";
@@ -103,7 +103,7 @@ fn system() -> Result<Option<PathBuf>, Failure> {
 /// A relative directory is ignored, as the XDG specification requires.
 fn own() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || person::home().filter(|path| path.is_absolute());
+    let home = || user::home().filter(|path| path.is_absolute());
     let directory = set("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")))?;
     Some(directory.join(OWN))
 }

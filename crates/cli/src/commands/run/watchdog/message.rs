@@ -34,7 +34,7 @@ pub(super) enum Message {
     /// After that time, the command is stopped for this long before it is killed, in milliseconds.
     Grace(u64),
     /// The command may run again, if the watchdog has stopped it.
-    GoOn,
+    Resume,
     /// The command has ended, and the lock is being released.
     Ended,
 }

@@ -33,7 +33,7 @@ struct Watched {
     /// Whether this process has stopped it.
     is_stopped: bool,
     /// Whether to continue it as soon as it may run.
-    is_to_go_on: bool,
+    is_to_resume: bool,
     has_ended: bool,
 }
 
@@ -82,8 +82,8 @@ enum Verdict {
 impl Watched {
     fn of(session: Session, run: RunName) -> Self {
         let (group, limit, grace) = (None, None, Duration::ZERO);
-        let (is_stopped, is_to_go_on, has_ended) = (false, false, false);
-        Self { session, run, group, limit, grace, is_stopped, is_to_go_on, has_ended }
+        let (is_stopped, is_to_resume, has_ended) = (false, false, false);
+        Self { session, run, group, limit, grace, is_stopped, is_to_resume, has_ended }
     }
 
     fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
@@ -132,13 +132,13 @@ impl Watched {
             }
             Message::Until(since_start) => self.limit = Some(Instant::from_start(since_start)),
             Message::Grace(ms) => self.grace = Duration::from_millis(ms),
-            Message::GoOn => self.is_to_go_on = true,
+            Message::Resume => self.is_to_resume = true,
             Message::Ended => self.has_ended = true,
         }
 
         // This process may have been paused since, until the command must not run again.
-        if self.is_to_go_on && self.limit.is_none_or(|limit| limit > Clock.now()) {
-            self.go_on();
+        if self.is_to_resume && self.limit.is_none_or(|limit| limit > Clock.now()) {
+            self.resume();
         }
     }
 
@@ -148,12 +148,12 @@ impl Watched {
         processes.end_within(self.session.identity().timeout)
     }
 
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         if let (true, Some(group)) = (self.is_stopped, self.group) {
             signal(group, Signal::CONT);
         }
         self.is_stopped = false;
-        self.is_to_go_on = false;
+        self.is_to_resume = false;
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
         assert!(group::stops_within(group, LONG));
 
         watched.note(Message::until(Clock.now()));
-        watched.note(Message::GoOn);
+        watched.note(Message::Resume);
         assert!(watched.is_stopped, "it must still be continued");
         assert!(group::stops_within(group, Duration::ZERO), "it was continued");
 

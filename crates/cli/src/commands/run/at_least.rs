@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use lockkeeper::{Clock, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::attend::{OnRevoke, asks_for_the_end};
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::loss::{Loss, sleep_until};
+use super::supervise::{OnRevoke, asks_for_the_end};
 use crate::session::waiting;
 use crate::shared::output::tell;
 use crate::shared::signals::Signals;
@@ -16,14 +16,14 @@ use crate::shared::view;
 
 /// What can end this time early, and where events are written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rest<'a> {
+pub(super) struct AtLeast<'a> {
     pub(super) until: Instant,
     pub(super) on_revoke: OnRevoke,
     pub(super) quiet: bool,
     pub(super) events: &'a Events,
 }
 
-impl Rest<'_> {
+impl AtLeast<'_> {
     /// Holds the lock until then. A terminating signal, a request for the lock or its loss end this early, without an
     /// error: the command has done its work. `engine`: keeps this machine's engine alive.
     pub(super) async fn hold(

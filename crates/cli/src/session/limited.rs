@@ -39,7 +39,7 @@ impl Limit {
 const TICK: Duration = Duration::from_secs(1);
 
 /// Waits for the next output; `None` if the reader has closed the pipe.
-pub(crate) async fn unless_unread<T>(next: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn unless_reader_closed<T>(next: impl Future<Output = T>) -> Option<T> {
     let unread = async {
         while !has_lost_its_reader() {
             sleep(TICK).await;
@@ -54,14 +54,14 @@ pub(crate) async fn unless_unread<T>(next: impl Future<Output = T>) -> Option<T>
 
 /// How the work ended.
 #[derive(Debug)]
-pub(crate) enum Lasted<T> {
+pub(crate) enum LimitedOutcome<T> {
     Done(T),
     /// The time limit has passed.
     TimeUp,
     Signal(Signal),
 }
 
-impl<T> Lasted<T> {
+impl<T> LimitedOutcome<T> {
     /// The exit code; `done` gives it if the work was completed.
     pub(crate) fn code(
         self,
@@ -77,22 +77,22 @@ impl<T> Lasted<T> {
 
 /// Does work in its own session, with a time limit. Restarts this machine's engine whenever it dies. The session is
 /// closed in every case, which deletes everything that the work left in it.
-pub(crate) async fn lasting<T>(
+pub(crate) async fn with_limit<T>(
     global: &Global,
     mut limit: Option<Duration>,
     work: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
-) -> Result<Lasted<T>, Failure> {
+) -> Result<LimitedOutcome<T>, Failure> {
     let connection = Connection::open_within(global, &mut limit).await?;
     connection.introduce_engine(global);
     let mut signals = Signals::listen()?;
     let ended = tokio::select! {
         // Completed work counts, even if the time limit has passed as well.
         biased;
-        done = work(&connection) => done.map(Lasted::Done),
-        signal = signals.next() => Ok(Lasted::Signal(signal)),
+        done = work(&connection) => done.map(LimitedOutcome::Done),
+        signal = signals.next() => Ok(LimitedOutcome::Signal(signal)),
         failure = connection.keep_engine() => Err(failure),
         () = waiting::over(limit) => match connection.client.contact() {
-            Contact::Connected => Ok(Lasted::TimeUp),
+            Contact::Connected => Ok(LimitedOutcome::TimeUp),
             // Without a connection, the last known state may be outdated.
             _ => Err(Failure::new(Exit::NoServer, "the time limit has passed, and no server can be reached")),
         },

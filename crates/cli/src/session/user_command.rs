@@ -33,7 +33,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// A command, with its environment and input.
 #[derive(Debug)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct UserCommand<'a> {
     pub(crate) command: &'a [OsString],
     /// Environment variables; one without a value is removed.
     pub(crate) variables: Vec<(&'static str, Option<OsString>)>,
@@ -54,7 +54,7 @@ pub(crate) fn is_to_end(signal: Signal) -> bool {
     !matches!(signal, Signal::USR1 | Signal::USR2)
 }
 
-impl Beside<'_> {
+impl UserCommand<'_> {
     /// Runs the command until it ends, and forwards signals to it. `before_end` runs before a terminating signal is
     /// forwarded.
     pub(crate) async fn run(
@@ -247,7 +247,7 @@ async fn over<E: OwnEntry>(
     }
     let own = entry.variables().into_iter().map(|(name, value)| (name, Some(value.into())));
     let variables = way_to_servers(connection).chain(own).collect();
-    let ended = Beside { command, variables, input: None }.run(signals, drain).await?;
+    let ended = UserCommand { command, variables, input: None }.run(signals, drain).await?;
     Ok(ended.code)
 }
 

@@ -36,16 +36,16 @@ pub(super) struct Rules {
 
 /// How a command ended.
 #[derive(Debug)]
-pub(super) struct Attended {
+pub(super) struct Supervised {
     pub(super) ended: Ended,
     /// Whether it exceeded the maximum running time.
     pub(super) overran: bool,
-    pub(super) called_off: CalledOff,
+    pub(super) end_request: EndRequest,
 }
 
 /// The source of a request to end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CalledOff {
+pub(super) enum EndRequest {
     No,
     /// This process received a signal.
     BySignal(Signal),
@@ -55,30 +55,30 @@ pub(super) enum CalledOff {
 
 /// A command that runs under its lock, with everything needed to supervise it.
 #[derive(Debug)]
-pub(super) struct Attendance<'a, 'l> {
+pub(super) struct Supervision<'a, 'l> {
     child: &'a mut Child,
     loss: &'a mut Loss<'l>,
     held: &'a Held,
     events: &'a Events,
-    called_off: CalledOff,
+    end_request: EndRequest,
 }
 
-impl<'a, 'l> Attendance<'a, 'l> {
+impl<'a, 'l> Supervision<'a, 'l> {
     pub(super) fn new(
         child: &'a mut Child,
         loss: &'a mut Loss<'l>,
         held: &'a Held,
         events: &'a Events,
     ) -> Self {
-        Self { child, loss, held, events, called_off: CalledOff::No }
+        Self { child, loss, held, events, end_request: EndRequest::No }
     }
 
     /// Forwards signals and watches the lease until the child has ended.
-    pub(super) async fn attend(
+    pub(super) async fn supervise(
         mut self,
         rules: Rules,
         signals: &mut Signals,
-    ) -> Result<Attended, Failure> {
+    ) -> Result<Supervised, Failure> {
         let held = self.held;
         let mut limit = RunLimit::new(rules);
         let mut request = pin!(held.revoke_requested());
@@ -90,8 +90,8 @@ impl<'a, 'l> Attendance<'a, 'l> {
                 biased;
                 signal = signals.next() => {
                     if let Some(ended) = self.handle_signal(signal)? {
-                        let (overran, called_off) = (limit.is_over(), self.called_off);
-                        return Ok(Attended { ended, overran, called_off });
+                        let (overran, end_request) = (limit.is_over(), self.end_request);
+                        return Ok(Supervised { ended, overran, end_request });
                     }
                 }
                 step = self.loss.next(held, self.child) => self.child.take(step),
@@ -130,7 +130,7 @@ impl<'a, 'l> Attendance<'a, 'l> {
             Signal::CONT => self.child.continued(),
             other => {
                 if asks_for_the_end(other) {
-                    self.called_off = CalledOff::BySignal(other);
+                    self.end_request = EndRequest::BySignal(other);
                 }
                 self.child.signal(other);
                 if self.loss.is_paused() {
@@ -144,8 +144,8 @@ impl<'a, 'l> Attendance<'a, 'l> {
 
     /// Ends the child because another program requests the lock.
     fn give_way(&mut self) {
-        if self.called_off == CalledOff::No {
-            self.called_off = CalledOff::ByRequest;
+        if self.end_request == EndRequest::No {
+            self.end_request = EndRequest::ByRequest;
         }
         match self.loss.is_paused() {
             // A paused command receives it when it resumes.

@@ -4,7 +4,7 @@ use lockkeeper::overview::PathUse;
 use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
 use tokio::time::timeout;
 
-use crate::session::waiting::PATIENCE;
+use crate::session::waiting::NOTICE_DELAY;
 use crate::shared::exit::{Exit, Failure};
 
 /// The recipe's name, and the command that shows it.

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 /// In bytes. The field names are stable: `local status --json` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Room {
+pub(super) struct DiskSpace {
     disk_free: u64,
     /// How much must stay free. With less free space, the engine rejects changes.
     disk_reserve: u64,
 }
 
-impl Room {
+impl DiskSpace {
     /// From the result of [`Engine::disk_room`](lockkeeper_engine::Engine::disk_room).
     pub(super) fn new((disk_free, disk_reserve): (u64, u64)) -> Self {
         Self { disk_free, disk_reserve }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_full() {
-        let room = |free: u64| Room::new((free << 20, 256 << 20));
+        let room = |free: u64| DiskSpace::new((free << 20, 256 << 20));
         let line = |free: u64| room(free).describe();
         assert_eq!(line(300), "300 MiB free on the disk");
         assert!(

@@ -7,7 +7,7 @@ use nix::unistd::{User, geteuid};
 
 /// The user's name: `USER` of the environment, which also names the original user below `su`, or else the name of the
 /// process's user.
-pub(crate) fn user() -> String {
+pub(crate) fn name() -> String {
     // Reading the password database takes as long as a few round trips to a local engine.
     if let Some(name) = env::var("USER").ok().filter(|name| !name.is_empty()) {
         return name;
@@ -33,5 +33,5 @@ pub(crate) fn host_and_process() -> String {
 
 /// The user and the host name: `ann on db1`.
 pub(crate) fn user_and_host() -> String {
-    format!("{} on {}", user(), rustix::system::uname().nodename().to_string_lossy())
+    format!("{} on {}", name(), rustix::system::uname().nodename().to_string_lossy())
 }

@@ -25,12 +25,12 @@ const AT_ONCE: usize = 3;
 
 /// An engine, and its owner.
 #[derive(Debug, Serialize)]
-pub(super) struct Neighbour {
+pub(super) struct OtherEngine {
     directory: PathBuf,
     pub(super) owner: u32,
 }
 
-impl std::fmt::Display for Neighbour {
+impl std::fmt::Display for OtherEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let directory = self.directory.to_string_lossy();
         write!(f, "{} of {}", view::printable(&directory), trust::user(self.owner))
@@ -38,18 +38,18 @@ impl std::fmt::Display for Neighbour {
 }
 
 /// The engines in other directories than this one; empty on systems without such a table.
-pub(super) fn of(directory: &Path) -> Vec<Neighbour> {
+pub(super) fn of(directory: &Path) -> Vec<OtherEngine> {
     let table = read_kernel_file(TABLE).unwrap_or_default();
     let engines = engines(&table);
     let others = engines.into_iter().filter(|found| found != directory);
     others
-        .filter_map(|directory| Some(Neighbour { owner: owner(&directory)?, directory }))
+        .filter_map(|directory| Some(OtherEngine { owner: owner(&directory)?, directory }))
         .collect()
 }
 
 /// The engines that the user of this home has not been warned about yet. They count as known afterwards: otherwise,
 /// cron would mail the same warning after each job.
-pub(super) fn unknown(home: &Home) -> Vec<Neighbour> {
+pub(super) fn unknown(home: &Home) -> Vec<OtherEngine> {
     let mut others = of(home.directory());
     if others.is_empty() {
         return others;

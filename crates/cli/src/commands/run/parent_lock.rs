@@ -11,7 +11,7 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::view;
 
 /// A znode with more children is a folder of locks and is not listed.
-const MOST_CHILDREN: i32 = 1_000;
+const MAX_CHILDREN: i32 = 1_000;
 
 /// Rejects a lock without a znode if its nearest existing ancestor is a lock in use.
 pub(super) async fn check(client: &Client, lock: &ZnodePath) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ async fn lowest_above(client: &Client, lock: &ZnodePath) -> Option<ZnodePath> {
     }
     loop {
         match found.ok()? {
-            Some(stat) if stat.num_children > MOST_CHILDREN => return None,
+            Some(stat) if stat.num_children > MAX_CHILDREN => return None,
             Some(_) => return Some(above),
             None => above = above.parent()?,
         }
