@@ -183,7 +183,10 @@ fn required_servers_are_never_replaced_by_an_engine_here() -> Result<()> {
     for arguments in ["run l -- true", "wait l", "ls", "show l", "revoke l", "doctor", "export"] {
         let mut command = home.command(arguments);
         let ended = Ended::of(command.env("LOCKKEEPER_REQUIRE_SERVERS", "true"))?;
-        ended.complains(78, &["no servers are configured", "LOCKKEEPER_REQUIRE_SERVERS", "--connect"]);
+        ended.complains(
+            78,
+            &["no servers are configured", "LOCKKEEPER_REQUIRE_SERVERS", "--connect"],
+        );
     }
     home.ends("--require-servers run l -- true")?.complains(78, &["--require-servers"]);
     // The engine of this machine is started for nobody who has named its socket either.

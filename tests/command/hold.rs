@@ -107,7 +107,10 @@ async fn holders_are_told_who_asks_and_why() -> Result<()> {
     assert_eq!(asked["holders"][0]["outcome"], "gave-way");
     assert_eq!(hold.end(LIMIT).await?.code(), Some(1), "{}", hold.tail());
     let told = hold.stderr();
-    assert!(told.contains("release requested by ") && told.contains(": an upgrade; releasing"), "{told}");
+    assert!(
+        told.contains("release requested by ") && told.contains(": an upgrade; releasing"),
+        "{told}"
+    );
 
     let mut run = home.holds("run", "l").await?;
     Ended::of(&mut home.command_of(&arguments))?;

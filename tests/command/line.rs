@@ -28,7 +28,8 @@ fn a_line_is_run_by_the_shell() -> Result<()> {
     run(&["run", "l", "-c", "true", "--", "true"])?.complains(64, &["--command", "CMD"]);
     // flock takes a command without a --.
     for shell in ["sh", "bash", "/bin/bash"] {
-        run(&["run", "l", shell, "-c", "touch ran"])?.complains(64, &["would be the name of a lock", "--"]);
+        run(&["run", "l", shell, "-c", "touch ran"])?
+            .complains(64, &["would be the name of a lock", "--"]);
     }
     assert!(!home.folder().join("ran").exists());
     run(&["run", "l"])?.complains(64, &["<CMD>", "--"]);

@@ -232,7 +232,11 @@ async fn a_waiter_that_was_stopped_for_too_long_queues_again() -> Result<()> {
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(first.end(LIMIT).await?.code(), Some(0), "{}", first.tail());
     assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
-    assert!(waiter.stderr().contains("lost with its session; joining again"), "{}", waiter.stderr());
+    assert!(
+        waiter.stderr().contains("lost with its session; joining again"),
+        "{}",
+        waiter.stderr()
+    );
     Ok(())
 }
 

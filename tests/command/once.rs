@@ -431,6 +431,9 @@ fn a_late_machine_runs_nothing() -> Result<()> {
     clock.show_to(&mut command);
     let late = Ended::of(&mut command)?;
     assert_eq!((late.code, late.stdout.as_str()), (Some(1), ""), "{late:?}");
-    assert!(late.stderr.contains("is skipped: the command has already been started for"), "{late:?}");
+    assert!(
+        late.stderr.contains("is skipped: the command has already been started for"),
+        "{late:?}"
+    );
     eventually("the next tick", || Ok(home.runs("--every 1s job", "echo ran")?.stdout == "ran\n"))
 }

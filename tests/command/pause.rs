@@ -220,10 +220,7 @@ async fn a_command_stands_still_in_an_outage_and_goes_on(place: Place) -> Result
     for _ in 0..2 {
         let told = scene.said().len();
         kill_process(scene.engine, Signal::STOP)?;
-        eventually(
-            "it is stopped",
-            || Ok(scene.said()[told..].contains("the command is paused")),
-        )?;
+        eventually("it is stopped", || Ok(scene.said()[told..].contains("the command is paused")))?;
         scene.stands_still()?;
         let counted = scene.count()?;
         scene.outage_ends()?;

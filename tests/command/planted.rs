@@ -156,7 +156,12 @@ fn a_data_directory_of_others_is_refused() -> Result<()> {
     let data = home.join("data");
     fs::create_dir_all(&data)?;
     set_mode(&data, 0o777)?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["other users can write to", "data", "0777"])?;
+    root_refuses(
+        &machine,
+        "LOCKKEEPER_HOME",
+        &home,
+        &["other users can write to", "data", "0777"],
+    )?;
     set_mode(&data, 0o700)?;
     give(&data)?;
     root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["data belongs to nobody"])?;

@@ -74,7 +74,8 @@ async fn a_history_tells_who_had_the_lock_and_who_waited() -> Result<()> {
 async fn a_file_has_one_recording_and_a_line_that_was_cut_spoils_no_other() -> Result<()> {
     let home = Home::new()?;
     fs::write(home.folder().join("history"), "{\"at_unix_ms\":17959444")?;
-    home.ends("why l --file history")?.complains(65, &["history", "not a file of lockkeeper record"]);
+    home.ends("why l --file history")?
+        .complains(65, &["history", "not a file of lockkeeper record"]);
     let _recorder = recorder(&home, "")?;
     home.ends("record --file history")?.complains(69, &["another recording"]);
     home.runs("l", "true")?.is_fine();

@@ -281,7 +281,8 @@ fn convert(home: &Home, text: String, store: &str) -> Result<String> {
     fs::write(home.folder().join("zoo.cfg"), &text)?;
     let refusal = home.ends("serve --config zoo.cfg")?;
     refusal.complains(78, &[store, "create one: "]);
-    let (_, commands) = refusal.stderr.trim_end().split_once("create one: ").context("no command")?;
+    let (_, commands) =
+        refusal.stderr.trim_end().split_once("create one: ").context("no command")?;
     for command in commands.split(" && ") {
         let (program, arguments) = command.split_once(' ').context("no arguments")?;
         // Each asks for a password, or two and then the old one.

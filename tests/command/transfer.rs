@@ -180,7 +180,10 @@ async fn what_differs_is_left_unless_it_is_to_be_overwritten() -> Result<()> {
 
     let ended = pair.ends(&pair.new, "import file.jsonl")?;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert_eq!(ended.stdout, "0 created, 1 already existed, 3 with differences kept (--overwrite)\n");
+    assert_eq!(
+        ended.stdout,
+        "0 created, 1 already existed, 3 with differences kept (--overwrite)\n"
+    );
     let parts = ["/a: other data; left", "/b: another access control list; left", "/c: a session"];
     has_all(&ended.stderr, &parts);
     assert_eq!(there.data(&ZnodePath::new("/a")?).await?.0, "new");

@@ -268,7 +268,10 @@ fn the_help_says_what_is_lost() -> Result<()> {
     let help = home.ends("elect --help")?.stdout;
     assert!(help.contains("The exit code if another candidate led"), "{help}");
     let help = home.ends("value set --help")?.stdout;
-    assert!(help.contains("An empty text or input, such as /dev/null, is an empty value"), "{help}");
+    assert!(
+        help.contains("An empty text or input, such as /dev/null, is an empty value"),
+        "{help}"
+    );
     let mut empty = home.command("value set v");
     Ended::of(empty.stdin(std::process::Stdio::null()))?.is_fine();
     assert_eq!(home.json("value get v")?["bytes"], 0);

@@ -72,10 +72,10 @@ pub(crate) enum Command {
     /// Put items into a queue, work on them, manage them
     #[command(subcommand)]
     Queue(queue::QueueTask),
-    /// Be a member of a group while a command runs; list the members
+    /// Join a group while a command runs; list the members
     #[command(subcommand)]
     Members(members::MembersTask),
-    /// Be an instance of a service while a command runs; list or pick instances
+    /// Register an instance while a command runs; list or pick instances
     #[command(subcommand)]
     Service(service::ServiceTask),
     /// Read or set a value that programs share; its history
@@ -118,7 +118,7 @@ engine if it is running.
 
 Example: source <(lockkeeper completions bash)";
 
-/// Print a script for a shell that completes commands, options and names on the servers
+/// Print a shell script that completes commands, options and names
 #[derive(Debug, Args)]
 #[command(after_long_help = COMPLETIONS_NOTES)]
 pub(crate) struct CompletionsOptions {
@@ -262,7 +262,7 @@ impl Cli {
         Self::defined(Self::command())
     }
 
-    /// The definition for manual pages, which refer to each other. There is no page for `help`.
+    /// The definition for manual pages, which refer to each other. `help` does not get a page.
     pub(crate) fn without_help() -> clap::Command {
         Self::defined(each(Self::command(), &|below| below.disable_help_subcommand(true)))
     }
@@ -488,7 +488,7 @@ mod tests {
             assert!(!help(idle).replace("--json-log", "").contains("--json"), "{idle}");
         }
         assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
-        assert!(help("run").contains("--connect <"), "as it is looked for above");
+        assert!(help("run").contains("--connect <"), "the check above must be able to fail");
         let parsed = Cli::definition().try_get_matches_from(["lockkeeper", "--tls-ca", "f", "man"]);
         assert!(parsed.is_ok(), "it may still be in the environment, or in a script");
     }

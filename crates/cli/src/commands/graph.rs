@@ -37,7 +37,7 @@ Exit codes: 0; with --cycles, 1 if there is a deadlock; others: lockkeeper run -
 /// How many blockers are listed for one waiter.
 const MAX_BLOCKERS: usize = 100;
 
-/// Show which programs wait for which others: deadlocks, and the holders with the most waiters
+/// Show which programs wait for which others: deadlocks and blockers
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct GraphOptions {

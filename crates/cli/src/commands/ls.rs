@@ -25,7 +25,7 @@ SINCE is the time since the grant or, if that is unknown, the time in the queue:
 Exit codes with --exit-code: 0, no lock below the path is held or waited for; 1, some are; 77, none was \
 found, but some znodes may not be read.";
 
-/// List the locks below a path, with their holders and the number of waiters
+/// List the locks below a path, with holders and numbers of waiters
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct LsOptions {

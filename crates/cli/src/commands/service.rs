@@ -43,7 +43,7 @@ Examples:
   lockkeeper service register services/web --address $(hostname) --port 80 --name web1 --weight 2
   lockkeeper service register services/web --address 10.0.0.7 --port 80 --data '{\"version\":\"1.2\"}' -- ./web
 
-Exit codes: the command's own; 0 without one; 128 + n, signal n came before the instance was there; others: lockkeeper \
+Exit codes: the command's own; 0 without one; 128 + n, signal n came before it was registered; others: lockkeeper \
 run --help";
 
 const LS_NOTES: &str = "\

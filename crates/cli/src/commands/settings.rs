@@ -95,7 +95,7 @@ fn describe(global: &Global) -> String {
     text
 }
 
-/// The value in force; `None` if there is no value.
+/// The value in force; `None` for an unset value without a default.
 fn value<'a>(global: &Global, setting: &'a Setting) -> Option<&'a str> {
     let default = || match setting.name.as_str() {
         "require-servers" | "strict-servers" => Some("false"),

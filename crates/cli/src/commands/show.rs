@@ -26,7 +26,7 @@ WAITS FOR lists the positions of the contenders that a waiter must wait for.
 Exit codes with --exit-code: 0, the lock is free; 1, it is held, others wait for it, or a lock delay \
 is pending.";
 
-/// Show a lock's holders, its waiters and what they wait for, and a pending lock delay
+/// Show a lock's holders and waiters, and a pending lock delay
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct ShowOptions {
@@ -64,7 +64,7 @@ struct ShownQueue<'a> {
 struct SeenQueue<'a> {
     lock: &'a ZnodePath,
     queue: Option<LockQueue>,
-    /// The recipe that uses the path, if there are no contenders.
+    /// The recipe that uses the path; known only for a queue without contenders.
     used: Option<PathUse>,
 }
 

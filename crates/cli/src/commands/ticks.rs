@@ -24,7 +24,7 @@ tick runs again after a later one.
 
 Exit code: 1 if there is nothing to list, or to forget.";
 
-/// List the runs of run --once-per and run --every, with their machines, durations and exit codes
+/// List the runs of run --once-per and run --every
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct TicksOptions {

@@ -100,9 +100,9 @@ pub(crate) struct ValueName {
 #[derive(Debug, Serialize)]
 struct ShownValue<'a> {
     value: &'a str,
-    /// `null` if there is no value, or if it is not UTF-8.
+    /// `null` if the value is not set or not UTF-8.
     text: Option<&'a str>,
-    /// Its length; `null` if there is no value.
+    /// Its length; `null` if the value is not set.
     bytes: Option<usize>,
     /// In base64, if it is not UTF-8.
     base64: Option<String>,
@@ -132,7 +132,7 @@ struct ShownPublished {
 /// A value with the number of its edition.
 #[derive(Debug, Serialize)]
 struct ShownNumbered<'a> {
-    /// `null` if there is no value.
+    /// `null` if the value is not set.
     edition: Option<u64>,
     #[serde(flatten)]
     shown: ShownValue<'a>,

@@ -25,7 +25,7 @@ when that delay has passed. The delay counts from when this command first sees i
 
 Exit codes: 0, the lock is free; 1, or the code of -E, it was not free in time; 75, no server answered.";
 
-/// Wait until no program holds a lock or waits for it, without acquiring it
+/// Wait until a lock is free, without acquiring it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct WaitUntilFreeOptions {

@@ -38,7 +38,7 @@ pub(super) const OPEN_DIRECTORY: u32 = 0o755;
 pub(super) const WAY_OUT: &str =
     "one engine for all users: sudo lockkeeper local enable --system --group GROUP";
 
-/// The users who have access.
+/// The users with access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Users {
     Root,
@@ -122,7 +122,7 @@ pub(super) fn is_declined() -> bool {
     matches!(named(), Ok(None))
 }
 
-/// The users who have access.
+/// The users with access.
 pub(super) fn users(home: &Home) -> Result<Users, Failure> {
     let meta = home.directory().metadata();
     meta.map(|meta| Users::of(&meta)).map_err(|error| trust::cannot_use(home.directory(), &error))

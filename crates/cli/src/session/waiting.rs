@@ -69,7 +69,7 @@ pub(crate) async fn over(limit: Option<Duration>) {
     }
 }
 
-/// The holders and waiters of a lock; `None` if there are none, or if they cannot be read now.
+/// The holders and waiters of a lock; `None` if it does not exist or cannot be read now.
 pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<LockQueue> {
     timeout(NOTICE_DELAY, LockQueue::inspect(client, lock)).await.ok()?.ok()?
 }

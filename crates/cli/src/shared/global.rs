@@ -64,7 +64,7 @@ pub(crate) struct Global {
     )]
     lease: Option<Lease>,
 
-    /// The servers' tickTime, by which a quorum lease is shorter
+    /// The servers' tickTime, which shortens a quorum lease
     #[arg(long, global = true, value_name = "DURATION", default_value = "2s",
           value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     pub(crate) server_tick: Duration,

@@ -69,7 +69,7 @@ impl Write for Queued {
     }
 }
 
-/// Writes the queued lines. Errors are ignored: there is no other place to report them.
+/// Writes the queued lines. Errors are ignored, because they cannot be reported anywhere else.
 fn write(messages: &Receiver<LogMessage>) {
     for message in messages {
         let mut out = io::stderr();

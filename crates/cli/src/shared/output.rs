@@ -35,9 +35,9 @@ pub(crate) fn end(result: Result<u8, Failure>) -> u8 {
         Err(failure) => format!("lockkeeper: {failure}\n"),
     };
     // After the server's log, with the same time limit.
-    let is_told = log::finish(&last);
+    let is_written = log::finish(&last);
     match result {
-        Err(failure) if !is_told => report(&failure),
+        Err(failure) if !is_written => report(&failure),
         Err(failure) => failure.code(),
         Ok(code) => code,
     }

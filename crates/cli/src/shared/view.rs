@@ -175,7 +175,7 @@ pub(crate) fn value(data: &[u8]) -> String {
     }
 }
 
-/// The current time, as the heading of one of several pictures.
+/// The current time, as the heading of one of several outputs.
 pub(crate) fn now() -> String {
     local(SystemTime::now(), "%Y-%m-%d %H:%M:%S")
 }

@@ -117,7 +117,7 @@ impl Counts {
 
 /// One connection.
 #[derive(Debug)]
-struct Conversation<'a> {
+struct CountedConnection<'a> {
     tally: &'a watch::Sender<Counts>,
     /// Pending requests whose reply affects a count, by their numbers.
     open: Mutex<HashMap<i32, Open>>,
@@ -130,7 +130,7 @@ enum Open {
     Watch,
 }
 
-impl Conversation<'_> {
+impl CountedConnection<'_> {
     /// Counts a client's message: its length, its number, the operation.
     fn request(&self, message: &[u8]) {
         let (Some(number), Some(code)) = (field(message, 4), field(message, 8)) else { return };
@@ -231,7 +231,7 @@ async fn pass(
     tally: &watch::Sender<Counts>,
 ) -> io::Result<()> {
     let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
-    let conversation = Conversation { tally, open: Mutex::default() };
+    let conversation = CountedConnection { tally, open: Mutex::default() };
     tokio::select! {
         ended = pump(from_client, to_server, |message| conversation.request(message)) => ended,
         ended = pump(from_server, to_client, |message| conversation.answer(message)) => ended,

@@ -53,7 +53,7 @@ pub(super) struct AccessRights {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
-    /// The reason if there is no answer.
+    /// The answer, or why the server did not give one.
     pub(super) answer: Result<ServerAnswer, String>,
 }
 

@@ -130,7 +130,7 @@ impl Child {
         &self.processes
     }
 
-    /// The next state change since the last call; `None` if there are no more.
+    /// The next state change since the last call; `None` after the last one.
     pub(super) fn poll(&self) -> Result<Option<Change>, Failure> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         let change = waitpid(Some(self.group()), options).map_err(|error| {

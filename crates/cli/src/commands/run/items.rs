@@ -59,7 +59,7 @@ pub(crate) struct WorkOptions {
     #[arg(value_parser = names::lock, value_name = "NAME")]
     name: ZnodePath,
 
-    /// Exit when there is no item to take
+    /// Exit when no item can be taken
     #[arg(long)]
     until_empty: bool,
 

@@ -50,7 +50,7 @@ pub(super) enum OnLost {
 pub(super) enum OnOutage {
     /// End it, as --on-lost says
     End,
-    /// Pause it, and resume it if the lock was held all the time
+    /// Pause it, and resume it if nothing was lost
     Pause,
 }
 

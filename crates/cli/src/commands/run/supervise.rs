@@ -124,7 +124,7 @@ impl<'a, 'l> Supervision<'a, 'l> {
                 }
                 return Ok(ended);
             }
-            // The lease was running while everything was stopped. If there is no time left for the child, the loss is
+            // The lease was running while everything was stopped. If the child's time has run out, the loss is
             // noticed next, and the child is never continued.
             Signal::CONT if self.loss.lets_run(self.held) => self.child.resume(),
             Signal::CONT => self.child.continued(),

@@ -311,7 +311,7 @@ impl ZooCfg {
         }
     }
 
-    /// Sets the values for which there is no option.
+    /// Sets the values that only the file can contain.
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
         builder
             .with(self.min_session_timeout, Builder::min_session_timeout)

@@ -5,11 +5,11 @@ use std::time::Instant;
 use lockkeeper::{CreateMode, EventKind, ExclusiveNode, Fence, Mutex, ZnodePath};
 use serde_json::json;
 
-use super::figures::{Played, ms, timeout_ms, yes};
+use super::figures::{SceneResult, ms, timeout_ms, yes};
 use crate::commands::demo::stage::Stage;
 
 /// The holder is cut off from the servers, but keeps running.
-pub(super) async fn crash(stage: &Stage<'_>) -> Played {
+pub(super) async fn crash(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("orders");
     let (one, two) = (stage.actor().await?, stage.actor().await?);
     let old = Mutex::new(&one.client, &path)?.acquire().await?;
@@ -53,7 +53,7 @@ pub(super) async fn crash(stage: &Stage<'_>) -> Played {
 }
 
 /// The owner of two locks is killed: one is a persistent node, the other an ephemeral one.
-pub(super) async fn deadlock(stage: &Stage<'_>) -> Played {
+pub(super) async fn deadlock(stage: &Stage<'_>) -> SceneResult {
     let (owner, other) = (stage.actor().await?, stage.actor().await?);
     let node = |name| ZnodePath::new(&stage.path(name));
     let (persistent, ephemeral) = (node("persistent")?, node("ephemeral")?);

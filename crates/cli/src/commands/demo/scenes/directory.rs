@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockkeeper::{Counter, IdBlocks, Instance, Names, Pick, Registration, ServiceDirectory};
 use serde_json::json;
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::{Actor, Stage};
 
 const CALLS: usize = 30;
@@ -15,7 +15,7 @@ const NUMBERS: usize = 100;
 const BLOCK: u32 = 25;
 
 /// Calls are distributed over three instances and, after one has left, over two.
-pub(super) async fn balance(stage: &Stage<'_>) -> Played {
+pub(super) async fn balance(stage: &Stage<'_>) -> SceneResult {
     let base = stage.path("services");
     let mut registered = Vec::new();
     for id in ["web-1", "web-2", "web-3"] {
@@ -52,7 +52,7 @@ fn call(web: &ServiceDirectory) -> Result<BTreeMap<String, usize>, SceneError> {
 }
 
 /// Four programs want three names; three programs take numbers at the same time.
-pub(super) async fn names(stage: &Stage<'_>) -> Played {
+pub(super) async fn names(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("workers");
     let wanted = ["worker-1", "worker-2", "worker-3"];
     let (mut actors, mut claims) = (Vec::new(), Vec::new());

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::commands::demo::stage::Actor;
 
 /// What a scene has counted and measured, for programs; or an error.
-pub(super) type Played = Result<Value, SceneError>;
+pub(super) type SceneResult = Result<Value, SceneError>;
 pub(super) type SceneError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Whole milliseconds between two instants.

@@ -5,11 +5,11 @@ use std::time::Instant;
 use lockkeeper::{Election, Group, MemberChange};
 use serde_json::json;
 
-use super::figures::{Played, SceneError, ms, timeout_ms, yes};
+use super::figures::{SceneError, SceneResult, ms, timeout_ms, yes};
 use crate::commands::demo::stage::{Actor, Stage};
 
 /// Two members watch the group when the third is killed.
-pub(super) async fn members(stage: &Stage<'_>) -> Played {
+pub(super) async fn members(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("group");
     let mut joined = Vec::new();
     for id in ["one", "two", "three"] {
@@ -57,7 +57,7 @@ fn election(actor: &Actor, path: &str, id: &str) -> Result<Election, SceneError>
 }
 
 /// The first of three candidates leads, and is killed.
-pub(super) async fn leader(stage: &Stage<'_>) -> Played {
+pub(super) async fn leader(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("leader");
     let (one, two, three) = (stage.actor().await?, stage.actor().await?, stage.actor().await?);
     let first = election(&one, &path, "one")?.campaign().await?;

@@ -6,13 +6,13 @@ use lockkeeper::{AcquireError, Client, ExclusiveNode, Mutex};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::Stage;
 
 const WAITERS: u32 = 20;
 
 /// One release of each lock.
-pub(super) async fn herd(stage: &Stage<'_>) -> Played {
+pub(super) async fn herd(stage: &Stage<'_>) -> SceneResult {
     let holder = stage.client().await?;
     let mut waiters = Vec::new();
     for _ in 0..WAITERS {

@@ -7,7 +7,7 @@ use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::Stage;
 
 /// The order of the requests. The first letter is the kind: read or write.
@@ -22,7 +22,7 @@ enum RwGuard {
 }
 
 /// Two readers hold the lock, a writer waits, and a reader waits behind the writer.
-pub(super) async fn order(stage: &Stage<'_>) -> Played {
+pub(super) async fn order(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("catalogue");
     let holders = Arc::new(AtomicU32::new(0));
     let (grants, mut granted) = mpsc::unbounded_channel();

@@ -3,7 +3,7 @@
 use lockkeeper::{Editions, Notify, Publication, ValueChange};
 use serde_json::json;
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::Stage;
 
 const FOLLOWERS: usize = 3;
@@ -12,7 +12,7 @@ const FOLLOWERS: usize = 3;
 const BURST: usize = 5;
 
 /// A value is published to followers, and to a program that starts later.
-pub(super) async fn publish(stage: &Stage<'_>) -> Played {
+pub(super) async fn publish(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("greeting");
     let editor = stage.actor().await?;
     let published: Publication<String> = Publication::new(&editor.client, &path)?;
@@ -57,7 +57,7 @@ async fn next_text(editions: &mut Editions<String>) -> Result<String, SceneError
 }
 
 /// Waiters are woken by one notification, and read once after many.
-pub(super) async fn notify(stage: &Stage<'_>) -> Played {
+pub(super) async fn notify(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("news");
     let teller = stage.actor().await?;
     let news = Notify::new(&teller.client, &path)?;

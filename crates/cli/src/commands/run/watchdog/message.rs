@@ -62,7 +62,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Session {
-    /// The current session; `None` while there is none.
+    /// The current session; `None` without one.
     pub(super) fn of(connection: &Connection) -> Option<Self> {
         let SessionIdentity { id, password, timeout } = connection.client.session_identity()?;
         let (servers, access) = (connection.servers.clone(), connection.access.clone());
