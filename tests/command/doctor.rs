@@ -118,7 +118,7 @@ async fn a_tick_that_is_told_wrongly_is_found() -> Result<()> {
     let home = Home::new()?;
     let (_server, address) = served(&home, "s", &format!("{SERVER} --tick 3s")).await?;
     let doctor = |tick| home.ends(&format!("--connect {address} --server-tick {tick} doctor"));
-    finds(&doctor("2s")?, "give --server-tick 3s");
+    finds(&doctor("2s")?, "use --server-tick 3s");
     finds_nothing(&doctor("3s")?);
     let longer = doctor("4s")?;
     finds_nothing(&longer);
@@ -175,7 +175,7 @@ async fn zookeeper_tells_who_it_is() -> Result<()> {
     let ended = doctor("500ms")?;
     finds_nothing(&ended);
     assert!(ended.stdout.contains(", ZooKeeper 3."), "{ended:?}");
-    finds(&doctor("400ms")?, "give --server-tick 0.5s");
+    finds(&doctor("400ms")?, "use --server-tick 0.5s");
     Ok(())
 }
 

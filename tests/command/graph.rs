@@ -46,7 +46,7 @@ async fn a_deadlock_of_scripts_is_shown_and_the_one_that_asks_gives_up() -> Resu
         assert!(process.stdout().contains(&format!("inner {code}\n")), "{}", process.tail());
     }
     let told = second.stderr();
-    assert!(told.contains("deadlock: ") && told.contains("gave up /a"), "{told}");
+    assert!(told.contains("deadlock: ") && told.contains("gave up waiting for /a"), "{told}");
     assert_eq!(home.ends("graph --cycles")?.code, Some(0));
     Ok(())
 }

@@ -118,8 +118,7 @@ fn a_barrier_is_no_counter() -> Result<()> {
     let home = Home::new()?;
     home.ends("counter add c 7")?.is_fine();
     for verb in ["open", "close", "show"] {
-        home.ends(&format!("barrier {verb} c"))?
-            .complains(65, &["/c is a counter, and no barrier"]);
+        home.ends(&format!("barrier {verb} c"))?.complains(65, &["/c is a counter, not a barrier"]);
     }
     assert_eq!(home.ends("counter get c")?.stdout, "7\n");
     home.ends("barrier close gate")?.is_fine();

@@ -24,7 +24,7 @@ fn a_line_is_run_by_the_shell() -> Result<()> {
         let ended = run(&arguments)?;
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), "one\n/l\n"), "{ended:?}");
     }
-    run(&["run", "l", "-c", ""])?.complains(64, &["empty text"]);
+    run(&["run", "l", "-c", ""])?.complains(64, &["the command is empty"]);
     run(&["run", "l", "-c", "true", "--", "true"])?.complains(64, &["--command", "CMD"]);
     // flock takes a command without a --.
     for shell in ["sh", "bash", "/bin/bash"] {

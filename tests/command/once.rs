@@ -25,7 +25,7 @@ fn a_key_runs_once_and_its_exit_code_is_that_of_the_run() -> Result<()> {
     for options in ["", "--if-unfinished skip", "-n"] {
         let again = home.runs(&format!("--once-per v1 {options} job"), "echo again")?;
         assert_eq!((again.code, again.stdout.as_str()), (Some(7), ""), "{again:?}");
-        assert!(again.stderr.contains("/job for v1 has run: "), "{again:?}");
+        assert!(again.stderr.contains("/job for v1 has already run: "), "{again:?}");
         assert!(again.stderr.contains("with exit code 7"), "{again:?}");
     }
     let again = home.runs("--once-per v1 -q job", "echo again")?;
@@ -169,7 +169,7 @@ fn what_cannot_run_once_is_refused() -> Result<()> {
         ("--every 1h --once-per x job", "cannot be used with"),
         ("--every 1h --shared job", "omit --shared"),
         ("--every 1h --permits 2 job", "omit --shared"),
-        ("--every 1h job other", "for one lock"),
+        ("--every 1h job other", "with one lock only"),
         ("--if-unfinished skip job", "requires --once-per or --every"),
     ] {
         let refused = home.runs(options, "echo ran")?;

@@ -33,7 +33,7 @@ async fn each_run_has_another_one() -> Result<()> {
 fn names_of_several_pools_are_refused() -> Result<()> {
     let home = Home::new()?;
     let refused = home.ends("run --one-of gpu/0 tpu/1 -- true")?;
-    refused.complains(64, &["/tpu/1 is not below /gpu"]);
+    refused.complains(64, &["/tpu/1 is not directly below /gpu"]);
     home.ends("run --one-of gpu -- true")?.complains(64, &["same part", "gpu/0 gpu/1"]);
     home.ends("run --one-of --shared gpu/0 -- true")?.complains(64, &["--shared"]);
     let once = home.ends("run --one-of --once-per k gpu/0 -- true")?;
@@ -117,7 +117,8 @@ async fn a_pool_or_a_queue_is_no_free_lock() -> Result<()> {
     first.kill();
 
     let mut lock = home.holds("lock", "door").await?;
-    home.ends("run --one-of door/0 -- true")?.complains(65, &["/door is in use as a lock"]);
+    home.ends("run --one-of door/0 -- true")?
+        .complains(65, &["/door is in use as an exclusive lock"]);
     lock.kill();
     Ok(())
 }

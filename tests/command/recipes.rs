@@ -415,7 +415,7 @@ async fn what_is_something_else_is_refused() -> Result<()> {
     // A look does not make a barrier.
     assert!(Barrier::new(&client, "/gate")?.is_closed().await?);
     let listed = home.ends("members ls g")?;
-    assert_eq!(listed.stdout, "/g has no members\n/g/x: no member\n", "{listed:?}");
+    assert_eq!(listed.stdout, "/g has no members\n/g/x: not a member\n", "{listed:?}");
     assert_eq!(home.json("members ls g")?["foreign"], json!(["/g/x"]));
     client.close().await;
     Ok(())

@@ -364,7 +364,7 @@ async fn another_session_timeout_than_asked_for_is_told() -> Result<()> {
     let home = Home::new()?;
     let (_server, address) = in_memory(&home).await?;
     let connect = format!("--connect {address}");
-    let told = "a session timeout of 40s and not 600s";
+    let told = "a session timeout of 40s instead of 600s";
     home.runs(&format!("{connect} --session-timeout 10m l"), "true")?.complains(0, &[told]);
     home.runs(&format!("{connect} --session-timeout 20s l"), "true")?.is_fine();
     home.runs(&format!("{connect} l"), "true")?.is_fine();

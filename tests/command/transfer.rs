@@ -184,7 +184,7 @@ async fn what_differs_is_left_unless_it_is_to_be_overwritten() -> Result<()> {
         ended.stdout,
         "0 created, 1 already existed, 3 with differences kept (--overwrite)\n"
     );
-    let parts = ["/a: other data; left", "/b: another access control list; left", "/c: a session"];
+    let parts = ["/a: other data; kept", "/b: another access control list; kept", "/c: it belongs"];
     has_all(&ended.stderr, &parts);
     assert_eq!(there.data(&ZnodePath::new("/a")?).await?.0, "new");
 
@@ -313,7 +313,7 @@ async fn nothing_is_imported_where_tokens_would_shrink() -> Result<()> {
     assert!(raised["floor"].as_str().is_some_and(|f| f.ends_with("third.floor")), "{raised}");
     pair.home
         .ends("engine floor third --above elsewhere")?
-        .complains(64, &["not a zxid", "no file"]);
+        .complains(64, &["not a zxid", "not a file"]);
     let options = format!("{SERVER} --data-dir third --quiet-time 0s");
     let (_third, third) = served(&pair.home, "third", &options).await?;
     pair.ends(&third, "import ahead.jsonl")?.is_fine();

@@ -59,7 +59,7 @@ async fn a_path_that_another_recipe_uses_is_refused() -> Result<()> {
             if own == what || line.starts_with("wait") && what == "a lock" {
                 continue;
             }
-            let parts = [&format!("/{path} is {what}, and no "), "see lockkeeper "];
+            let parts = [&format!("/{path} is {what}, not "), "see lockkeeper "];
             home.ends(&line)?.complains(65, &parts.map(|part| part as &str));
         }
         if what != "a lock" {
@@ -244,7 +244,7 @@ fn options_mean_the_same_everywhere() -> Result<()> {
         let ended = Ended::of(&mut home.command_of(&arguments))?;
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(7), ""), "{line}: {ended:?}");
         let empty = [&arguments[..arguments.len() - 1], &[""]].concat();
-        Ended::of(&mut home.command_of(&empty))?.complains(64, &["empty text"]);
+        Ended::of(&mut home.command_of(&empty))?.complains(64, &["the command is empty"]);
     }
     for line in ["queue put -q jobs x", "queue ls -q jobs", "value set -q v x", "counter get -q c"]
     {

@@ -28,7 +28,7 @@ async fn a_command_that_is_asked_gives_way() -> Result<()> {
     assert_eq!(holder.stdout(), "held\nending\n");
     assert!(holder.stderr().contains("release requested"), "{}", holder.stderr());
     assert_eq!(next.end(LIMIT).await?.code(), Some(0), "{}", next.tail());
-    assert_eq!(home.ends("revoke l")?.stdout, "nobody holds /l\n");
+    assert_eq!(home.ends("revoke l")?.stdout, "no program holds /l\n");
     assert_eq!(home.json("revoke l")?, json!({ "lock": "/l", "holders": [] }));
     Ok(())
 }

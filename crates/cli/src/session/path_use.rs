@@ -52,11 +52,10 @@ pub(crate) async fn check(
     path: &ZnodePath,
     wanted: PathUse,
 ) -> Result<(), Failure> {
-    match timeout(PATIENCE, look(client, path)).await {
+    match timeout(NOTICE_DELAY, look(client, path)).await {
         Ok(Ok(Some(found))) if found != wanted => {
             let ((what, see), (not, _)) = (names(found), names(wanted));
-            let not = not.trim_start_matches("a ");
-            let message = format!("{path} is {what}, not a {not}");
+            let message = format!("{path} is {what}, not {not}");
             Err(Failure::new(Exit::Data, message).advise(&format!("see lockkeeper {see} {path}")))
         }
         // A failed read is ignored: the command's own request reports the error.

@@ -24,9 +24,7 @@ struct Timeline<'a> {
 /// Shows both clients; returns the milliseconds from the release to the next lock.
 pub(super) async fn play(stage: &Stage<'_>) -> Result<f64, Failure> {
     stage.say(&stage.paint.bold("1. One exclusive lock, two clients"))?;
-    stage.say(
-        "   The lock is a node: the client that creates it holds it, the other watches it.\n",
-    )?;
+    stage.say("   The lock is a node: its creator holds it, the other client watches it.\n")?;
     stage.say(&stage.paint.dim(&format!("{:>11}  {:<28}{}", "time", "locker 1", "locker 2")))?;
     let (one, two) = (stage.client().await?, stage.client().await?);
     let line = Timeline { stage, start: Instant::now() };

@@ -94,7 +94,7 @@ impl Header {
         let any = any.ok_or("this is not a file of lockkeeper export")?;
         if any.version != VERSION {
             return Err(format!(
-                "its format version is {}, but this lockkeeper reads version {VERSION}",
+                "it has format version {}, but this lockkeeper reads version {VERSION}",
                 any.version
             ));
         }

@@ -317,7 +317,7 @@ impl Done {
     fn leave(&mut self, node: &Node, what: &str) {
         self.left += 1;
         match self.left {
-            ..=NAMED => tell(&format!("{}: {what}; left", view::printable(node.path.as_str()))),
+            ..=NAMED => tell(&format!("{}: {what}; kept", view::printable(node.path.as_str()))),
             count if count == NAMED + 1 => tell("more znodes differ and are kept"),
             _ => {}
         }
