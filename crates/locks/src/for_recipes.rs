@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockkeeper_client::{Cleanup, Client, Created, ExpectedNode, Instant, NameUse, ZnodePath};
 
-pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
+pub use crate::acquire::queue_handle::{LONGEST_TRY, TRIES_ONCE};
 pub use crate::attempt::out_of_reach;
 pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::error::{AcquireError, LossReason};
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
@@ -23,16 +23,16 @@ use crate::profile::{Kind, Profile};
 #[derive(Debug)]
 pub struct Line {
     client: Client,
-    terms: Arc<Terms>,
+    settings: Arc<QueueSettings>,
     data: Bytes,
 }
 
 impl Line {
     /// The line at a path. No I/O.
     pub fn new(client: &Client, path: ZnodePath) -> Self {
-        let terms = Terms::new(path, Profile::Curator, &[Kind::Exclusive]);
+        let settings = QueueSettings::new(path, Profile::Curator, &[Kind::Exclusive]);
         let data = OwnerInfo::current(None).to_data();
-        Self { client: client.clone(), terms, data }
+        Self { client: client.clone(), settings, data }
     }
 
     /// Goes to the end of it. Costs one round trip.
@@ -47,7 +47,7 @@ impl Line {
     /// The place is left in the background.
     pub async fn enter(&self) -> Result<LinePlace, AcquireError> {
         let entered =
-            Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
+            Contender::enter(&self.client, &self.settings, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
         Ok(LinePlace { contender, queue })
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use lockkeeper::ZnodePath;
-use lockkeeper::graph::{Because, ContenderIndex, Looks, RootBlocker, WaitCycle, WaitGraph};
+use lockkeeper::graph::{Because, ContenderIndex, CycleCheck, RootBlocker, WaitCycle, WaitGraph};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
@@ -126,7 +126,7 @@ struct Seen<'a> {
 pub(crate) async fn graph(global: &Global, options: GraphOptions) -> Result<u8, Failure> {
     let path = &options.path;
     let looks = Connection::during(global, async |connection| {
-        Ok(Looks::at(&connection.client, path).await?)
+        Ok(CycleCheck::at(&connection.client, path).await?)
     });
     let looks = looks.await?;
     let graph = WaitGraph::new(&looks.now.queues);

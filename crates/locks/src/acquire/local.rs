@@ -22,7 +22,7 @@ use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::state::State;
 
 /// The shortest pause between two looks at whether a lingering node that is held has become idle.
-const LEAST_LOOK: Duration = Duration::from_millis(10);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How a node may serve more than one holder of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -338,7 +338,7 @@ impl Lingering {
             // While it is held, its period has not begun.
             let left = match idle_since {
                 Some(idle_since) => (idle_since + period).since(now),
-                None => period.max(LEAST_LOOK),
+                None => period.max(MIN_CHECK_INTERVAL),
             };
             if left.is_zero() {
                 return;

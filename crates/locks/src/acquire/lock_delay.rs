@@ -29,21 +29,21 @@ use crate::guard::owned_node::OwnedNode;
 use crate::owner_info::OwnerInfo;
 
 /// The field by which the data of a contender's node says that it waits out lock delays.
-const OBEYS: &str = "obeys_lock_delay";
+const OBEYS_FIELD: &str = "obeys_lock_delay";
 
 /// Says in a contender's data that it waits out lock delays. Data that is no JSON stays as it is.
 pub(crate) fn obeying(data: &Bytes) -> Bytes {
     let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_slice(data) else {
         return data.clone();
     };
-    fields.insert(OBEYS.to_owned(), true.into());
+    fields.insert(OBEYS_FIELD.to_owned(), true.into());
     serde_json::to_vec(&fields).map_or_else(|_| data.clone(), Bytes::from)
 }
 
 /// Whether a contender's data says so.
 pub(crate) fn obeys(data: &[u8]) -> bool {
     let fields = serde_json::from_slice::<serde_json::Value>(data);
-    fields.is_ok_and(|fields| fields[OBEYS] == true)
+    fields.is_ok_and(|fields| fields[OBEYS_FIELD] == true)
 }
 
 /// What a contender has to do with lock delays.
@@ -56,7 +56,7 @@ pub(crate) enum LockDelay {
 }
 
 /// The version of the format of marks.
-const FORM: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// What is in a mark. Fields that a later version adds are read over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ impl DelayMark {
 
     /// How long the next one is to wait; `None` if a later version may mean more than can be read.
     pub(crate) fn delay(&self) -> Option<Duration> {
-        (self.v <= FORM).then_some(Duration::from_millis(self.delay_ms))
+        (self.v <= FORMAT_VERSION).then_some(Duration::from_millis(self.delay_ms))
     }
 }
 
@@ -97,37 +97,37 @@ struct LeftMark {
 /// When this process first saw the present mark. Nothing tells when its holder vanished, and an
 /// attempt that does not wait, or waits for less than the delay, must not start the delay again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings(Arc<Mutex<Option<Sighting>>>);
+pub(crate) struct SeenMarks(Arc<Mutex<Option<SeenMark>>>);
 
 /// A mark that this process waits for.
 #[derive(Clone, Copy, Debug)]
-struct Sighting {
-    mark: Sighted,
+struct SeenMark {
+    mark: MarkId,
     first: Instant,
     delay: Duration,
 }
 
 /// A mark, by the transaction that wrote it, and after how many rewinds of the servers: they may give
 /// the same number to another one then.
-type Sighted = (Zxid, u64);
+type MarkId = (Zxid, u64);
 
-impl Sightings {
+impl SeenMarks {
     /// When the delay that the mark asks for is over.
     fn end(&self, found: LeftMark, owned: &OwnedNode, now: Instant) -> Instant {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = (found.written, owned.client.status().borrow().rewinds);
         let first = match *seen {
-            Some(sighting) if sighting.mark == mark => sighting.first,
+            Some(seen_mark) if seen_mark.mark == mark => seen_mark.first,
             _ => now,
         };
-        *seen = Some(Sighting { mark, first, delay: found.delay });
+        *seen = Some(SeenMark { mark, first, delay: found.delay });
         first + found.delay
     }
 
     /// How much is left of the delay that was last seen; `None` if it is over.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = seen.map(|sighting| (sighting.first + sighting.delay).since(now));
+        let left = seen.map(|seen_mark| (seen_mark.first + seen_mark.delay).since(now));
         left.filter(|left| !left.is_zero())
     }
 }
@@ -138,7 +138,7 @@ impl LockDelay {
     /// one to replace or delete it.
     pub(crate) async fn grant(
         self,
-        sightings: &Sightings,
+        seen_marks: &SeenMarks,
         contender: Contender,
         mut front: Front,
     ) -> Result<Guard, AcquireError> {
@@ -146,7 +146,7 @@ impl LockDelay {
         let mut left = None;
         while let Some(found) = self.take_over(&mut owned, left).await? {
             let now = owned.client.now();
-            let delay = sightings.end(found, &owned, now).since(now);
+            let delay = seen_marks.end(found, &owned, now).since(now);
             // If the node is gone, the check in front of the mark says why.
             left = outwait_delay(&owned, &mut front.own, delay).await?.then_some(found);
         }
@@ -156,7 +156,7 @@ impl LockDelay {
     /// The same, unless there is something to wait for.
     pub(crate) async fn try_grant(
         self,
-        sightings: &Sightings,
+        seen_marks: &SeenMarks,
         contender: Contender,
         front: Front,
     ) -> Result<Option<Guard>, AcquireError> {
@@ -164,7 +164,7 @@ impl LockDelay {
         let mut left = None;
         while let Some(found) = self.take_over(&mut owned, left).await? {
             let now = owned.client.now();
-            if sightings.end(found, &owned, now) > now {
+            if seen_marks.end(found, &owned, now) > now {
                 return Ok(None);
             }
             left = Some(found);
@@ -303,7 +303,7 @@ impl LockDelay {
     fn asked_for(self, found: Option<DelayMark>) -> Duration {
         let read = |mark: &DelayMark| Duration::from_millis(mark.delay_ms);
         match found {
-            Some(mark) if mark.v <= FORM => read(&mark),
+            Some(mark) if mark.v <= FORMAT_VERSION => read(&mark),
             later => later.as_ref().map_or(self.own(), |mark| read(mark).max(self.own())),
         }
     }
@@ -319,7 +319,7 @@ impl LockDelay {
     fn data(self, owned: &OwnedNode) -> Bytes {
         let delay_ms = u64::try_from(self.own().as_millis()).unwrap_or(u64::MAX);
         let (node, owner) = (owned.node.path.name().to_owned(), OwnerInfo::from_data(&owned.data));
-        let mark = DelayMark { v: FORM, node, delay_ms, owner };
+        let mark = DelayMark { v: FORMAT_VERSION, node, delay_ms, owner };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }

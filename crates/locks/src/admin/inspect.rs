@@ -102,13 +102,13 @@ pub trait KnownTree {
 }
 
 /// How many requests are on their way at once.
-const AT_ONCE: usize = 256;
+const MAX_REQUESTS_IN_FLIGHT: usize = 256;
 
 /// How many digits a number of permits has at most.
-const MOST_DIGITS: usize = 10;
+const MAX_PERMIT_DIGITS: usize = 10;
 
 /// How often a queue is listed, if contenders leave before their nodes are read.
-const LOOKS: u32 = 4;
+const MAX_LISTINGS: u32 = 4;
 
 impl LockQueue {
     /// Looks at the queue of a lock; `None` if there is no such node, and no lock delay is due. Costs two
@@ -125,7 +125,7 @@ impl LockQueue {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
-        let mut looks = 1;
+        let mut listings = 1;
         loop {
             let listed = PendingListing::send(client, path, true).answer(client, path).await?;
             let delay = listed.delay;
@@ -135,8 +135,8 @@ impl LockQueue {
             if stat.ephemeral_owner != SessionId::NONE {
                 match node_itself(path, stat, client.data(path)).await? {
                     // Gone since, or another one by now.
-                    None if looks < LOOKS => {
-                        looks += 1;
+                    None if listings < MAX_LISTINGS => {
+                        listings += 1;
                         continue;
                     }
                     entry => return Ok(entry.map(|entry| Self::of_node(path, entry))),
@@ -156,12 +156,12 @@ impl LockQueue {
             let is_number = says_how_many(&queue, &names, length);
             let seen = ReadContenders::of(ask(client, &place, &queue, is_number)).await?;
             // Who came after one that left is in no listing yet, and may hold.
-            if seen.gone.is_empty() || looks == LOOKS {
+            if seen.gone.is_empty() || listings == MAX_LISTINGS {
                 let (entries, permits) = seen.entries(&queue, delay.as_ref());
                 let path = path.clone();
                 return Ok(Some(Self { path, profile, entries, foreign, permits, delay }));
             }
-            looks += 1;
+            listings += 1;
         }
     }
 
@@ -387,11 +387,11 @@ async fn over(left: Option<Duration>) {
 /// Safe: it only reads.
 pub async fn queues(client: &Client, below: &ZnodePath) -> Result<LockQueues, Error> {
     let mut found = LockQueues::default();
-    let mut level = vec![Spot { path: below.clone(), is_marked: true }];
+    let mut level = vec![SearchPath { path: below.clone(), is_marked: true }];
     while !level.is_empty() {
         let mut next = Vec::new();
-        for spots in level.chunks(AT_ONCE) {
-            next.extend(found.look(client, spots).await?);
+        for paths in level.chunks(MAX_REQUESTS_IN_FLIGHT) {
+            next.extend(found.look(client, paths).await?);
         }
         level = next;
     }
@@ -400,7 +400,7 @@ pub async fn queues(client: &Client, below: &ZnodePath) -> Result<LockQueues, Er
 }
 
 /// A path to look at.
-pub(super) struct Spot {
+pub(super) struct SearchPath {
     pub(super) path: ZnodePath,
     /// Whether there may be the mark of a lock delay beside it.
     pub(super) is_marked: bool,
@@ -408,9 +408,15 @@ pub(super) struct Spot {
 
 impl LockQueues {
     /// Looks at some paths; gives what is to be looked at next.
-    async fn look(&mut self, client: &Client, spots: &[Spot]) -> Result<Vec<Spot>, Error> {
-        let list = |spot: &Spot| PendingListing::send(client, &spot.path, spot.is_marked);
-        let asked: Vec<_> = spots.iter().map(|spot| (&spot.path, list(spot))).collect();
+    async fn look(
+        &mut self,
+        client: &Client,
+        paths: &[SearchPath],
+    ) -> Result<Vec<SearchPath>, Error> {
+        let list = |searched: &SearchPath| {
+            PendingListing::send(client, &searched.path, searched.is_marked)
+        };
+        let asked: Vec<_> = paths.iter().map(|searched| (&searched.path, list(searched))).collect();
         let (mut queues, mut nodes, mut next) = (Vec::new(), Vec::new(), Vec::new());
         for (path, asked) in asked {
             let listed = match asked.answer(client, path).await {
@@ -462,7 +468,7 @@ impl LockQueues {
                 // A lease is no lock of its own.
                 let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
                 let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
-                next.retain(|spot| !leases.contains(&spot.path));
+                next.retain(|searched| !leases.contains(&searched.path));
                 self.add(LockQueue { path, profile, entries, foreign, permits, delay });
             } else if let Some(queue) = LockQueue::inspect(client, path).await? {
                 self.add(queue);
@@ -512,7 +518,11 @@ impl fmt::Display for Entry {
 }
 
 /// What is to be looked at below a path with these children.
-pub(super) fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Spot> {
+pub(super) fn below(
+    path: &ZnodePath,
+    mut names: Vec<String>,
+    foreign: &[String],
+) -> Vec<SearchPath> {
     // A name that looks like a lease may also be a key, with locks below it.
     names.retain(|name| foreign.contains(name) || is_kazoo_lease(name));
     let marked: HashSet<String> =
@@ -522,11 +532,11 @@ pub(super) fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]
     names.extend(unlisted);
 
     let names = names.into_iter().filter(|name| !is_beside_a_lock(name));
-    let spot = |name: String| {
+    let searched = |name: String| {
         let child = path.child(&name).ok().filter(|child| child.as_str() != "/zookeeper")?;
-        Some(Spot { path: child, is_marked: marked.contains(&name) })
+        Some(SearchPath { path: child, is_marked: marked.contains(&name) })
     };
-    names.filter_map(spot).collect()
+    names.filter_map(searched).collect()
 }
 
 /// The holder of a lock that is a node of its own, which was listed with this stat; `None` if that is gone.
@@ -577,7 +587,7 @@ fn is_counted(queue: &WaitQueue) -> bool {
 /// Whether a lock's node may say how many permits there are: it has contenders that ask for some, or nothing
 /// but a short text. A semaphore keeps its number for a while after its last use.
 pub(super) fn says_how_many(queue: &WaitQueue, names: &[String], length: usize) -> bool {
-    is_counted(queue) || names.is_empty() && (1..=MOST_DIGITS).contains(&length)
+    is_counted(queue) || names.is_empty() && (1..=MAX_PERMIT_DIGITS).contains(&length)
 }
 
 /// `is_number`: whether the node may say how many permits there are.

@@ -7,7 +7,7 @@ use lockkeeper_client::{SessionId, ZnodePath};
 use crate::acquire::lock_delay::{DelayMark, lock_marked_by, mark_of};
 use crate::admin::due_delay::of_mark;
 use crate::admin::inspect::{
-    DueDelay, KnownTree, LockQueue, LockQueues, ReadContenders, Spot, below, entry, read,
+    DueDelay, KnownTree, LockQueue, LockQueues, ReadContenders, SearchPath, below, entry, read,
     says_how_many,
 };
 use crate::permit_format::PermitFormat;
@@ -18,9 +18,9 @@ impl LockQueues {
     /// exact if the tree is: all of them at one moment.
     pub fn in_tree(tree: &impl KnownTree, top: &ZnodePath) -> Self {
         let mut found = Self::default();
-        let mut next = vec![Spot { path: top.clone(), is_marked: true }];
-        while let Some(spot) = next.pop() {
-            let (queue, below) = look(tree, &spot);
+        let mut next = vec![SearchPath { path: top.clone(), is_marked: true }];
+        while let Some(searched) = next.pop() {
+            let (queue, below) = look(tree, &searched);
             found.add(queue);
             next.extend(below);
         }
@@ -32,7 +32,7 @@ impl LockQueues {
 impl LockQueue {
     /// The queue of one lock; `None` if it has no contenders and no lock delay is due. No I/O.
     pub fn in_tree(tree: &impl KnownTree, lock: &ZnodePath) -> Option<Self> {
-        let (queue, _) = look(tree, &Spot { path: lock.clone(), is_marked: true });
+        let (queue, _) = look(tree, &SearchPath { path: lock.clone(), is_marked: true });
         Some(queue).filter(Self::is_in_use)
     }
 
@@ -54,10 +54,10 @@ impl LockQueue {
 }
 
 /// What a path is as a lock, and where to look next.
-fn look(tree: &impl KnownTree, spot: &Spot) -> (LockQueue, Vec<Spot>) {
-    let path = &spot.path;
+fn look(tree: &impl KnownTree, searched: &SearchPath) -> (LockQueue, Vec<SearchPath>) {
+    let path = &searched.path;
     let mut names = tree.children(path.as_str());
-    let delay = spot.is_marked.then(|| delay_of(tree, path, &names)).flatten();
+    let delay = searched.is_marked.then(|| delay_of(tree, path, &names)).flatten();
     let Some((data, stat)) = tree.node(path.as_str()) else {
         return (LockQueue { delay, ..LockQueue::empty(path) }, Vec::new());
     };
@@ -91,7 +91,7 @@ fn look(tree: &impl KnownTree, spot: &Spot) -> (LockQueue, Vec<Spot>) {
         let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
         let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
         next = below(path, names, &foreign);
-        next.retain(|spot| !leases.contains(&spot.path));
+        next.retain(|searched| !leases.contains(&searched.path));
     }
     let path = path.clone();
     (LockQueue { path, profile, entries, foreign, permits, delay }, next)

@@ -131,7 +131,7 @@ impl Revocation {
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         let mut holders = self.ask_holders().await?;
         holders.retain(|holder| holder.is_asked);
-        self.see_off(holders, limit, Stayers::Stay).await
+        self.wait_until_gone(holders, limit, AfterTimeout::Stay).await
     }
 
     /// Asks, and takes the lock from those who have not gone within `grace`, as [`revoke_within`] does.
@@ -150,7 +150,7 @@ impl Revocation {
         grace: Duration,
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         let holders = self.ask_holders().await?;
-        self.see_off(holders, Some(grace), Stayers::Forced).await
+        self.wait_until_gone(holders, Some(grace), AfterTimeout::Forced).await
     }
 
     /// Asks the holders of a lock that can be asked. Those who have gone meanwhile are left out.
@@ -197,11 +197,11 @@ impl Revocation {
     }
 
     /// Waits until they have gone, and sees to those who have not.
-    async fn see_off(
+    async fn wait_until_gone(
         &self,
         holders: Vec<Holder>,
         limit: Option<Duration>,
-        stayers: Stayers,
+        after_timeout: AfterTimeout,
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         let client = &self.client;
         // One time for all, however many there are.
@@ -211,7 +211,7 @@ impl Revocation {
             let left = end.since(client.now());
             let outcome = match tokio::time::timeout(left, gone(client, &holder)).await {
                 Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
-                Err(_) if stayers == Stayers::Stay => RevokeOutcome::Stayed,
+                Err(_) if after_timeout == AfterTimeout::Stay => RevokeOutcome::Stayed,
                 // Gone in the meantime: by itself, as nobody else would.
                 Err(_) if !force(client, &holder).await? => RevokeOutcome::GaveWay,
                 Err(_) => RevokeOutcome::Forced,
@@ -224,7 +224,7 @@ impl Revocation {
 
 /// What becomes of those who have not gone in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stayers {
+enum AfterTimeout {
     Stay,
     Forced,
 }

@@ -12,7 +12,7 @@ use crate::permit_format::PermitFormat;
 use crate::profile::Profile;
 
 /// With more than this it is a folder of locks, and not one that was forgotten.
-const MOST: usize = 32;
+const MAX_IDLE_LOCKS: usize = 32;
 
 /// Deletes children of a lock that are idle locks themselves. Says whether there is none of these
 /// names any more.
@@ -23,7 +23,7 @@ pub(crate) async fn clear(
     names: &[String],
 ) -> bool {
     // kazoo makes its parents once, and fails when they are gone.
-    if profile == Profile::Kazoo || names.len() > MOST {
+    if profile == Profile::Kazoo || names.len() > MAX_IDLE_LOCKS {
         return false;
     }
     let nodes: Vec<_> = names.iter().filter_map(|name| lock.child(name).ok()).collect();

@@ -1,12 +1,12 @@
 //! One place in a wait queue: how it is entered, how it waits, and who is ahead of it.
 //!
 //! ```text
-//!   node      Contender: a node, from before its creation to its deletion
-//!   waiting   how a contender waits for those ahead
-//!   watches   the watches that it waits by
-//!   idle      deletes the nodes of idle locks that block a queue
-//!   order     who is ahead of whom: a pure function of a listing
-//!   terms     the path, profile and kinds of one queue; limits of its sequence numbers
+//!   node             Contender: a node, from before its creation to its deletion
+//!   waiting          how a contender waits for those ahead
+//!   watches          the watches of a waiting contender
+//!   idle             deletes the nodes of idle locks that block a queue
+//!   order            who is ahead of whom: a pure function of a listing
+//!   queue_settings   the path, profile and kinds of one queue; limits of its sequence numbers
 //! ```
 //!
 //! Invariant: a contender exists before the request that creates its node is sent. So wherever an
@@ -33,7 +33,7 @@
 //!    v
 //!   Proving        guard/mod.rs: `Guard::confirm`; a write only if the lease is old
 //!    |
-//!    |  Minting    acquire/entrance.rs: `mint`; only if the creation of the node is no token (3)
+//!    |  Minting    acquire/queue_handle.rs: `mint`; only if the creation of the node is no token (3)
 //!    v
 //!   Held           guard/state.rs: Held, Suspect, Jeopardy, Lost
 //!    |
@@ -54,6 +54,6 @@
 mod idle;
 pub(crate) mod node;
 pub mod order;
-pub(crate) mod terms;
+pub(crate) mod queue_settings;
 pub(crate) mod waiting;
 pub(crate) mod watches;

@@ -16,7 +16,7 @@ use lockkeeper_client::{
 use crate::attempt::{Attempt, retried, retry_acquire};
 use crate::contender::idle;
 use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::error::AcquireError;
 use crate::profile::Kind;
 
@@ -30,7 +30,7 @@ pub(crate) struct Contender(Box<ContenderInner>);
 #[derive(Debug)]
 struct ContenderInner {
     client: Client,
-    terms: Arc<Terms>,
+    settings: Arc<QueueSettings>,
     /// What the node's name begins with; unique to this attempt.
     prefix: String,
     /// What is in the node when it is created.
@@ -46,35 +46,40 @@ impl Contender {
     /// come since; then it costs one more.
     pub(crate) async fn enter(
         client: &Client,
-        terms: &Arc<Terms>,
+        settings: &Arc<QueueSettings>,
         kind: Kind,
         data: &Bytes,
         tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), AcquireError> {
-        let attempt = async || Self::attempt(client, terms, kind, data, tail).await;
-        let entered = retried(&terms.path, attempt).await?;
+        let attempt = async || Self::attempt(client, settings, kind, data, tail).await;
+        let entered = retried(&settings.path, attempt).await?;
         if let Some(node) = &entered.0.0.node {
             client.begin_to_prove_one_service(&node.path, &node.stat);
         }
-        terms.warned.look(client, &terms.path).await;
+        settings.warned.look(client, &settings.path).await;
         Ok(entered)
     }
 
     /// A contender for which nothing has been sent yet.
-    pub(crate) fn new(client: &Client, terms: &Arc<Terms>, kind: Kind, data: &Bytes) -> Self {
-        let prefix = terms.profile.new_prefix(kind, client.unique_id());
-        Self::reserve(client, terms, prefix, data)
+    pub(crate) fn new(
+        client: &Client,
+        settings: &Arc<QueueSettings>,
+        kind: Kind,
+        data: &Bytes,
+    ) -> Self {
+        let prefix = settings.profile.new_prefix(kind, client.unique_id());
+        Self::reserve(client, settings, prefix, data)
     }
 
     /// The same with this prefix; or with a whole name, for a node that is created without a number.
     pub(crate) fn reserve(
         client: &Client,
-        terms: &Arc<Terms>,
+        settings: &Arc<QueueSettings>,
         prefix: String,
         data: &Bytes,
     ) -> Self {
-        let (client, terms, data) = (client.clone(), terms.clone(), data.clone());
-        Self(Box::new(ContenderInner { client, terms, prefix, data, node: None, armed: true }))
+        let (client, settings, data) = (client.clone(), settings.clone(), data.clone());
+        Self(Box::new(ContenderInner { client, settings, prefix, data, node: None, armed: true }))
     }
 
     /// The path to create its node at; the server puts a number after it.
@@ -84,12 +89,12 @@ impl Contender {
 
     async fn attempt(
         client: &Client,
-        terms: &Arc<Terms>,
+        settings: &Arc<QueueSettings>,
         kind: Kind,
         data: &Bytes,
         tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), Attempt> {
-        let mut contender = Self::new(client, terms, kind, data);
+        let mut contender = Self::new(client, settings, kind, data);
         let name = contender.new_node();
         let old = tail.map(QueueTail::node);
 
@@ -101,8 +106,8 @@ impl Contender {
             Ok(created) => contender.0.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 contender.0.armed = false;
-                let ensured = client.ensure(&terms.path, terms.profile.parents()).await;
-                ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
+                let ensured = client.ensure(&settings.path, settings.profile.parents()).await;
+                ensured.map_err(|error| Attempt::at_entry(&settings.path, error))?;
                 return Err(Attempt::Prepared);
             }
             Err(error) => return contender.recover(error).await,
@@ -117,7 +122,7 @@ impl Contender {
         };
 
         let listing = listing.await.map_err(|error| {
-            Attempt::at_listing(error, |error| Attempt::at_entry(&terms.path, error))
+            Attempt::at_listing(error, |error| Attempt::at_entry(&settings.path, error))
         })?;
         match contender.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => {
@@ -140,13 +145,13 @@ impl Contender {
     /// The queue, as the last holder of the same handle knew it; `None` if only a listing can tell.
     fn follow(&self, tail: &QueueTail) -> Option<WaitQueue> {
         let name = self.name()?;
-        let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
+        let (kind, sequence) = self.0.settings.profile.parse(name, self.0.settings.kinds)?;
         tail.with(Place { sequence, kind, name: name.to_owned() })
     }
 
     /// Finds out whether the node was created, after the reply to the create was lost.
     async fn recover(mut self, error: Error) -> Result<(Self, WaitQueue), Attempt> {
-        let path = self.0.terms.path.clone();
+        let path = self.0.settings.path.clone();
         let again = |error: Error| Attempt::at_entry(&path, error);
         if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
             // There is no node, or it is gone with its session.
@@ -179,13 +184,13 @@ impl Contender {
     /// Deletes these children of the lock's node if all of them are nodes of idle locks. Returns
     /// whether none of them is left.
     pub(crate) async fn clear(&self, names: &[String]) -> bool {
-        let Terms { path, profile, .. } = &*self.0.terms;
+        let QueueSettings { path, profile, .. } = &*self.0.settings;
         idle::clear(&self.0.client, path, *profile, names).await
     }
 
     /// Reads a listing of the queue.
     pub(crate) fn read_queue(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
-        self.checked(self.0.terms.read(listing)?)
+        self.checked(self.0.settings.read(listing)?)
     }
 
     /// The same, and lists again what has other nodes than contenders in it, to delete those of idle locks.
@@ -200,7 +205,7 @@ impl Contender {
     fn checked(&self, queue: WaitQueue) -> Result<WaitQueue, AcquireError> {
         let own = self.name();
         match queue.places().iter().find(|place| Some(place.name.as_str()) == own) {
-            Some(place) => self.0.terms.check_number(place.sequence).map(|()| queue),
+            Some(place) => self.0.settings.check_number(place.sequence).map(|()| queue),
             None => Ok(queue),
         }
     }
@@ -228,7 +233,7 @@ impl Contender {
         if is_expired || client.is_closed() {
             return self.session_ended();
         }
-        let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
+        let node = self.0.node.as_ref().map_or(&self.0.settings.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
     }
 
@@ -257,7 +262,7 @@ impl Drop for Contender {
             Some(node) if node.stat.ephemeral_owner != self.0.client.session_id() => return,
             Some(node) => Cleanup::Node(node.path.clone()),
             None => {
-                let (parent, prefix) = (self.0.terms.path.clone(), self.0.prefix.clone());
+                let (parent, prefix) = (self.0.settings.path.clone(), self.0.prefix.clone());
                 Cleanup::ByPrefix { parent, prefix }
             }
         };

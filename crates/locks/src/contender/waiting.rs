@@ -18,7 +18,7 @@ use crate::error::AcquireError;
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
 
 /// How often nodes of idle locks are deleted for one listing: those that appear again are in use.
-const MOST_CLEARINGS: u32 = 8;
+const MAX_CLEARINGS: u32 = 8;
 
 /// When a waiting contender watches its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Contender {
 
             match self.read_queue(listing) {
                 Err(AcquireError::Foreign { names, .. })
-                    if clearings < MOST_CLEARINGS && self.clear(&names).await =>
+                    if clearings < MAX_CLEARINGS && self.clear(&names).await =>
                 {
                     clearings += 1;
                 }

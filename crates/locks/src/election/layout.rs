@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper_client::ZnodePath;
 
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::profile::{Kind, Profile};
 
 /// How the candidates of one election are named. All candidates must use the same layout.
@@ -24,11 +24,11 @@ pub enum ElectionLayout {
 
 impl ElectionLayout {
     /// What the queue of an election at this path is like.
-    pub(super) fn terms(self, path: ZnodePath) -> Arc<Terms> {
+    pub(super) fn settings(self, path: ZnodePath) -> Arc<QueueSettings> {
         match self {
-            Self::CuratorLatch => Terms::new(path, Profile::Curator, &[Kind::Latch]),
-            Self::CuratorSelector => Terms::new(path, Profile::Curator, &[Kind::Exclusive]),
-            Self::Kazoo => Terms::new(path, Profile::Kazoo, &[Kind::Exclusive]),
+            Self::CuratorLatch => QueueSettings::new(path, Profile::Curator, &[Kind::Latch]),
+            Self::CuratorSelector => QueueSettings::new(path, Profile::Curator, &[Kind::Exclusive]),
+            Self::Kazoo => QueueSettings::new(path, Profile::Kazoo, &[Kind::Exclusive]),
         }
     }
 }

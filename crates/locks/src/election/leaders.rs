@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::inspect::{KnownTree, LockQueue};
 use crate::contender::order::{Foreign, WaitQueue};
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::election::record::{LeaderRecord, record_path};
 use crate::error::ObserveError;
 use crate::guard::revocation::REQUEST;
@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 
 /// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
 /// behind them have probably gone too.
-const MISSES: u32 = 2;
+const MAX_MISSES: u32 = 2;
 
 /// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ impl Leader {
 #[derive(Debug)]
 pub struct Leaders {
     client: Client,
-    terms: Arc<Terms>,
+    settings: Arc<QueueSettings>,
     record_path: ZnodePath,
     /// The candidates in order, as far as they are known. The first ones may have gone.
     queue: VecDeque<ZnodePath>,
@@ -131,12 +131,12 @@ impl lockkeeper_client::Updates for Leaders {
 impl Leaders {
     pub(super) async fn open(
         client: &Client,
-        terms: Arc<Terms>,
+        settings: Arc<QueueSettings>,
         record: &ZnodePath,
     ) -> Result<Self, ObserveError> {
         let mut leaders = Self {
             client: client.clone(),
-            terms,
+            settings,
             record_path: record.clone(),
             queue: VecDeque::new(),
             newest: Zxid(0),
@@ -244,7 +244,7 @@ impl Leaders {
         let mut misses = 0;
         while matches!(self.first, FirstPlace::Unknown) {
             match self.queue.front().cloned() {
-                Some(node) if misses < MISSES => {
+                Some(node) if misses < MAX_MISSES => {
                     self.look_at(node).await?;
                     misses += 1;
                 }
@@ -268,8 +268,8 @@ impl Leaders {
         match self.client.data_watched(&node).await {
             Ok(((data, stat), watcher)) => {
                 self.follows(horizon, self.newest_leader, stat.czxid)?;
-                if !self.terms.profile.is_contender(&stat) {
-                    let path = self.terms.path.clone();
+                if !self.settings.profile.is_contender(&stat) {
+                    let path = self.settings.path.clone();
                     return Err(Interrupted::Failed(ObserveError::NotEphemeral { path, node }));
                 }
 
@@ -295,7 +295,7 @@ impl Leaders {
 
     /// Lists the candidates; watches for the first one if there is none.
     async fn list(&mut self) -> Result<(), Interrupted> {
-        let path = self.terms.path.clone();
+        let path = self.settings.path.clone();
         self.queue.clear();
         let horizon = Horizon::of(&self.client);
         match self.client.children(&path).await {
@@ -333,7 +333,7 @@ impl Leaders {
     fn remember(&mut self, horizon: Horizon, (names, stat): Listing) -> Result<bool, Interrupted> {
         self.follows(horizon, self.newest, stat.pzxid)?;
         self.newest = stat.pzxid;
-        self.queue = candidates(names, &self.terms).map_err(Interrupted::Failed)?;
+        self.queue = candidates(names, &self.settings).map_err(Interrupted::Failed)?;
         Ok(!self.queue.is_empty())
     }
 
@@ -375,7 +375,7 @@ impl Leaders {
         self.queue.clear();
         (self.first, self.record) = (FirstPlace::Unknown, None);
         // Whatever comes of it shows in what is looked at next.
-        let _ = self.client.sync(&self.terms.path).await;
+        let _ = self.client.sync(&self.settings.path).await;
         tokio::time::sleep(BEHIND_PAUSE).await;
     }
 
@@ -390,7 +390,7 @@ impl Leaders {
             reachable(&self.client).await;
             return Ok(());
         }
-        let path = &self.terms.path;
+        let path = &self.settings.path;
         let failed = |source| ObserveError::Client { path: path.clone(), source };
         retry_pause(error).await.map_err(failed)
     }
@@ -400,8 +400,11 @@ impl Leaders {
 ///
 /// # Errors
 /// If there are others among them, or names that no node can have.
-fn candidates(names: Vec<String>, terms: &Terms) -> Result<VecDeque<ZnodePath>, ObserveError> {
-    let Terms { path, profile, kinds, .. } = terms;
+fn candidates(
+    names: Vec<String>,
+    settings: &QueueSettings,
+) -> Result<VecDeque<ZnodePath>, ObserveError> {
+    let QueueSettings { path, profile, kinds, .. } = settings;
     let foreign = |names| ObserveError::Foreign { path: path.clone(), names };
     let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| foreign(names))?;
     let nodes = queue
@@ -420,12 +423,12 @@ mod tests {
     #[test]
     fn a_name_that_no_node_can_have_is_an_error() {
         let path = ZnodePath::new("/election").unwrap();
-        let terms = ElectionLayout::default().terms(path.clone());
+        let settings = ElectionLayout::default().settings(path.clone());
         let good = "a-latch-0000000001";
-        let listed = candidates(vec![good.to_owned()], &terms).unwrap();
+        let listed = candidates(vec![good.to_owned()], &settings).unwrap();
         assert_eq!(listed, [path.child(good).unwrap()]);
         for bad in ["a/b-latch-0000000002", "a\0-latch-0000000002"] {
-            let refused = candidates(vec![good.to_owned(), bad.to_owned()], &terms);
+            let refused = candidates(vec![good.to_owned(), bad.to_owned()], &settings);
             let Err(ObserveError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
             assert_eq!(names, [bad]);
         }

@@ -24,8 +24,8 @@ use lockkeeper_client::retry::{TooLong, Unanswered, retry_pause};
 use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
 use tokio::sync::oneshot;
 
-use crate::acquire::entrance::Entrance;
 use crate::acquire::local::Sharing;
+use crate::acquire::queue_handle::QueueHandle;
 use crate::error::{
     AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
 };
@@ -40,7 +40,7 @@ use record::{LeaderRecord, record_path};
 use term::Term;
 
 /// The shortest pause of [`Election::lead`] before it campaigns again; up to twice as long, at random.
-const PAUSE: Duration = Duration::from_millis(50);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// An election: candidates stand in a queue, and the first one leads.
 ///
@@ -163,8 +163,8 @@ impl ElectionBuilder {
         let record = record_path(&path);
         let id = self.id.unwrap_or_else(|| OwnerInfo::current(None).to_string());
         let data = Bytes::from(id.clone());
-        let entrance = Entrance::new(self.client, self.layout.terms(path), data);
-        let lock = Mutex::queued(entrance, Sharing::default());
+        let queue_handle = QueueHandle::new(self.client, self.layout.settings(path), data);
+        let lock = Mutex::queued(queue_handle, Sharing::default());
         let Self { layout, grace, rides_out, .. } = self;
         Ok(Election { lock, layout, record, id, grace, rides_out })
     }
@@ -348,7 +348,7 @@ impl Election {
     /// # Cancel safety
     /// Safe; no watch is left.
     pub async fn observe(&self) -> Result<Leaders, ObserveError> {
-        Leaders::open(self.lock.client(), self.layout.terms(self.path().clone()), &self.record)
+        Leaders::open(self.lock.client(), self.layout.settings(self.path().clone()), &self.record)
             .await
     }
 
@@ -361,7 +361,7 @@ impl Election {
 /// Waits before a candidate that has lost its leadership or its place stands again: many that lost their
 /// session at once do not come back at once.
 async fn pause() {
-    tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+    tokio::time::sleep(MIN_PAUSE.mul_f64(1.0 + fastrand::f64())).await;
 }
 
 /// A transaction that was sent.

@@ -3,7 +3,7 @@
 //! ```text
 //!   cancelling   its loss as a `CancellationToken` (feature `tokio-util`); methods of the guard, as here
 //!   cancellation the token of a guard
-//!   holding      what it reports of itself: spans and figures
+//!   hold_report  reports the loss and the end of a hold: events and metrics
 //!   state        whether a lock is held: a pure function of the session's state
 //!   jeopardy     running work across an outage, for one lock or several; methods of the guard, as here
 //!   owned_node   a holder's node, and its deletion
@@ -17,7 +17,7 @@
 mod cancellation;
 #[cfg(feature = "tokio-util")]
 pub(crate) mod cancelling;
-pub(crate) mod holding;
+pub(crate) mod hold_report;
 pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
 mod proving;
@@ -40,7 +40,7 @@ use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 #[cfg(feature = "tokio-util")]
 use crate::guard::cancellation::Cancellation;
-use crate::guard::holding::Holding;
+use crate::guard::hold_report::HoldReport;
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::proving::{Proof, Proofs, prove};
 use crate::guard::state::{State, Unheld, judge, unproven};
@@ -64,7 +64,7 @@ struct GuardInner {
     // the hold, and the deletion of the owned node must not fire its watch.
     #[cfg(feature = "tokio-util")]
     cancellation: Cancellation,
-    holding: Holding,
+    report: HoldReport,
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
     /// The other nodes that belong to it, if it has several: the loss of any is its loss.
@@ -126,11 +126,11 @@ impl Guard {
 
     fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>) -> Self {
         let token = FencingToken::new(owned.node.stat.czxid);
-        let holding = Holding::new(&owned.path, token, owned.session(), || hold.probe());
+        let report = HoldReport::new(&owned.path, token, owned.session(), || hold.probe());
         Self(Box::new(GuardInner {
             #[cfg(feature = "tokio-util")]
             cancellation: Cancellation::default(),
-            holding,
+            report,
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
@@ -334,7 +334,7 @@ impl Guard {
         let GuardInner {
             #[cfg(feature = "tokio-util")]
             cancellation,
-            holding,
+            report,
             own_watch,
             hold,
             others,
@@ -361,7 +361,7 @@ impl Guard {
             Some(reason) => Err(Unheld::Lost(*reason)),
             None => judge(&seen, session, deletion),
         };
-        holding.ends(&lease);
+        report.ends(&lease);
         Releasing { state: State::of(lease), answer }
     }
 
@@ -394,8 +394,8 @@ impl Guard {
     pub(crate) fn regrant(mut self) -> Self {
         self.0.token = self.0.token.next_grant();
         let GuardInner { owned, token, hold, .. } = &*self.0;
-        let holding = Holding::new(&owned.path, *token, owned.session(), || hold.probe());
-        self.0.holding = holding;
+        let report = HoldReport::new(&owned.path, *token, owned.session(), || hold.probe());
+        self.0.report = report;
         self
     }
 
@@ -409,7 +409,7 @@ impl Guard {
     /// is not sent yet is refused. A node that nobody uses outlasts no outage.
     pub(crate) fn hand_on(&mut self) {
         self.cancel();
-        self.0.holding.lost(LossReason::Released);
+        self.0.report.lost(LossReason::Released);
         self.end_at_deadline();
         self.0.hold.hand_over();
         self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_over());
@@ -417,7 +417,7 @@ impl Guard {
 
     /// The same with a token that was made at the grant.
     pub(crate) fn with_token(mut self, token: FencingToken) -> Self {
-        self.0.holding.has_token(token);
+        self.0.report.has_token(token);
         self.0.token = token;
         self
     }
@@ -434,7 +434,7 @@ impl Guard {
 
     /// Ends it without deleting its node: another one has taken the place.
     pub(crate) fn dissolve(mut self) {
-        self.0.holding.lost(LossReason::Released);
+        self.0.report.lost(LossReason::Released);
         self.0.owned.cleanup = None;
     }
 
@@ -518,7 +518,7 @@ impl Guard {
     fn lose(&self, reason: LossReason) -> LossReason {
         // It fails if a reason is known already.
         if self.0.lost.set(reason).is_ok() {
-            self.0.holding.lost(reason);
+            self.0.report.lost(reason);
             self.cancel();
         }
         self.nodes().for_each(|(hold, _)| hold.give_up());

@@ -10,7 +10,7 @@ use crate::error::AcquireError;
 use crate::guard::owned_node::OwnedNode;
 
 /// How many proofs in a row may take too long before a grant is given up.
-const MOST_SLOW: u32 = 3;
+const MAX_SLOW_PROOFS: u32 = 3;
 
 /// What a committed check shows.
 pub(super) enum Proof {
@@ -85,7 +85,7 @@ impl Proofs {
     pub(super) async fn next(&mut self, owned: &OwnedNode) -> Result<(), AcquireError> {
         let client = &owned.client;
         let most = client.timing().slowest_answer();
-        if self.slow == MOST_SLOW {
+        if self.slow == MAX_SLOW_PROOFS {
             let (path, took) = (owned.path.clone(), self.took);
             return Err(AcquireError::LeaseTooShort { path, took, most });
         }

@@ -22,7 +22,7 @@ use crate::owner_info::RevokeRequest;
 
 /// The watches of one who waits for the loss of a lock.
 #[derive(Default)]
-struct Spare {
+struct LossWatches {
     /// On the own node, while another one has the guard's.
     own: Option<Watcher>,
     /// On the other nodes.
@@ -40,12 +40,12 @@ impl Guard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> LossReason {
-        let mut spare = Spare::default();
+        let mut watches = LossWatches::default();
         loop {
             let status = self.client().status();
             match self.state() {
                 State::Lost(reason) => return reason,
-                _ => self.changed(status, &mut spare).await,
+                _ => self.changed(status, &mut watches).await,
             }
         }
     }
@@ -63,13 +63,13 @@ impl Guard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn jeopardy(&self) -> Result<(), LossReason> {
-        let mut spare = Spare::default();
+        let mut watches = LossWatches::default();
         loop {
             let status = self.client().status();
             match self.state() {
                 State::Jeopardy => return Ok(()),
                 State::Lost(reason) => return Err(reason),
-                State::Held | State::Suspect { .. } => self.changed(status, &mut spare).await,
+                State::Held | State::Suspect { .. } => self.changed(status, &mut watches).await,
             }
         }
     }
@@ -90,7 +90,7 @@ impl Guard {
     pub async fn held_again(&self) -> Result<(), LossReason> {
         // Whether the lock was in jeopardy: a request to release it may have been missed meanwhile.
         let mut is_new = false;
-        let mut spare = Spare::default();
+        let mut watches = LossWatches::default();
 
         loop {
             // Subscribed before the state is read, so that a change in between ends the wait.
@@ -99,12 +99,12 @@ impl Guard {
                 State::Lost(reason) => return Err(reason),
                 State::Jeopardy => {
                     is_new = true;
-                    self.changed(status, &mut spare).await;
+                    self.changed(status, &mut watches).await;
                 }
                 State::Held | State::Suspect { .. } if !is_new => return Ok(()),
                 State::Held | State::Suspect { .. } => match self.read_own().await {
                     Ok(_) => is_new = false,
-                    Err(error) if error.is_retryable() => self.changed(status, &mut spare).await,
+                    Err(error) if error.is_retryable() => self.changed(status, &mut watches).await,
                     // How the lock stands says why.
                     Err(_) => is_new = false,
                 },
@@ -172,11 +172,11 @@ impl Guard {
 
     /// Waits for a change since this status: of the session or the node, or a deadline that is near.
     /// `spare`: the caller's own watches, kept from one change to the next.
-    async fn changed(&self, mut status: watch::Receiver<Status>, spare: &mut Spare) {
+    async fn changed(&self, mut status: watch::Receiver<Status>, watches: &mut LossWatches) {
         let reason = tokio::select! {
             biased;
-            reason = self.node_deleted(&mut spare.own) => reason,
-            reason = self.other_deleted(&mut spare.others) => reason,
+            reason = self.node_deleted(&mut watches.own) => reason,
+            reason = self.other_deleted(&mut watches.others) => reason,
             _ = status.changed() => None,
             _ = self.0.lost.wait() => None,
             () = self.deadline_near() => None,
@@ -197,16 +197,16 @@ impl Guard {
     }
 
     /// Waits until the node is certain to be deleted by somebody else (`Some`), or its watch ends.
-    async fn node_deleted(&self, spare: &mut Option<Watcher>) -> Option<LossReason> {
+    async fn node_deleted(&self, watches: &mut Option<Watcher>) -> Option<LossReason> {
         match self.0.own_watch.try_lock() {
             Ok(mut kept) => {
                 if kept.is_none() {
-                    *kept = spare.take();
+                    *kept = watches.take();
                 }
                 self.watch_own(&mut kept).await
             }
             // Another future has it, which may never be polled again.
-            Err(_) => self.watch_own(spare).await,
+            Err(_) => self.watch_own(watches).await,
         }
     }
 

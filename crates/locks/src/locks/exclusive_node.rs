@@ -11,9 +11,9 @@ use lockkeeper_client::{
 };
 use serde::Serialize;
 
-use crate::acquire::entrance::within;
+use crate::acquire::lock_options::{HolderLabels, LockOptions, lock_options};
+use crate::acquire::queue_handle::within;
 use crate::acquire::reentry::{OwnerEntry, OwnerHold};
-use crate::acquire::setup::{About, Setup, setup_options};
 use crate::attempt::{Attempt, out_of_reach, retried, retry_acquire};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
@@ -22,7 +22,7 @@ use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
 use crate::telemetry::acquiring::Acquiring;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
 /// The simplest lock: one node, which exists while the lock is held.
 ///
@@ -83,7 +83,7 @@ pub struct ExclusiveNode {
     client: Client,
     path: ZnodePath,
     owner: Owner,
-    about: About,
+    labels: HolderLabels,
     waits_for: WaitsFor,
     warned: Warned,
 }
@@ -115,14 +115,14 @@ struct HolderRecord<'a> {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct ExclusiveNodeBuilder {
-    setup: Setup,
+    options: LockOptions,
     path: String,
     owner: Option<Owner>,
     waits_for: WaitsFor,
     warned: Warned,
 }
 
-setup_options!(ExclusiveNodeBuilder: acl, label, user, why);
+lock_options!(ExclusiveNodeBuilder: acl, label, user, why);
 
 impl ExclusiveNodeBuilder {
     lockkeeper_client::setters! {
@@ -141,11 +141,11 @@ impl ExclusiveNodeBuilder {
     /// # Errors
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<ExclusiveNode, BuildError> {
-        let Setup { client, about, .. } = self.setup;
+        let LockOptions { client, labels, .. } = self.options;
         let path = BuildError::check(&client, &self.path)?;
         let owner = self.owner.unwrap_or_default();
         let (waits_for, warned) = (self.waits_for, self.warned);
-        Ok(ExclusiveNode { client, path, owner, about, waits_for, warned })
+        Ok(ExclusiveNode { client, path, owner, labels, waits_for, warned })
     }
 }
 
@@ -160,9 +160,9 @@ impl ExclusiveNode {
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> ExclusiveNodeBuilder {
-        let (setup, path) = (Setup::new(client), path.to_owned());
+        let (options, path) = (LockOptions::new(client), path.to_owned());
         let (waits_for, warned) = (WaitsFor::default(), Warned::default());
-        ExclusiveNodeBuilder { setup, path, owner: None, waits_for, warned }
+        ExclusiveNodeBuilder { options, path, owner: None, waits_for, warned }
     }
 
     /// The lock's path, which is also that of its node.
@@ -245,7 +245,7 @@ impl ExclusiveNode {
     }
 
     fn acquiring(&self) -> Acquiring<'_> {
-        Acquiring::new(&self.client, &self.path, Sort::Node)
+        Acquiring::new(&self.client, &self.path, MetricKind::Node)
     }
 
     async fn take_once(&self) -> Result<Option<Guard>, AcquireError> {
@@ -327,10 +327,10 @@ impl ExclusiveNode {
     }
 
     fn record(&self) -> Bytes {
-        let mut about = self.about.clone();
-        about.label.get_or_insert_with(|| self.owner.to_string());
+        let mut labels = self.labels.clone();
+        labels.label.get_or_insert_with(|| self.owner.to_string());
         let record = HolderRecord {
-            info: about.owner(),
+            info: labels.owner(),
             owner: self.owner.name(),
             attempt: self.client.unique_id().to_string(),
         };

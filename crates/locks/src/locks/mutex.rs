@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalHold, LocalQueue, SharedHold, Sharing};
 use crate::acquire::lock_delay::LockDelay;
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{QueueHandle, within};
 use crate::attempt::unless_closed;
 use crate::contender::order::QueueTail;
 use crate::error::{AcquireError, BuildError, ReleaseError};
@@ -80,7 +80,7 @@ use crate::telemetry::acquiring::AcquireSpan;
 /// ```
 #[derive(Clone)]
 pub struct Mutex {
-    entrance: Entrance,
+    queue_handle: QueueHandle,
     local: Arc<LocalQueue>,
 }
 
@@ -91,19 +91,19 @@ lockkeeper_client::shown_by_path!(Mutex);
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct MutexBuilder<L = Mutex> {
-    setup: Setup,
+    options: LockOptions,
     path: String,
     sharing: Sharing,
     delay: Option<LockDelay>,
     of: PhantomData<fn() -> L>,
 }
 
-setup_options!(MutexBuilder<L>: profile, acl, label, user, why);
+lock_options!(MutexBuilder<L>: profile, acl, label, user, why);
 
 impl<L> MutexBuilder<L> {
     pub(crate) fn new(client: &Client, path: &str) -> Self {
-        let (setup, path, of) = (Setup::new(client), path.to_owned(), PhantomData);
-        Self { setup, path, sharing: Sharing::default(), delay: None, of }
+        let (options, path, of) = (LockOptions::new(client), path.to_owned(), PhantomData);
+        Self { options, path, sharing: Sharing::default(), delay: None, of }
     }
 
     lockkeeper_client::setters! {
@@ -134,8 +134,8 @@ impl<L> MutexBuilder<L> {
     }
 
     pub(crate) fn mutex(self) -> Result<Mutex, BuildError> {
-        let entrance = self.setup.entrance(&self.path, &[Kind::Exclusive])?;
-        Ok(Mutex::queued(entrance.with_delay(self.delay), self.sharing))
+        let queue_handle = self.options.queue_handle(&self.path, &[Kind::Exclusive])?;
+        Ok(Mutex::queued(queue_handle.with_delay(self.delay), self.sharing))
     }
 }
 
@@ -164,24 +164,24 @@ impl Mutex {
     }
 
     /// A lock with this queue, also for elections, which are built on one.
-    pub(crate) fn queued(entrance: Entrance, sharing: Sharing) -> Self {
-        Self { entrance, local: LocalQueue::new(sharing) }
+    pub(crate) fn queued(queue_handle: QueueHandle, sharing: Sharing) -> Self {
+        Self { queue_handle, local: LocalQueue::new(sharing) }
     }
 
     /// The lock's path.
     pub fn path(&self) -> &ZnodePath {
-        self.entrance.path()
+        self.queue_handle.path()
     }
 
     /// How much is left of the [lock delay](MutexBuilder::lock_delay) that an earlier attempt by this
     /// handle or a clone found; `None` if there was none, or it is over. Makes no request: another program
     /// may have held the lock since.
     pub fn lock_delay_left(&self) -> Option<Duration> {
-        self.entrance.delay_left()
+        self.queue_handle.delay_left()
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.entrance.client
+        &self.queue_handle.client
     }
 
     /// Whether there is another clone of this handle, a guard, or a waiting task.
@@ -207,7 +207,7 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        let acquiring = self.entrance.acquiring(self.kind());
+        let acquiring = self.queue_handle.acquiring(self.kind());
         acquiring.settle(pin!(self.wait(acquiring.span()))).await
     }
 
@@ -218,7 +218,7 @@ impl Mutex {
             Err(turn) => turn,
         };
         let (guard, queue) =
-            self.entrance.acquire_behind(turn.take_tail(), self.kind(), span).await?;
+            self.queue_handle.acquire_behind(turn.take_tail(), self.kind(), span).await?;
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
@@ -253,7 +253,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
-        let acquiring = self.entrance.acquiring(self.kind());
+        let acquiring = self.queue_handle.acquiring(self.kind());
         acquiring.settle(pin!(self.take(acquiring.span()))).await
     }
 
@@ -268,13 +268,13 @@ impl Mutex {
 
         // The remembered queue may be stale: a contender that has left since would count as waiting.
         let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
-        let taken = self.entrance.try_acquire_behind(tail, self.kind(), span).await?;
+        let taken = self.queue_handle.try_acquire_behind(tail, self.kind(), span).await?;
         Ok(taken.map(|(guard, queue)| MutexGuard(turn.hold(guard, &queue))))
     }
 
     /// All contenders of such a queue are of one kind.
     fn kind(&self) -> Kind {
-        self.entrance.terms.kinds.first().copied().unwrap_or(Kind::Exclusive)
+        self.queue_handle.settings.kinds.first().copied().unwrap_or(Kind::Exclusive)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::within;
+use crate::acquire::queue_handle::within;
 use crate::acquire::reentry::{Held, OwnerEntry};
 use crate::admin::inspect::LockQueue;
 use crate::error::{AcquireError, BuildError, ReleaseError};

@@ -11,10 +11,10 @@ use crate::locks::mutex::{Mutex, MutexBuilder};
 use crate::profile::DIGITS;
 
 /// The longest name of a node, in bytes: with room for the rest of a request in what servers take.
-const LONGEST: usize = 64 * 1024;
+const MAX_NAME_BYTES: usize = 64 * 1024;
 
 /// How many handles that nobody uses are kept.
-const IDLE: usize = 1024;
+const DEFAULT_IDLE_HANDLES: usize = 1024;
 
 /// How each lock is to be.
 type Configure = dyn Fn(MutexBuilder) -> MutexBuilder + Send + Sync;
@@ -105,7 +105,8 @@ impl Locks {
         configure: impl Fn(MutexBuilder) -> MutexBuilder + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
         let prefix = BuildError::check_base(client, prefix)?;
-        let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE, search_at: 0 };
+        let handles =
+            Handles { by_key: HashMap::new(), asked: 0, idle: DEFAULT_IDLE_HANDLES, search_at: 0 };
         let (client, configure) = (client.clone(), Arc::new(configure));
         Ok(Self { client, prefix, configure, handles: Arc::new(StdMutex::new(handles)) })
     }
@@ -194,8 +195,8 @@ pub(crate) async fn keys_below(client: &Client, prefix: &ZnodePath) -> Result<Ve
 /// If the key is longer than servers take.
 pub fn node_of(prefix: &ZnodePath, key: &str) -> Result<ZnodePath, BuildError> {
     let name = name_of(key);
-    if name.len() > LONGEST {
-        return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
+    if name.len() > MAX_NAME_BYTES {
+        return Err(BuildError::KeyTooLong { bytes: name.len(), most: MAX_NAME_BYTES });
     }
     Ok(prefix.child(&name)?)
 }

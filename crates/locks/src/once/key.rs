@@ -63,7 +63,7 @@ const TICK: &str = "tick-";
 const MS: &str = "ms";
 
 /// How long the name of a key may be, in bytes: the names of all records fit into one reply.
-const LONGEST: usize = 255;
+const MAX_KEY_BYTES: usize = 255;
 
 impl OnceKey {
     /// The node of its record.
@@ -71,8 +71,8 @@ impl OnceKey {
         match self {
             Self::Named(key) => {
                 let name = node_of(records, key)?.name().to_owned();
-                if name.len() > LONGEST {
-                    return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
+                if name.len() > MAX_KEY_BYTES {
+                    return Err(BuildError::KeyTooLong { bytes: name.len(), most: MAX_KEY_BYTES });
                 }
                 Ok(records.child(&format!("{NAMED}{name}"))?)
             }
@@ -139,8 +139,8 @@ mod tests {
         for name in ["", "key", "tick-", "tick-07ms", "tick-7", "other-7ms"] {
             assert_eq!(OnceKey::of(name), None, "{name}");
         }
-        let long = OnceKey::Named("x".repeat(LONGEST + 1));
-        assert!(OnceKey::Named("x".repeat(LONGEST)).node(&records).is_ok());
+        let long = OnceKey::Named("x".repeat(MAX_KEY_BYTES + 1));
+        assert!(OnceKey::Named("x".repeat(MAX_KEY_BYTES)).node(&records).is_ok());
         assert!(matches!(long.node(&records), Err(BuildError::KeyTooLong { .. })));
     }
 

@@ -22,7 +22,7 @@ use crate::owner_info::OwnerInfo;
 
 use record::{Floor, Verdict, Written, judge};
 use run::RecordPlace;
-use store::{AT_ONCE, Options, Store, still_held};
+use store::{MAX_REQUESTS_IN_FLIGHT, Options, Store, still_held};
 
 pub use error::OnceError;
 pub use key::{OnceKey, Tick};
@@ -31,10 +31,10 @@ pub use record::{IfUnfinished, OnceEnd, OnceRecord};
 pub use run::OnceRun;
 
 /// How many records of ticks, and how many of other keys, a lock keeps unless the builder says otherwise.
-const KEEP: u32 = 1_000;
+const DEFAULT_KEEP: u32 = 1_000;
 
 /// How far ahead of the servers' clock a tick may be, unless the builder says otherwise.
-const AHEAD: Duration = Duration::from_secs(60);
+const DEFAULT_AHEAD: Duration = Duration::from_secs(60);
 
 /// Something is done once for each key, under a lock, whichever program comes first: the run of a job that
 /// is due on several machines, a release, a migration.
@@ -171,7 +171,8 @@ impl Once {
     /// The options of the records of a lock.
     pub fn builder(client: &Client, lock: &str) -> OnceBuilder {
         let if_unfinished = IfUnfinished::default();
-        let options = Options { if_unfinished, keep: KEEP, ahead: AHEAD, label: None };
+        let options =
+            Options { if_unfinished, keep: DEFAULT_KEEP, ahead: DEFAULT_AHEAD, label: None };
         OnceBuilder { client: client.clone(), lock: lock.to_owned(), options }
     }
 
@@ -301,7 +302,7 @@ impl Once {
         };
         let nodes = self.store.nodes(&names);
         let mut records = Vec::with_capacity(nodes.len());
-        for nodes in nodes.chunks(AT_ONCE) {
+        for nodes in nodes.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let asked: Vec<_> =
                 nodes.iter().map(|(_, node)| self.store.client.data(node)).collect();
             for ((key, node), mut asked) in nodes.iter().zip(asked) {

@@ -15,7 +15,7 @@ use crate::once::key::{OnceKey, Tick};
 use crate::once::record::{Floor, IfUnfinished, Written, surplus};
 
 /// How many requests are on their way at once.
-pub(super) const AT_ONCE: usize = 256;
+pub(super) const MAX_REQUESTS_IN_FLIGHT: usize = 256;
 
 /// Where the records of a lock are.
 #[derive(Clone)]
@@ -170,7 +170,7 @@ impl Store {
         };
         let found = self.nodes(&names);
         let mut dated = Vec::with_capacity(found.len());
-        for found in found.chunks(AT_ONCE) {
+        for found in found.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let asked: Vec<_> = found.iter().map(|(_, node)| self.client.stat(node)).collect();
             for ((key, _), asked) in found.iter().zip(asked) {
                 if let Some(stat) = present(asked.await)? {
@@ -179,7 +179,7 @@ impl Store {
             }
         }
         let old = surplus(dated, keep);
-        for old in old.chunks(AT_ONCE) {
+        for old in old.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let nodes = old.iter().filter_map(|key| key.node(&self.path).ok());
             let asked: Vec<_> = nodes.map(|node| self.client.delete(&node, None)).collect();
             for asked in asked {

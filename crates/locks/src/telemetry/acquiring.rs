@@ -15,7 +15,7 @@ use crate::contender::order::{Place, WaitQueue};
 use crate::error::AcquireError;
 #[cfg(feature = "metrics")]
 use crate::telemetry::figures;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 use crate::token::FencingToken;
 
 /// The tokens that a call got.
@@ -75,7 +75,7 @@ pub(crate) struct Acquiring<'a> {
     first: &'a ZnodePath,
     /// The lock, or all of them.
     lock: &'a (dyn fmt::Display + Sync),
-    sort: Sort,
+    metric_kind: MetricKind,
     span: AcquireSpan,
     /// `None` if nothing will tell how long it took.
     since: Option<Instant>,
@@ -85,8 +85,12 @@ pub(crate) struct Acquiring<'a> {
 }
 
 impl<'a> Acquiring<'a> {
-    pub(crate) fn new(client: &'a Client, path: &'a ZnodePath, sort: impl Into<Sort>) -> Self {
-        Self::several(client, path, path, sort.into())
+    pub(crate) fn new(
+        client: &'a Client,
+        path: &'a ZnodePath,
+        metric_kind: impl Into<MetricKind>,
+    ) -> Self {
+        Self::several(client, path, path, metric_kind.into())
     }
 
     /// The same for several locks, which are shown as `lock`.
@@ -94,14 +98,14 @@ impl<'a> Acquiring<'a> {
         client: &'a Client,
         first: &'a ZnodePath,
         lock: &'a (dyn fmt::Display + Sync),
-        sort: Sort,
+        metric_kind: MetricKind,
     ) -> Self {
         #[cfg(not(feature = "metrics"))]
         let _ = first;
         let span = debug_span!(
             "acquire",
             %lock,
-            kind = sort.name(),
+            kind = metric_kind.name(),
             position = Empty,
             outcome = Empty,
             token = Empty,
@@ -114,12 +118,12 @@ impl<'a> Acquiring<'a> {
             #[cfg(feature = "metrics")]
             first,
             lock,
-            sort,
+            metric_kind,
             span: AcquireSpan(span),
             since,
             has_ended: AtomicBool::new(false),
             #[cfg(feature = "metrics")]
-            slot: figures::Slot::waiting(sort, first, since.unwrap_or_default()),
+            slot: figures::Slot::waiting(metric_kind, first, since.unwrap_or_default()),
         }
     }
 
@@ -155,28 +159,28 @@ impl<'a> Acquiring<'a> {
         }
         let waited = self.waited();
         #[cfg(feature = "metrics")]
-        self.slot.granted(self.sort, self.first, waited);
+        self.slot.granted(self.metric_kind, self.first, waited);
 
-        let Self { span: AcquireSpan(span), lock, sort, .. } = self;
+        let Self { span: AcquireSpan(span), lock, metric_kind, .. } = self;
         span.record("outcome", "granted").record("waited_seconds", waited);
         if !span.is_disabled() {
             span.record("token", tracing::field::display(tokens));
         }
         span.in_scope(|| {
-            debug!(%lock, kind = sort.name(), token = %tokens, waited_seconds = waited, "granted");
+            debug!(%lock, kind = metric_kind.name(), token = %tokens, waited_seconds = waited, "granted");
         });
     }
 
     fn refused(&self, outcome: &'static str, error: Option<&AcquireError>) {
         #[cfg(feature = "metrics")]
-        self.slot.refused(self.sort, self.first, outcome);
+        self.slot.refused(self.metric_kind, self.first, outcome);
 
         let waited = self.waited();
-        let Self { span: AcquireSpan(span), lock, sort, .. } = self;
+        let Self { span: AcquireSpan(span), lock, metric_kind, .. } = self;
         span.record("outcome", outcome).record("waited_seconds", waited);
         let error = error.map(tracing::field::display);
         span.in_scope(|| {
-            let kind = sort.name();
+            let kind = metric_kind.name();
             debug!(%lock, kind, outcome, error, waited_seconds = waited, "not acquired");
         });
     }

@@ -15,7 +15,7 @@ use lockkeeper_client::{Clock, HoldProbe, Instant, ZnodePath, update_sessions};
 use metrics::{Key, Label, SharedString, with_recorder};
 
 use crate::error::LossReason;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
 /// What names a lock in the label `lock`.
 type Namer = Box<dyn Fn(&ZnodePath) -> Option<SharedString> + Send + Sync>;
@@ -107,22 +107,22 @@ impl Slot {
     }
 
     /// A call begins.
-    pub(crate) fn waiting(sort: Sort, path: &ZnodePath, since: Instant) -> Self {
-        increment(&ATTEMPTS_BY_KIND[sort as usize], path);
+    pub(crate) fn waiting(metric_kind: MetricKind, path: &ZnodePath, since: Instant) -> Self {
+        increment(&ATTEMPTS_BY_KIND[metric_kind as usize], path);
         Self::new(Tracked::Waiting(since))
     }
 
     /// The call was granted a lock.
     #[expect(clippy::unused_self, reason = "only what has begun can end")]
-    pub(crate) fn granted(&self, sort: Sort, path: &ZnodePath, waited: f64) {
-        increment(&ACQUIRED_BY_KIND[sort as usize], path);
-        record(&WAIT_BY_KIND[sort as usize], path, waited);
+    pub(crate) fn granted(&self, metric_kind: MetricKind, path: &ZnodePath, waited: f64) {
+        increment(&ACQUIRED_BY_KIND[metric_kind as usize], path);
+        record(&WAIT_BY_KIND[metric_kind as usize], path, waited);
     }
 
     /// The call has ended in another way.
     #[expect(clippy::unused_self, reason = "only what has begun can end")]
-    pub(crate) fn refused(&self, sort: Sort, path: &ZnodePath, reason: &'static str) {
-        let kind = Label::from_static_parts("kind", sort.name());
+    pub(crate) fn refused(&self, metric_kind: MetricKind, path: &ZnodePath, reason: &'static str) {
+        let kind = Label::from_static_parts("kind", metric_kind.name());
         let labels = [kind, Label::from_static_parts("reason", reason)];
         count(NOT_ACQUIRED, labels.into_iter().chain(lock_label(path)).collect());
     }
@@ -214,16 +214,16 @@ mod tests {
     #[test]
     fn each_sort_is_counted_under_its_own_name() {
         let all = [
-            Sort::Exclusive,
-            Sort::Read,
-            Sort::Upgradeable,
-            Sort::Write,
-            Sort::Permits,
-            Sort::Leader,
-            Sort::Node,
-            Sort::Several,
+            MetricKind::Exclusive,
+            MetricKind::Read,
+            MetricKind::Upgradeable,
+            MetricKind::Write,
+            MetricKind::Permits,
+            MetricKind::Leader,
+            MetricKind::Node,
+            MetricKind::Several,
         ];
-        assert_eq!(all.map(Sort::name), KINDS);
-        assert_eq!(all.map(|sort| sort as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(all.map(MetricKind::name), KINDS);
+        assert_eq!(all.map(|metric_kind| metric_kind as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }

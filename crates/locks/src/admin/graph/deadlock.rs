@@ -13,13 +13,13 @@ use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
 /// How long a wait lasts before it is looked for a deadlock: most waits are shorter.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_CHECK: Duration = Duration::from_secs(1);
 
 /// How long it takes at most from one look to the next.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Who has not closed the circle leaves if it is still there at so many looks.
-const LOOKS_OF_OTHERS: u32 = 3;
+const CHECKS_OF_OTHERS: u32 = 3;
 
 /// Programs that wait for each other's locks in a circle.
 ///
@@ -73,7 +73,7 @@ pub struct DeadlockParty {
 /// # Cancel safety
 /// Safe: it only reads.
 pub async fn deadlocks(client: &Client, below: &ZnodePath) -> Result<Vec<Deadlock>, Error> {
-    let looks = Looks::at(client, below).await?;
+    let looks = CycleCheck::at(client, below).await?;
     let graph = WaitGraph::new(&looks.now.queues);
     Ok(looks.cycles(&graph).iter().map(|cycle| Deadlock::of(&graph, cycle)).collect())
 }
@@ -81,15 +81,15 @@ pub async fn deadlocks(client: &Client, below: &ZnodePath) -> Result<Vec<Deadloc
 /// The locks at a path and below it, looked at twice where the first look shows a circle.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Looks {
+pub struct CycleCheck {
     /// What the first look has found, if it shows a circle.
     earlier: Option<LockQueues>,
     /// What the last look has found.
     pub now: LockQueues,
 }
 
-impl Looks {
-    /// Looks at the locks. Costs what [`deadlocks`] does.
+impl CycleCheck {
+    /// Reads the locks, and again if the first read shows a cycle. Costs what [`deadlocks`] does.
     ///
     /// # Errors
     /// As [`deadlocks`].
@@ -166,10 +166,10 @@ pub async fn unless_deadlocked<T>(
 
 /// Waits until this client is to leave the line because of a deadlock.
 async fn own_deadlock(client: &Client, below: &ZnodePath) -> Deadlock {
-    let (mut rest, mut seen) = (FIRST_LOOK, 0);
+    let (mut rest, mut seen) = (FIRST_CHECK, 0);
     loop {
         tokio::time::sleep(rest).await;
-        rest = (rest * 2).min(LONGEST_REST);
+        rest = (rest * 2).min(MAX_CHECK_INTERVAL);
         let Ok(found) = deadlocks(client, below).await else { continue };
         let session = client.session_id();
         let own = found.into_iter().find(|deadlock| deadlock.waits_in(session));
@@ -179,8 +179,8 @@ async fn own_deadlock(client: &Client, below: &ZnodePath) -> Deadlock {
         };
         seen += 1;
         // Another one may leave first, and is not waited for long.
-        rest = FIRST_LOOK;
-        if seen >= LOOKS_OF_OTHERS || deadlock.was_closed_by(session) {
+        rest = FIRST_CHECK;
+        if seen >= CHECKS_OF_OTHERS || deadlock.was_closed_by(session) {
             return deadlock;
         }
     }

@@ -39,6 +39,8 @@ mod stuck;
 mod tests;
 mod wait_graph;
 
-pub use deadlock::{Deadlock, DeadlockParty, DeadlockWait, Looks, deadlocks, unless_deadlocked};
+pub use deadlock::{
+    CycleCheck, Deadlock, DeadlockParty, DeadlockWait, deadlocks, unless_deadlocked,
+};
 pub use step::{Because, ContenderIndex, CycleStep, WaitCycle};
 pub use wait_graph::{RootBlocker, WaitGraph};

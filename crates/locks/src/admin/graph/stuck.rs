@@ -116,7 +116,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks which contenders of a lock acquire, first to last.
+    /// Finds out which contenders of a lock acquire, first to last.
     fn go_on(&mut self, lock: usize) {
         let queue = &self.queues[lock];
         let mut ahead = Ahead::default();

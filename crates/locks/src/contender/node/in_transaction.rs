@@ -34,8 +34,8 @@ impl Contender {
         &mut self,
         more: impl Fn(Transaction) -> Transaction,
     ) -> Result<(), TransactionError> {
-        let node = self.0.terms.path.child(&self.0.prefix);
-        let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
+        let node = self.0.settings.path.child(&self.0.prefix);
+        let node = node.unwrap_or_else(|_| self.0.settings.path.clone());
 
         loop {
             let (data, mode) = (self.0.data.clone(), CreateMode::Ephemeral);

@@ -14,11 +14,11 @@ impl Contender {
 
     /// The lock that the queue is for.
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.0.terms.path
+        &self.0.settings.path
     }
 
     pub(crate) fn profile(&self) -> Profile {
-        self.0.terms.profile
+        self.0.settings.profile
     }
 
     /// What was in its node when that was created.
@@ -41,6 +41,6 @@ impl Contender {
 
     /// Why its node is gone with its session.
     pub(crate) fn session_ended(&self) -> AcquireError {
-        AcquireError::session_ended(&self.0.client, &self.0.terms.path)
+        AcquireError::session_ended(&self.0.client, &self.0.settings.path)
     }
 }

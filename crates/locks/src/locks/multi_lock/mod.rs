@@ -13,9 +13,9 @@ use lockkeeper_client::{
     TransactionError, ZnodePath, Zxid,
 };
 
-use crate::acquire::entrance::{Entrance, TRIES_ONCE, over_outages, tried_once};
 use crate::acquire::lock_delay::LockDelay;
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{QueueHandle, TRIES_ONCE, over_outages, tried_once};
 use crate::attempt::{Attempt, retried};
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
@@ -23,7 +23,7 @@ use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
 use crate::telemetry::acquiring::Acquiring;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
 
@@ -86,7 +86,7 @@ pub use crate::locks::multi_lock::guard::MultiGuard;
 pub struct MultiLock {
     client: Client,
     /// In the order in which they are waited for, which is that of the paths.
-    locks: Vec<Entrance>,
+    locks: Vec<QueueHandle>,
 }
 
 /// Its paths.
@@ -97,7 +97,7 @@ impl fmt::Debug for MultiLock {
 }
 
 /// The paths of several locks, for people.
-struct Paths<'a>(&'a [Entrance]);
+struct Paths<'a>(&'a [QueueHandle]);
 
 impl fmt::Display for Paths<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,12 +110,12 @@ impl fmt::Display for Paths<'_> {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct MultiLockBuilder {
-    setup: Setup,
+    options: LockOptions,
     paths: Vec<String>,
     delay: Option<LockDelay>,
 }
 
-setup_options!(MultiLockBuilder: profile, acl, label, user, why);
+lock_options!(MultiLockBuilder: profile, acl, label, user, why);
 
 impl MultiLockBuilder {
     /// Waits out the [lock delay](crate::MutexBuilder::lock_delay) of another program's holder that vanished,
@@ -133,7 +133,7 @@ impl MultiLockBuilder {
     pub fn build(self) -> Result<MultiLock, BuildError> {
         let mut locks = Vec::new();
         for path in &self.paths {
-            let lock = self.setup.clone().entrance(path, &[Kind::Exclusive])?;
+            let lock = self.options.clone().queue_handle(path, &[Kind::Exclusive])?;
             locks.push(lock.with_delay(self.delay));
         }
         locks.sort_by(|a, b| a.path().cmp(b.path()));
@@ -144,7 +144,7 @@ impl MultiLockBuilder {
         if locks.is_empty() {
             return Err(BuildError::None);
         }
-        Ok(MultiLock { client: self.setup.client, locks })
+        Ok(MultiLock { client: self.options.client, locks })
     }
 }
 
@@ -166,19 +166,19 @@ impl MultiLock {
         paths: impl IntoIterator<Item = &'a str>,
     ) -> MultiLockBuilder {
         let paths = paths.into_iter().map(str::to_owned).collect();
-        MultiLockBuilder { setup: Setup::new(client), paths, delay: None }
+        MultiLockBuilder { options: LockOptions::new(client), paths, delay: None }
     }
 
     /// The paths, in the order in which they are waited for.
     pub fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
-        self.locks.iter().map(Entrance::path)
+        self.locks.iter().map(QueueHandle::path)
     }
 
     /// The longest rest of a [lock delay](MultiLockBuilder::obey_lock_delay) that an earlier attempt by this
     /// handle or a clone found; `None` if there was none, or all are over. Makes no request: another program
     /// may have held the lock since.
     pub fn lock_delay_left(&self) -> Option<Duration> {
-        self.locks.iter().filter_map(Entrance::delay_left).max()
+        self.locks.iter().filter_map(QueueHandle::delay_left).max()
     }
 
     /// Waits until all locks are held. Costs one round trip if all are free, and [more](MultiLock#cost)
@@ -255,7 +255,7 @@ impl MultiLock {
     }
 
     fn acquiring<'a>(&'a self, paths: &'a Paths<'a>) -> Acquiring<'a> {
-        Acquiring::several(&self.client, self.locks[0].path(), paths, Sort::Several)
+        Acquiring::several(&self.client, self.locks[0].path(), paths, MetricKind::Several)
     }
 
     async fn wait(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
@@ -268,7 +268,7 @@ impl MultiLock {
             acquired.push((contender, front));
         }
         for lock in &self.locks {
-            lock.terms.warned.look(&self.client, lock.path()).await;
+            lock.settings.warned.look(&self.client, lock.path()).await;
         }
         self.grant(acquired).await
     }
@@ -312,8 +312,8 @@ impl MultiLock {
     /// and lists their queues. One round trip.
     async fn attempt(&self, acquired: &Acquired) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
         let locks = &self.locks[acquired.len()..];
-        let enter = |lock: &Entrance| {
-            Contender::new(&self.client, &lock.terms, Kind::Exclusive, &lock.data)
+        let enter = |lock: &QueueHandle| {
+            Contender::new(&self.client, &lock.settings, Kind::Exclusive, &lock.data)
         };
         // They exist before the request is sent, so that whatever may come of it is deleted.
         let mut contenders: Vec<_> = locks.iter().map(enter).collect();
@@ -400,7 +400,7 @@ impl MultiLock {
 
     async fn make_parents(&self, acquired: usize) -> Result<(), Error> {
         for lock in &self.locks[acquired..] {
-            self.client.ensure(lock.path(), lock.terms.profile.parents()).await?;
+            self.client.ensure(lock.path(), lock.settings.profile.parents()).await?;
         }
         Ok(())
     }

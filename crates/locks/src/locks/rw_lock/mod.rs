@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, within};
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{QueueHandle, within};
 use crate::error::{AcquireError, BuildError};
 use crate::guard::Guard;
 use crate::profile::Kind;
@@ -82,7 +82,7 @@ const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
 /// ```
 #[derive(Clone)]
 pub struct RwLock {
-    entrance: Entrance,
+    queue_handle: QueueHandle,
 }
 
 lockkeeper_client::shown_by_path!(RwLock);
@@ -91,11 +91,11 @@ lockkeeper_client::shown_by_path!(RwLock);
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct RwLockBuilder {
-    setup: Setup,
+    options: LockOptions,
     path: String,
 }
 
-setup_options!(RwLockBuilder: profile, acl, label, user, why);
+lock_options!(RwLockBuilder: profile, acl, label, user, why);
 
 impl RwLockBuilder {
     /// Makes the lock. No I/O.
@@ -103,7 +103,7 @@ impl RwLockBuilder {
     /// # Errors
     /// If the path cannot be that of a lock.
     pub fn build(self) -> Result<RwLock, BuildError> {
-        Ok(RwLock { entrance: self.setup.entrance(&self.path, KINDS)? })
+        Ok(RwLock { queue_handle: self.options.queue_handle(&self.path, KINDS)? })
     }
 }
 
@@ -118,12 +118,12 @@ impl RwLock {
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> RwLockBuilder {
-        RwLockBuilder { setup: Setup::new(client), path: path.to_owned() }
+        RwLockBuilder { options: LockOptions::new(client), path: path.to_owned() }
     }
 
     /// The lock's path.
     pub fn path(&self) -> &ZnodePath {
-        self.entrance.path()
+        self.queue_handle.path()
     }
 
     /// Waits in the queue to read, until no writer is ahead. Costs one round trip; behind a writer one
@@ -139,7 +139,7 @@ impl RwLock {
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
     pub async fn read(&self) -> Result<RwLockReadGuard, AcquireError> {
-        self.entrance.acquire(Kind::Read).await.map(RwLockReadGuard::new)
+        self.queue_handle.acquire(Kind::Read).await.map(RwLockReadGuard::new)
     }
 
     /// Waits in the queue to write, until no contender is ahead. Costs one round trip; for each
@@ -154,7 +154,7 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn write(&self) -> Result<RwLockWriteGuard, AcquireError> {
-        self.entrance.acquire(Kind::Write).await.map(|guard| self.writing(guard))
+        self.queue_handle.acquire(Kind::Write).await.map(|guard| self.writing(guard))
     }
 
     /// Waits in the queue to read, with the right to become a writer later, until neither a writer
@@ -169,7 +169,7 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn upgradeable_read(&self) -> Result<RwLockUpgradeableGuard, AcquireError> {
-        self.entrance.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
+        self.queue_handle.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
     }
 
     /// [`RwLock::read`], but not for longer than `timeout`, which covers everything. With less than
@@ -186,7 +186,7 @@ impl RwLock {
     /// As [`RwLock::read`].
     pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard, AcquireError> {
         let try_once = self.try_read();
-        within(&self.entrance.client, self.path(), timeout, || self.read(), try_once).await
+        within(&self.queue_handle.client, self.path(), timeout, || self.read(), try_once).await
     }
 
     /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. With less than
@@ -203,7 +203,7 @@ impl RwLock {
     /// As [`RwLock::read`].
     pub async fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
         let try_once = self.try_write();
-        within(&self.entrance.client, self.path(), timeout, || self.write(), try_once).await
+        within(&self.queue_handle.client, self.path(), timeout, || self.write(), try_once).await
     }
 
     /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. With less than
@@ -222,7 +222,7 @@ impl RwLock {
         &self,
         timeout: Duration,
     ) -> Result<RwLockUpgradeableGuard, AcquireError> {
-        let (client, try_once) = (&self.entrance.client, self.try_upgradeable_read());
+        let (client, try_once) = (&self.queue_handle.client, self.try_upgradeable_read());
         within(client, self.path(), timeout, || self.upgradeable_read(), try_once).await
     }
 
@@ -238,7 +238,7 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>, AcquireError> {
-        let guard = self.entrance.try_acquire(Kind::Read).await?;
+        let guard = self.queue_handle.try_acquire(Kind::Read).await?;
         Ok(guard.map(RwLockReadGuard::new))
     }
 
@@ -254,7 +254,7 @@ impl RwLock {
     /// # Cancel safety
     /// As [`RwLock::read`].
     pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>, AcquireError> {
-        let guard = self.entrance.try_acquire(Kind::Write).await?;
+        let guard = self.queue_handle.try_acquire(Kind::Write).await?;
         Ok(guard.map(|guard| self.writing(guard)))
     }
 
@@ -272,15 +272,15 @@ impl RwLock {
     pub async fn try_upgradeable_read(
         &self,
     ) -> Result<Option<RwLockUpgradeableGuard>, AcquireError> {
-        let guard = self.entrance.try_acquire(Kind::Upgradeable).await?;
+        let guard = self.queue_handle.try_acquire(Kind::Upgradeable).await?;
         Ok(guard.map(|guard| self.upgradeable(guard)))
     }
 
     fn writing(&self, guard: Guard) -> RwLockWriteGuard {
-        RwLockWriteGuard::new(guard, self.entrance.clone())
+        RwLockWriteGuard::new(guard, self.queue_handle.clone())
     }
 
     fn upgradeable(&self, guard: Guard) -> RwLockUpgradeableGuard {
-        RwLockUpgradeableGuard::new(guard, self.entrance.clone())
+        RwLockUpgradeableGuard::new(guard, self.queue_handle.clone())
     }
 }

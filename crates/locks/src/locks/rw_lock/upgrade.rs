@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{ErrorCode, Stat, Transaction, TransactionError, impl_failure};
 
-use crate::acquire::entrance::{Entrance, once_within};
+use crate::acquire::queue_handle::{QueueHandle, once_within};
 use crate::attempt::retry_acquire;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::Place;
@@ -27,12 +27,12 @@ use crate::profile::Kind;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockUpgradeableGuard {
     guard: Guard,
-    entrance: Entrance,
+    queue_handle: QueueHandle,
 }
 
 impl RwLockUpgradeableGuard {
-    pub(crate) fn new(guard: Guard, entrance: Entrance) -> Self {
-        Self { guard, entrance }
+    pub(crate) fn new(guard: Guard, queue_handle: QueueHandle) -> Self {
+        Self { guard, queue_handle }
     }
 
     /// Becomes a writer in the reader's place when the other readers have left. No other writer gets
@@ -94,7 +94,7 @@ impl RwLockUpgradeableGuard {
         self,
         timeout: Duration,
     ) -> Result<RwLockWriteGuard, UpgradeError> {
-        let (client, path) = (self.entrance.client.clone(), self.path().clone());
+        let (client, path) = (self.queue_handle.client.clone(), self.path().clone());
         let mut upgrading = Upgrading::new(self);
         let upgraded = once_within(&client, &path, timeout, upgrading.run()).await;
         upgrading.ended(upgraded)
@@ -163,7 +163,7 @@ impl From<UpgradeError> for AcquireError {
 
 /// A reader on its way to become a writer.
 struct Upgrading {
-    entrance: Entrance,
+    queue_handle: QueueHandle,
     /// `None` from the moment when the exchange is sent: only its answer tells whether the reader's node is there.
     reader: Option<Guard>,
     /// Whether jeopardy was allowed.
@@ -172,8 +172,8 @@ struct Upgrading {
 
 impl Upgrading {
     fn new(reader: RwLockUpgradeableGuard) -> Self {
-        let RwLockUpgradeableGuard { guard, entrance } = reader;
-        Self { entrance, reader: Some(guard), rides_out: false }
+        let RwLockUpgradeableGuard { guard, queue_handle } = reader;
+        Self { queue_handle, reader: Some(guard), rides_out: false }
     }
 
     fn reader(&self) -> &Guard {
@@ -181,7 +181,7 @@ impl Upgrading {
     }
 
     fn lost(&self, reason: LossReason) -> AcquireError {
-        AcquireError::Lost { path: self.entrance.path().clone(), reason }
+        AcquireError::Lost { path: self.queue_handle.path().clone(), reason }
     }
 
     /// Puts a writer in the place of the reader as soon as it is the only holder.
@@ -189,11 +189,11 @@ impl Upgrading {
         let settled = self.reader().settle().await;
         self.rides_out = settled.map_err(|reason| self.lost(reason))?;
 
-        let (client, path) = (self.entrance.client.clone(), self.entrance.path().clone());
+        let (client, path) = (self.queue_handle.client.clone(), self.queue_handle.path().clone());
         // For the exchange below: its write of the lock's own node names the version that was read.
         let asked = client.data(&path);
         // At the end of the queue it keeps new readers out.
-        let (mut barrier, mut queue) = self.entrance.enter(Kind::Write).await?;
+        let (mut barrier, mut queue) = self.queue_handle.enter(Kind::Write).await?;
 
         let mut parent = asked.await;
         let mut watches = Watches::default();
@@ -240,7 +240,7 @@ impl Upgrading {
         parent: (Bytes, Stat),
     ) -> Result<Option<Contender>, AcquireError> {
         let reader = self.reader.take().expect("it is there until the exchange");
-        match trade(&self.entrance, &reader, between, parent).await {
+        match trade(&self.queue_handle, &reader, between, parent).await {
             Ok(writer) => {
                 reader.dissolve();
                 Ok(Some(writer))
@@ -248,7 +248,7 @@ impl Upgrading {
             Err(error) => {
                 let is_answered = matches!(error, TransactionError::Failed { .. });
                 let may_succeed_later = may_succeed_later(&error);
-                let why = self.entrance.not_replaced(&reader, error);
+                let why = self.queue_handle.not_replaced(&reader, error);
                 self.reader = is_answered.then_some(reader);
                 if may_succeed_later { Ok(None) } else { Err(why) }
             }
@@ -260,13 +260,14 @@ impl Upgrading {
         self,
         upgraded: Result<Guard, AcquireError>,
     ) -> Result<RwLockWriteGuard, UpgradeError> {
-        let Self { entrance, reader, rides_out } = self;
+        let Self { queue_handle, reader, rides_out } = self;
         match upgraded {
-            Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance)),
+            Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), queue_handle)),
             Err(error) => {
                 let held = reader.filter(|reader| !matches!(reader.state(), State::Lost(_)));
                 let held = held.map(|reader| reader.allowed(rides_out));
-                let reader = held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, entrance }));
+                let reader =
+                    held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, queue_handle }));
                 Err(UpgradeError { error, reader })
             }
         }
@@ -284,16 +285,16 @@ fn may_succeed_later(error: &TransactionError) -> bool {
 /// still there and keeps all others waiting. The write to the lock's own node tells contenders that
 /// came earlier that a later transaction has made a token.
 async fn trade(
-    entrance: &Entrance,
+    queue_handle: &QueueHandle,
     reader: &Guard,
     [first, barrier]: [&String; 2],
     (data, stat): (Bytes, Stat),
 ) -> Result<Contender, TransactionError> {
-    let path = entrance.path();
+    let path = queue_handle.path();
     let sibling = |name: &String| path.child(name).unwrap_or_else(|_| path.clone());
     let more = |steps: Transaction| {
         let steps = steps.check(&sibling(first), None).delete(&sibling(barrier), None);
         steps.set_data(path, data.clone(), Some(stat.version))
     };
-    entrance.replace(reader, Kind::Write, more).await
+    queue_handle.replace(reader, Kind::Write, more).await
 }

@@ -1,6 +1,6 @@
 //! The guard of a writer, which can become a reader without another writer in between.
 
-use crate::acquire::entrance::Entrance;
+use crate::acquire::queue_handle::QueueHandle;
 use crate::contender::node::Front;
 use crate::error::{AcquireError, ReleaseError};
 use crate::guard::{Guard, offers_guard};
@@ -12,12 +12,12 @@ use crate::profile::Kind;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockWriteGuard {
     guard: Guard,
-    entrance: Entrance,
+    queue_handle: QueueHandle,
 }
 
 impl RwLockWriteGuard {
-    pub(crate) fn new(guard: Guard, entrance: Entrance) -> Self {
-        Self { guard, entrance }
+    pub(crate) fn new(guard: Guard, queue_handle: QueueHandle) -> Self {
+        Self { guard, queue_handle }
     }
 
     /// Becomes a reader in the writer's place: no other writer gets in between, and waiting readers
@@ -33,11 +33,11 @@ impl RwLockWriteGuard {
     /// # Cancel safety
     /// Dropping the future gives up the lock.
     pub async fn downgrade(self) -> Result<RwLockReadGuard, AcquireError> {
-        let Self { guard, entrance } = self;
+        let Self { guard, queue_handle } = self;
         let lost = |reason| AcquireError::Lost { path: guard.path().clone(), reason };
         let rides_out = guard.settle().await.map_err(lost)?;
-        let reader = entrance.replace(&guard, Kind::Read, |steps| steps).await;
-        let reader = reader.map_err(|error| entrance.not_replaced(&guard, error))?;
+        let reader = queue_handle.replace(&guard, Kind::Read, |steps| steps).await;
+        let reader = reader.map_err(|error| queue_handle.not_replaced(&guard, error))?;
         let token = guard.token();
         guard.dissolve();
         let guard = Guard::grant(reader, Front { own: None }).await?.with_token(token);

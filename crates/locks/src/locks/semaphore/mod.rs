@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Patience, within};
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{Wait, within};
 use crate::error::{AcquireError, BuildError, SetPermitsError};
 use crate::locks::semaphore::permits::Permits;
-use crate::locks::semaphore::profile::Entrances;
+use crate::locks::semaphore::profile::SemaphoreQueues;
 use crate::telemetry::acquiring::Acquiring;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
 pub use crate::locks::semaphore::guard::SemaphoreGuard;
 pub use crate::locks::semaphore::profile::SemaphoreProfile;
@@ -82,7 +82,7 @@ pub use crate::locks::semaphore::profile::SemaphoreProfile;
 pub struct Semaphore {
     client: Client,
     permits: Permits,
-    entrances: Entrances,
+    queues: SemaphoreQueues,
 }
 
 lockkeeper_client::shown_by_path!(Semaphore);
@@ -91,14 +91,14 @@ lockkeeper_client::shown_by_path!(Semaphore);
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct SemaphoreBuilder {
-    setup: Setup,
+    options: LockOptions,
     path: String,
     permits: u32,
     profile: SemaphoreProfile,
     accepts_other: bool,
 }
 
-setup_options!(SemaphoreBuilder: acl, label, user, why);
+lock_options!(SemaphoreBuilder: acl, label, user, why);
 
 impl SemaphoreBuilder {
     lockkeeper_client::setters! {
@@ -117,13 +117,13 @@ impl SemaphoreBuilder {
     /// # Errors
     /// If a path cannot be that of a semaphore, or the number of permits is 0.
     pub fn build(self) -> Result<Semaphore, BuildError> {
-        let client = self.setup.client.clone();
-        let (entrances, mut permits) =
-            Entrances::new(self.setup, self.path, self.profile, self.permits)?;
+        let client = self.options.client.clone();
+        let (queues, mut permits) =
+            SemaphoreQueues::new(self.options, self.path, self.profile, self.permits)?;
         if self.accepts_other {
             permits.accept_other();
         }
-        Ok(Semaphore { client, permits, entrances })
+        Ok(Semaphore { client, permits, queues })
     }
 }
 
@@ -138,9 +138,9 @@ impl Semaphore {
 
     /// The options of a semaphore.
     pub fn builder(client: &Client, path: &str, permits: u32) -> SemaphoreBuilder {
-        let (setup, path) = (Setup::new(client), path.to_owned());
+        let (options, path) = (LockOptions::new(client), path.to_owned());
         let profile = SemaphoreProfile::default();
-        SemaphoreBuilder { setup, path, permits, profile, accepts_other: false }
+        SemaphoreBuilder { options, path, permits, profile, accepts_other: false }
     }
 
     /// The semaphore's path.
@@ -178,7 +178,7 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<SemaphoreGuard, AcquireError> {
         loop {
-            if let Some(guard) = self.take(permits, Patience::Endless).await? {
+            if let Some(guard) = self.take(permits, Wait::Forever).await? {
                 return Ok(guard);
             }
         }
@@ -250,19 +250,15 @@ impl Semaphore {
         &self,
         permits: u32,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
-        self.take(permits, Patience::None).await
+        self.take(permits, Wait::Never).await
     }
 
-    async fn take(
-        &self,
-        permits: u32,
-        patience: Patience,
-    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+    async fn take(&self, permits: u32, wait: Wait) -> Result<Option<SemaphoreGuard>, AcquireError> {
         if permits == 0 {
             return Err(AcquireError::NoPermits { path: self.path().clone() });
         }
-        let acquiring = Acquiring::new(&self.client, self.path(), Sort::Permits);
-        let call = pin!(self.entrances.take(&self.permits, permits, patience, acquiring.span()));
+        let acquiring = Acquiring::new(&self.client, self.path(), MetricKind::Permits);
+        let call = pin!(self.queues.take(&self.permits, permits, wait, acquiring.span()));
         acquiring.settle(call).await
     }
 

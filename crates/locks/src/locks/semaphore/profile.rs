@@ -2,8 +2,8 @@
 
 use lockkeeper_client::{SessionId, TransactionError, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, Patience};
-use crate::acquire::setup::Setup;
+use crate::acquire::lock_options::LockOptions;
+use crate::acquire::queue_handle::{QueueHandle, Wait};
 use crate::attempt::retry_acquire;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::WaitQueue;
@@ -53,21 +53,21 @@ impl From<Profile> for SemaphoreProfile {
 
 /// The queues of a semaphore.
 #[derive(Clone, Debug)]
-pub(crate) enum Entrances {
-    Native(Entrance),
-    Curator { gate: Entrance, leases: Entrance },
-    Kazoo { gate: Entrance, leases: Entrance },
+pub(crate) enum SemaphoreQueues {
+    Native(QueueHandle),
+    Curator { gate: QueueHandle, leases: QueueHandle },
+    Kazoo { gate: QueueHandle, leases: QueueHandle },
 }
 
-impl Entrances {
+impl SemaphoreQueues {
     pub(crate) fn new(
-        setup: Setup,
+        options: LockOptions,
         path: String,
         profile: SemaphoreProfile,
         initial: u32,
     ) -> Result<(Self, Permits), BuildError> {
         let at = |path: String, profile, kinds| {
-            Setup { profile, ..setup.clone() }.entrance(&path, kinds)
+            LockOptions { profile, ..options.clone() }.queue_handle(&path, kinds)
         };
         let native = at(path.clone(), Profile::Curator, &[Kind::Permits(1)])?;
         let here = native.path().clone();
@@ -111,14 +111,14 @@ impl Entrances {
         &self,
         counted: &Permits,
         wanted: u32,
-        patience: Patience,
+        wait: Wait,
         span: &AcquireSpan,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         match self {
             Self::Native(queue) => {
                 let place = Contenders::enter(queue, counted, Kind::Permits(wanted), 1).await?;
                 span.entered(&place.queue, &place.last);
-                place.hold(counted, wanted, patience).await
+                place.hold(counted, wanted, wait).await
             }
             Self::Curator { gate, leases } => {
                 // Before a lease is made for each. One that is too many costs less than this look.
@@ -126,12 +126,12 @@ impl Entrances {
                     let permits = counted.agreed(&leases.client, None).await?;
                     counted.enough(wanted, permits)?;
                 }
-                let Some(gate) = gate.take(Kind::Exclusive, patience, span).await? else {
+                let Some(gate) = gate.take(Kind::Exclusive, wait, span).await? else {
                     return Ok(None);
                 };
                 let places = Contenders::enter(leases, counted, Kind::Lease, wanted).await?;
                 let places = places.all_of(gate.session())?;
-                let guard = places.hold(counted, wanted, patience).await;
+                let guard = places.hold(counted, wanted, wait).await;
                 // Not before, so that the next one there finds all these leases.
                 drop(gate);
                 guard
@@ -139,13 +139,13 @@ impl Entrances {
             Self::Kazoo { gate, leases } => {
                 let permits = counted.agreed(&leases.client, None).await?;
                 counted.enough(wanted, permits)?;
-                let Some(gate) = gate.take(Kind::Exclusive, patience, span).await? else {
+                let Some(gate) = gate.take(Kind::Exclusive, wait, span).await? else {
                     return Ok(None);
                 };
 
                 let path = leases.path().clone();
                 let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
-                let room = room(leases, wanted, permits, patience);
+                let room = room(leases, wanted, permits, wait);
                 // The place at the gate outlasts a standstill: what is made behind it is made only
                 // while the same node is there.
                 let grace = leases.client.session_timeout();
@@ -170,20 +170,20 @@ impl Contenders {
     /// Enters the queue at so many places, at least one. Looks how many permits there are in the round trip
     /// of the first.
     async fn enter(
-        entrance: &Entrance,
+        queue_handle: &QueueHandle,
         counted: &Permits,
         kind: Kind,
         places: u32,
     ) -> Result<Self, AcquireError> {
-        let client = &entrance.client;
+        let client = &queue_handle.client;
         let asked = counted.node.as_ref().map(|node| client.data(node));
 
         // Made as they are entered: nobody may wait for as many as were asked for.
         let mut others = Vec::new();
         for _ in 1..places {
-            others.push(entrance.enter(kind).await?.0);
+            others.push(queue_handle.enter(kind).await?.0);
         }
-        let (last, queue) = entrance.enter(kind).await?;
+        let (last, queue) = queue_handle.enter(kind).await?;
         let asked = match asked {
             Some(asked) => Some(asked.await),
             None => None,
@@ -208,13 +208,13 @@ impl Contenders {
         mut self,
         counted: &Permits,
         wanted: u32,
-        patience: Patience,
+        wait: Wait,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         loop {
             self.queue.set_permits(self.permits);
             counted.enough(wanted, self.permits)?;
-            let front = match (self.last.at_front(&self.queue)?, patience) {
-                (None, Patience::None) => return Ok(None),
+            let front = match (self.last.at_front(&self.queue)?, wait) {
+                (None, Wait::Never) => return Ok(None),
                 (front, _) => front,
             };
 
@@ -241,10 +241,10 @@ impl Contenders {
 
 /// Waits until a node has so few children that there is room for more.
 async fn room(
-    leases: &Entrance,
+    leases: &QueueHandle,
     wanted: u32,
     permits: u32,
-    patience: Patience,
+    wait: Wait,
 ) -> Result<Option<()>, AcquireError> {
     let path = leases.path();
     loop {
@@ -256,11 +256,11 @@ async fn room(
             }
         };
 
-        let queue = leases.terms.read(listing)?;
+        let queue = leases.settings.read(listing)?;
         if queue.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
             return Ok(Some(()));
         }
-        if patience == Patience::None {
+        if wait == Wait::Never {
             return Ok(None);
         }
         let ended = |_| AcquireError::session_ended(&leases.client, path);
@@ -271,14 +271,14 @@ async fn room(
 /// Creates kazoo's leases, each of them only while the gate is held: a session that has begun
 /// since must not go on where the old one was.
 async fn fill(
-    leases: &Entrance,
+    leases: &QueueHandle,
     gate: &Guard,
     wanted: u32,
 ) -> Result<SemaphoreGuard, AcquireError> {
     let mut all = Vec::new();
     for _ in 0..wanted {
         let name = leases.client.unique_id().simple().to_string();
-        let mut lease = Contender::reserve(&leases.client, &leases.terms, name, &leases.data);
+        let mut lease = Contender::reserve(&leases.client, &leases.settings, name, &leases.data);
         let created = lease.take_place(|step| step.check(gate.node(), None)).await;
         created.map_err(|error| match error {
             // The node of the semaphore has been deleted, and not the gate.

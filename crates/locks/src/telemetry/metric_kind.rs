@@ -4,7 +4,7 @@ use crate::profile::Kind;
 
 /// What a lock is called in spans and figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum MetricKind {
     Exclusive,
     Read,
     Upgradeable,
@@ -17,7 +17,7 @@ pub(crate) enum Sort {
     Several,
 }
 
-impl Sort {
+impl MetricKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
@@ -32,7 +32,7 @@ impl Sort {
     }
 }
 
-impl From<Kind> for Sort {
+impl From<Kind> for MetricKind {
     fn from(kind: Kind) -> Self {
         match kind {
             Kind::Exclusive => Self::Exclusive,

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
-use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
+use crate::acquire::lock_delay::{LockDelay, SeenMarks, obeying};
 use crate::attempt::retry_acquire;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::{QueueTail, WaitQueue};
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::state::State;
@@ -22,41 +22,41 @@ use crate::token::FencingToken;
 
 /// A queue, and what the contenders of this program need to enter it.
 #[derive(Clone, Debug)]
-pub(crate) struct Entrance {
+pub(crate) struct QueueHandle {
     pub(crate) client: Client,
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) settings: Arc<QueueSettings>,
     pub(crate) data: Bytes,
-    delay: Option<(LockDelay, Sightings)>,
+    delay: Option<(LockDelay, SeenMarks)>,
 }
 
 /// Whether an attempt waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    None,
-    Endless,
+pub(crate) enum Wait {
+    Never,
+    Forever,
 }
 
-impl Entrance {
-    pub(crate) fn new(client: Client, terms: Arc<Terms>, data: Bytes) -> Self {
-        Self { client, terms, data, delay: None }
+impl QueueHandle {
+    pub(crate) fn new(client: Client, settings: Arc<QueueSettings>, data: Bytes) -> Self {
+        Self { client, settings, data, delay: None }
     }
 
     /// The same queue, whose contenders wait out lock delays.
     pub(crate) fn with_delay(mut self, delay: Option<LockDelay>) -> Self {
         if let Some(delay) = delay {
             self.data = obeying(&self.data);
-            self.delay = Some((delay, Sightings::default()));
+            self.delay = Some((delay, SeenMarks::default()));
         }
         self
     }
 
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.terms.path
+        &self.settings.path
     }
 
     /// What is left of the lock delay that was last seen.
     pub(crate) fn delay_left(&self) -> Option<Duration> {
-        self.delay.as_ref().and_then(|(_, sightings)| sightings.left(self.client.now()))
+        self.delay.as_ref().and_then(|(_, seen_marks)| seen_marks.left(self.client.now()))
     }
 
     pub(crate) async fn enter(&self, kind: Kind) -> Result<(Contender, WaitQueue), AcquireError> {
@@ -68,7 +68,7 @@ impl Entrance {
         tail: Option<QueueTail>,
         kind: Kind,
     ) -> Result<(Contender, WaitQueue), AcquireError> {
-        Contender::enter(&self.client, &self.terms, kind, &self.data, tail.as_ref()).await
+        Contender::enter(&self.client, &self.settings, kind, &self.data, tail.as_ref()).await
     }
 
     /// A call for a lock of this queue begins.
@@ -108,7 +108,7 @@ impl Entrance {
         acquiring.settle(call).await
     }
 
-    /// [`Entrance::acquire_behind`], only if that needs no waiting.
+    /// [`QueueHandle::acquire_behind`], only if that needs no waiting.
     pub(crate) async fn try_acquire_behind(
         &self,
         tail: Option<QueueTail>,
@@ -126,12 +126,12 @@ impl Entrance {
     pub(crate) async fn take(
         &self,
         kind: Kind,
-        patience: Patience,
+        wait: Wait,
         span: &AcquireSpan,
     ) -> Result<Option<Guard>, AcquireError> {
-        let taken = match patience {
-            Patience::None => self.try_acquire_behind(None, kind, span).await?,
-            Patience::Endless => Some(self.acquire_behind(None, kind, span).await?),
+        let taken = match wait {
+            Wait::Never => self.try_acquire_behind(None, kind, span).await?,
+            Wait::Forever => Some(self.acquire_behind(None, kind, span).await?),
         };
         Ok(taken.map(|(guard, _)| guard))
     }
@@ -143,7 +143,7 @@ impl Entrance {
         front: Front,
     ) -> Result<Guard, AcquireError> {
         match &self.delay {
-            Some((delay, sightings)) => delay.grant(sightings, contender, front).await,
+            Some((delay, seen_marks)) => delay.grant(seen_marks, contender, front).await,
             None => Guard::grant(contender, front).await,
         }
     }
@@ -155,7 +155,7 @@ impl Entrance {
         front: Front,
     ) -> Result<Option<Guard>, AcquireError> {
         match &self.delay {
-            Some((delay, sightings)) => delay.try_grant(sightings, contender, front).await,
+            Some((delay, seen_marks)) => delay.try_grant(seen_marks, contender, front).await,
             None => Guard::grant(contender, front).await.map(Some),
         }
     }
@@ -167,7 +167,7 @@ impl Entrance {
         guard: Guard,
         queue: &WaitQueue,
     ) -> Result<Guard, AcquireError> {
-        if self.terms.kinds.len() == 1 || queue.vouches_for(guard.token().zxid()) {
+        if self.settings.kinds.len() == 1 || queue.vouches_for(guard.token().zxid()) {
             return Ok(guard);
         }
         let minted = self.mint(guard.node()).await;
@@ -214,8 +214,8 @@ impl Entrance {
     ) -> Result<Contender, TransactionError> {
         let number = guard.node().name().len().saturating_sub(DIGITS);
         let number = guard.node().name().get(number..).unwrap_or_default();
-        let name = self.terms.profile.new_prefix(kind, self.client.unique_id()) + number;
-        let mut contender = Contender::reserve(&self.client, &self.terms, name, &self.data);
+        let name = self.settings.profile.new_prefix(kind, self.client.unique_id()) + number;
+        let mut contender = Contender::reserve(&self.client, &self.settings, name, &self.data);
         contender.take_place(|create| more(create.delete(guard.node(), None))).await?;
         Ok(contender)
     }

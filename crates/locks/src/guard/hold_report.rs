@@ -12,7 +12,7 @@ use crate::telemetry::figures::Slot;
 use crate::token::FencingToken;
 
 /// A report on a guard, from its grant to its end. Empty if nothing would be told of it.
-pub(crate) struct Holding(Option<Box<Report>>);
+pub(crate) struct HoldReport(Option<Box<Report>>);
 
 struct Report {
     path: ZnodePath,
@@ -25,7 +25,7 @@ struct Report {
     slot: std::sync::Mutex<Option<Slot>>,
 }
 
-impl Holding {
+impl HoldReport {
     /// A lock was granted. `probe` is asked only if this is told.
     pub(crate) fn new(
         path: &ZnodePath,
@@ -96,7 +96,7 @@ impl Report {
     }
 }
 
-impl Drop for Holding {
+impl Drop for HoldReport {
     /// Also tells of a loss that nothing has noticed while the guard was there.
     fn drop(&mut self) {
         if let Some(report) = self.0.as_ref()

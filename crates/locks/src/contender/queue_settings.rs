@@ -17,7 +17,7 @@ const REFUSE_AT: i32 = i32::MAX - 100_000;
 
 /// The terms of a queue, which all its contenders share.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct QueueSettings {
     pub(crate) path: ZnodePath,
     pub(crate) profile: Profile,
     /// The kinds of contenders that may be in the queue.
@@ -27,7 +27,7 @@ pub(crate) struct Terms {
     warned_of_numbers: AtomicBool,
 }
 
-impl Terms {
+impl QueueSettings {
     pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Arc<Self> {
         let (warned, warned_of_numbers) = (Warned::default(), AtomicBool::new(false));
         Arc::new(Self { path, profile, kinds, warned, warned_of_numbers })
