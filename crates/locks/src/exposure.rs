@@ -41,7 +41,7 @@ impl fmt::Display for Exposure {
 /// If no server answers.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+/// Fails like any [`Reply`](lockkeeper_client::Reply).
 ///
 /// # Cancel safety
 /// Safe: it only reads.

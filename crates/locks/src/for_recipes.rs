@@ -38,7 +38,7 @@ impl Line {
     /// Goes to the end of it. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Session loss
     /// Goes on with the next session.
@@ -64,7 +64,7 @@ impl LinePlace {
     /// Waits until it is the first. Costs one round trip and an event if it is not.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that has entered.
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), for one that has entered.
     ///
     /// # Session loss
     /// Fails.
@@ -90,7 +90,7 @@ impl LinePlace {
 /// The caller deletes the node. Costs a round trip only if the newest proof is old.
 ///
 /// # Errors
-/// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.
+/// Same as [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.
 ///
 /// # Session loss
 /// Fails.
@@ -111,7 +111,7 @@ pub async fn grant(
 /// before and after it. The guard deletes it. Costs a round trip only if the newest proof is old.
 ///
 /// # Errors
-/// As [`grant`].
+/// Same as [`grant`].
 ///
 /// # Session loss
 /// Fails.

@@ -1,4 +1,4 @@
-//! The options that all locks have, under the same names.
+//! The options that all locks share, under the same names.
 
 use bytes::Bytes;
 use lockkeeper_client::Client;
@@ -9,7 +9,7 @@ use crate::error::BuildError;
 use crate::owner_info::OwnerInfo;
 use crate::profile::{Kind, Profile};
 
-/// The options that all locks have.
+/// The options that all locks share.
 #[derive(Clone, Debug)]
 pub(crate) struct LockOptions {
     pub(crate) client: Client,
@@ -17,7 +17,7 @@ pub(crate) struct LockOptions {
     pub(crate) labels: HolderLabels,
 }
 
-/// What the user of a lock says of its holder, for people.
+/// The labels that describe the holder, for display.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HolderLabels {
     pub(crate) label: Option<String>,
@@ -26,15 +26,15 @@ pub(crate) struct HolderLabels {
 }
 
 impl HolderLabels {
-    /// This process with what is said of it.
+    /// The description of this process with these labels.
     pub(crate) fn owner(self) -> OwnerInfo {
         let Self { label, user, why } = self;
         let under = OwnerInfo::nodes_of_the_run();
         OwnerInfo { user, why, under, ..OwnerInfo::current(label) }
     }
 
-    /// What a contender's node says of its owner: for kazoo, whose programs show it as the contender's
-    /// identifier, the label alone if there is one.
+    /// The data of a contender's node. In kazoo's profile, a label is the whole data, because kazoo programs show it
+    /// as the contender's identifier.
     pub(crate) fn data(self, profile: Profile) -> Bytes {
         match (profile, self.label) {
             (Profile::Kazoo, Some(label)) => label.into(),
@@ -64,7 +64,7 @@ impl LockOptions {
     }
 }
 
-/// Gives a builder that has a [`LockOptions`] these of its options.
+/// Gives a builder with an `options: LockOptions` field the methods of these options.
 macro_rules! lock_options {
     ($builder:ident $(<$lock:ident>)?: $($option:ident),*) => {
         impl $(<$lock>)? $builder $(<$lock>)? {
@@ -82,31 +82,31 @@ macro_rules! lock_option {
         }
     };
     (acl) => {
-        /// The access control list of the znodes of the lock, and of those that are missing above
-        /// it. Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+        /// The access control list of the lock's znodes and of missing parent znodes.
+        /// Default: the client's; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
         pub fn acl(mut self, acl: &lockkeeper_client::DefaultAcl) -> Self {
             self.options.client = self.options.client.with_default_acl(acl);
             self
         }
     };
     (label) => {
-        /// What the holder is called where the queue is shown to people.
+        /// A label for the holder, shown where the queue is displayed.
         pub fn label(mut self, label: impl Into<String>) -> Self {
             self.options.labels.label = Some(label.into());
             self
         }
     };
     (user) => {
-        /// The person for whom the lock is taken, where the queue is shown to people. An empty text is none,
-        /// and a long one is cut after 1,024 bytes. With `Profile::Kazoo` and a label it is shown nowhere.
+        /// The person for whom the lock is taken, shown where the queue is displayed. An empty text is ignored,
+        /// and text beyond 1,024 bytes is cut off. With `Profile::Kazoo` and a label it is not stored.
         pub fn user(mut self, user: impl Into<String>) -> Self {
             self.options.labels.user = $crate::owner_info::bounded(user);
             self
         }
     };
     (why) => {
-        /// What the lock is taken for, where the queue is shown to people. An empty text is none, and a
-        /// long one is cut after 1,024 bytes. With `Profile::Kazoo` and a label it is shown nowhere.
+        /// Why the lock is taken, shown where the queue is displayed. An empty text is ignored, and text
+        /// beyond 1,024 bytes is cut off. With `Profile::Kazoo` and a label it is not stored.
         pub fn why(mut self, why: impl Into<String>) -> Self {
             self.options.labels.why = $crate::owner_info::bounded(why);
             self

@@ -1,4 +1,4 @@
-//! From a contender to a guard: what several locks share.
+//! The way from a contender to a guard, shared by all locks.
 //!
 //! ```text
 //!   queue_handle   a handle to a queue: every lock with a queue enters it here; `within`, for all time limits

@@ -1,4 +1,4 @@
-//! The way into a queue, which every lock takes that has one.
+//! A handle to the queue of a lock. Every lock that has a queue enters it through this handle.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::profile::{DIGITS, Kind};
 use crate::telemetry::acquiring::{AcquireSpan, Acquiring};
 use crate::token::FencingToken;
 
-/// A queue, and what the contenders of this program need to enter it.
+/// A handle to a queue: its settings, and what a contender of this process needs to enter it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueHandle {
     pub(crate) client: Client,
@@ -41,7 +41,7 @@ impl QueueHandle {
         Self { client, settings, data, delay: None }
     }
 
-    /// The same queue, whose contenders wait out lock delays.
+    /// Makes contenders wait out lock delays.
     pub(crate) fn with_delay(mut self, delay: Option<LockDelay>) -> Self {
         if let Some(delay) = delay {
             self.data = obeying(&self.data);
@@ -54,7 +54,7 @@ impl QueueHandle {
         &self.settings.path
     }
 
-    /// What is left of the lock delay that was last seen.
+    /// The remaining time of the last lock delay seen.
     pub(crate) fn delay_left(&self) -> Option<Duration> {
         self.delay.as_ref().and_then(|(_, seen_marks)| seen_marks.left(self.client.now()))
     }
@@ -71,7 +71,7 @@ impl QueueHandle {
         Contender::enter(&self.client, &self.settings, kind, &self.data, tail.as_ref()).await
     }
 
-    /// A call for a lock of this queue begins.
+    /// Starts the telemetry of a call that acquires this lock.
     pub(crate) fn acquiring(&self, kind: Kind) -> Acquiring<'_> {
         Acquiring::new(&self.client, self.path(), kind)
     }
@@ -83,7 +83,8 @@ impl QueueHandle {
         acquiring.settle(call).await
     }
 
-    /// Waits in the queue, whose end may be known from the last holder of the same handle. Also returns the
+    /// Waits in the queue. `tail`: the end of the queue, if the last holder of the same handle knew it. Also
+    /// returns the
     /// queue as it was at the grant.
     pub(crate) async fn acquire_behind(
         &self,
@@ -98,7 +99,7 @@ impl QueueHandle {
         Ok((self.with_valid_token(guard, &queue).await?, queue))
     }
 
-    /// Takes the lock only if that needs no waiting.
+    /// Acquires the lock only if it is free.
     pub(crate) async fn try_acquire(&self, kind: Kind) -> Result<Option<Guard>, AcquireError> {
         let acquiring = self.acquiring(kind);
         let call = pin!(async {
@@ -108,7 +109,7 @@ impl QueueHandle {
         acquiring.settle(call).await
     }
 
-    /// [`QueueHandle::acquire_behind`], only if that needs no waiting.
+    /// [`QueueHandle::acquire_behind`], but only if the lock is free.
     pub(crate) async fn try_acquire_behind(
         &self,
         tail: Option<QueueTail>,
@@ -122,7 +123,7 @@ impl QueueHandle {
         Ok(Some((self.with_valid_token(guard, &queue).await?, queue)))
     }
 
-    /// The same with that patience, as a part of a call for something else.
+    /// Acquires the lock as one part of a larger call, whose span is `span`.
     pub(crate) async fn take(
         &self,
         kind: Kind,
@@ -136,7 +137,7 @@ impl QueueHandle {
         Ok(taken.map(|(guard, _)| guard))
     }
 
-    /// Grants the lock to a contender at the front, after the lock delay that it has to wait out.
+    /// Grants the lock to the contender at the front, after it has waited out any lock delay.
     pub(crate) async fn grant(
         &self,
         contender: Contender,
@@ -148,7 +149,7 @@ impl QueueHandle {
         }
     }
 
-    /// The same, unless there is a lock delay to wait for.
+    /// Like [`QueueHandle::grant`], but returns `None` if there is a lock delay to wait for.
     pub(crate) async fn try_grant(
         &self,
         contender: Contender,
@@ -160,8 +161,9 @@ impl QueueHandle {
         }
     }
 
-    /// Mints a token if the creation of the holder's node is none. Where all contenders are of one kind, no
-    /// contender overtakes another, and it always is one.
+    /// Mints a token if the creation of the holder's node is not a valid one. It always is where all contenders
+    /// are of one
+    /// kind, because then no contender overtakes another.
     async fn with_valid_token(
         &self,
         guard: Guard,
@@ -172,19 +174,19 @@ impl QueueHandle {
         }
         let minted = self.mint(guard.node()).await;
         match guard.state() {
-            // It was lost while the answer was on its way, or before this task ran.
+            // The lock was lost while the reply was in flight, or before this task ran.
             State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
             _ => Ok(guard.with_token(minted?)),
         }
     }
 
-    /// A token that is larger than all before it: the transaction of a write to the own node.
+    /// Returns a token larger than all earlier ones: the transaction of a write to the holder's own node.
     async fn mint(&self, node: &ZnodePath) -> Result<FencingToken, AcquireError> {
         let (mut data, mut version) = (self.data.clone(), 0);
         loop {
             let failed = match self.client.set_data(node, data.clone(), Some(version)).await {
                 Ok(stat) => return Ok(FencingToken::new(stat.mzxid)),
-                // Another client's data stays: it may ask the holder to give way.
+                // Another client has written to the node, perhaps a request to release the lock. Its data is kept.
                 Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
                     match self.client.data(node).await {
                         Ok((found, stat)) => {
@@ -204,8 +206,8 @@ impl QueueHandle {
         }
     }
 
-    /// Replaces a holder's node by one of another kind at the same number, in one transaction with the
-    /// steps that `more` adds. So no client ever sees the place empty. Costs one round trip.
+    /// Replaces a holder's node with one of another kind and the same number, in one transaction with the
+    /// steps that `more` adds. No client ever sees the queue without either node. Costs one round trip.
     pub(crate) async fn replace(
         &self,
         guard: &Guard,
@@ -233,14 +235,15 @@ impl QueueHandle {
     }
 }
 
-/// A time limit below which an acquire tries once: a queue that is waited in for less may as well not be entered,
-/// and the limit could end before a server has said that the lock is free.
+/// An acquire with a shorter time limit than this tries once. It is too short to wait in a queue, and could
+/// end before a server has replied that the lock is free.
 pub const TRIES_ONCE: Duration = Duration::from_millis(10);
 
-/// How long such a try may take, as its limit says nothing about that.
+/// The time limit of such a single try, which replaces the caller's.
 pub const LONGEST_TRY: Duration = Duration::from_secs(1);
 
-/// Bounds the whole time that an acquire takes, and uses all of it; with hardly any, tries once.
+/// Limits the total time of an acquire. An outage does not end it early. A limit below [`TRIES_ONCE`] makes a
+/// single try.
 pub(crate) async fn within<T, F>(
     client: &Client,
     path: &ZnodePath,
@@ -257,7 +260,7 @@ where
     once_within(client, path, timeout, over_outages(client, acquire)).await
 }
 
-/// Tries once, for an acquire with such a limit.
+/// Makes the single try of an acquire with a time limit below [`TRIES_ONCE`].
 pub(crate) async fn tried_once<T>(
     client: &Client,
     path: &ZnodePath,
@@ -271,7 +274,7 @@ pub(crate) async fn tried_once<T>(
     }
 }
 
-/// Bounds the time of one attempt, which cannot be made again.
+/// Limits the time of an attempt that cannot be repeated.
 pub(crate) async fn once_within<T>(
     client: &Client,
     path: &ZnodePath,
@@ -282,8 +285,8 @@ pub(crate) async fn once_within<T>(
     result.unwrap_or_else(|_| Err(AcquireError::timeout(client, path, timeout)))
 }
 
-/// Makes an attempt that an outage has ended again when servers can be reached, for callers whose own limit
-/// ends it.
+/// Repeats an attempt that an outage has ended, as soon as a server can be reached. For callers that have a time limit
+/// of their own.
 pub(crate) async fn over_outages<T, F>(
     client: &Client,
     acquire: impl Fn() -> F,

@@ -120,7 +120,7 @@ impl LockQueue {
     /// If a request fails. That a contender's node may not be read is none: see [`Entry::is_readable`].
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`] does.
+    /// Fails like any [`Reply`].
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -226,7 +226,7 @@ impl LockQueue {
 }
 
 /// Waits until no program holds a lock or waits for it, and no lock delay is due. Another program may
-/// take it at once. Costs what [`LockQueue::inspect`] does, and again, with one watch and one event, each time
+/// take it at once. Costs the same as [`LockQueue::inspect`], and again, with one watch and one event, each time
 /// that the last contender leaves.
 ///
 /// It measures a due lock delay as a contender does, and deletes the mark of one that is over.
@@ -306,7 +306,7 @@ impl QueueWatch {
     /// If a request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`] does. Later it ends the watches; see [`QueueWatch::changed`].
+    /// Fails like any [`Reply`]. Later it ends the watches; see [`QueueWatch::changed`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -381,7 +381,7 @@ async fn over(left: Option<Duration>) {
 /// If a request fails for another reason than a missing permission.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`] does.
+/// Fails like any [`Reply`].
 ///
 /// # Cancel safety
 /// Safe: it only reads.

@@ -96,13 +96,13 @@ impl Revocation {
         pub fn reason(self, reason: impl Into<String>) => self.request.reason = bounded(reason);
     }
 
-    /// Asks as [`revoke`] does. Returns the nodes of those who were asked. Costs what [`revoke`] costs.
+    /// Asks as [`revoke`] does. Returns the nodes of those who were asked. Costs the same as [`revoke`].
     ///
     /// # Errors
     /// If a request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does; some may have been asked.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply); some may have been asked.
     ///
     /// # Cancel safety
     /// Some may have been asked.
@@ -135,13 +135,13 @@ impl Revocation {
     }
 
     /// Asks, and takes the lock from those who have not gone within `grace`, as [`revoke_within`] does.
-    /// Returns how each one went. Costs what [`revoke_within`] costs.
+    /// Returns how each one went. Costs the same as [`revoke_within`].
     ///
     /// # Errors
     /// If a request fails.
     ///
     /// # Session loss
-    /// As [`revoke_within`].
+    /// Same as [`revoke_within`].
     ///
     /// # Cancel safety
     /// Those who were asked stay asked. Those whose grace time is over may have been forced.
@@ -245,7 +245,7 @@ enum AfterTimeout {
 /// If a request fails.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does; some may have been asked.
+/// Fails like any [`Reply`](lockkeeper_client::Reply); some may have been asked.
 ///
 /// # Cancel safety
 /// Some may have been asked.
@@ -273,7 +273,7 @@ fn is_ours(entry: &Entry) -> bool {
 /// If the request fails.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does; it may have been asked.
+/// Fails like any [`Reply`](lockkeeper_client::Reply); it may have been asked.
 ///
 /// # Cancel safety
 /// It may have been asked.
@@ -284,7 +284,7 @@ pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Erro
 /// Asks everyone who holds the lock at `path` to give it back, and deletes the nodes of those who
 /// have not done so within `grace`: they lose the lock, and are told
 /// [`LossReason::Revoked`](crate::LossReason::Revoked). Also deletes the node of a holder that
-/// [`revoke`] cannot ask. Returns how each one went. Costs what [`revoke`] costs, one round trip to watch,
+/// [`revoke`] cannot ask. Returns how each one went. Costs the same as [`revoke`], one round trip to watch,
 /// and one to delete, or two if the node at the path is itself the lock. Do not use it where [`revoke`] must not
 /// be used.
 ///

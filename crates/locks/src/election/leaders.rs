@@ -161,7 +161,7 @@ impl Leaders {
     /// other closely may be told as one. Costs an event and one round trip, or [a few more](Leaders).
     ///
     /// # Errors
-    /// As [`Election::observe`](crate::Election::observe).
+    /// Same as [`Election::observe`](crate::Election::observe).
     ///
     /// # Session loss
     /// Goes on with the next session; tells only what is different then.

@@ -154,7 +154,7 @@ impl ElectionBuilder {
             self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the election. No I/O.
+    /// Builds the election. No I/O.
     ///
     /// # Errors
     /// If the path cannot be that of an election: what holds for a lock's path holds here.
@@ -205,10 +205,10 @@ impl Election {
     /// others, one more and an event.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the candidate; its node is deleted in the background.
@@ -216,17 +216,17 @@ impl Election {
         self.lock.acquire().await.map(|guard| self.leads(guard))
     }
 
-    /// [`Election::campaign`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Election::campaign`] with a time limit: `timeout` covers the whole call. Costs what
     /// [`Election::campaign`] does.
     ///
     /// # Errors
-    /// As [`Election::campaign`], and [`AcquireError::Timeout`].
+    /// Same as [`Election::campaign`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     ///
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     pub async fn campaign_timeout(&self, timeout: Duration) -> Result<Leadership, AcquireError> {
         self.lock.acquire_timeout(timeout).await.map(|guard| self.leads(guard))
     }
@@ -235,13 +235,13 @@ impl Election {
     /// none while another candidate of this handle leads or waits.
     ///
     /// # Errors
-    /// As [`Election::campaign`], except those of waiting.
+    /// Same as [`Election::campaign`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     ///
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     pub async fn try_campaign(&self) -> Result<Option<Leadership>, AcquireError> {
         Ok(self.lock.try_acquire().await?.map(|guard| self.leads(guard)))
     }
@@ -367,7 +367,7 @@ async fn pause() {
 /// A transaction that was sent.
 type Committing = Pin<Box<dyn Future<Output = Result<Vec<OpResult>, TransactionError>> + Send>>;
 
-/// The right to lead an [`Election`]. What its holder may believe and do is described at [`Guard`](crate::Guard).
+/// The right to lead an [`Election`]. See [`Guard`](crate::Guard) for what its holder may rely on.
 #[must_use = "leadership is given up when it is dropped"]
 pub struct Leadership {
     guard: MutexGuard,
@@ -518,7 +518,7 @@ impl Leadership {
     /// Gives leadership up, and waits until a server has confirmed it. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Session loss
     /// It fails; leadership was lost.

@@ -26,14 +26,14 @@ impl Guard {
     /// Runs `work` only while the lock is held: checks the deadline before every poll, and drops the
     /// work when the lock is lost or in jeopardy. Requests that the work makes through this client are
     /// sent only while the lock is held, and fail otherwise, even after a wait for a connection. This
-    /// does not cover tasks that it spawns. Costs what [`Guard::lost`] does, beside the work.
+    /// does not cover tasks that it spawns. Costs the same as [`Guard::lost`], beside the work.
     ///
     /// # Errors
     /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] at the deadline,
     /// also if it is in jeopardy and may be held again.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held.
@@ -73,7 +73,7 @@ impl Guard {
     /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] after `grace`.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held, and jeopardy stays allowed.
@@ -121,7 +121,7 @@ impl Guard {
     /// If it is lost, or a fresh proof does not last for `wanted`.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe; jeopardy stays allowed.

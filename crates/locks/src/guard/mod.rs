@@ -323,7 +323,7 @@ impl Guard {
     /// The release fails; the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.begin_release().confirmed().await
     }

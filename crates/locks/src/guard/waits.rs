@@ -52,13 +52,13 @@ impl Guard {
 
     /// Waits until the lock is in jeopardy, which begins at the deadline and
     /// [must be allowed](Guard::allow_jeopardy). A timer may fire late, so code that must not run in
-    /// jeopardy also checks the deadline before each step. Costs what [`Guard::lost`] does.
+    /// jeopardy also checks the deadline before each step. Costs the same as [`Guard::lost`].
     ///
     /// # Errors
     /// Why it is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -82,7 +82,7 @@ impl Guard {
     /// Why it is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again. A call after a wait that was dropped does not look for such a request if the

@@ -136,10 +136,10 @@ impl ExclusiveNodeBuilder {
         pub(crate) fn warned(self, warned: &Warned) => self.warned = warned.clone();
     }
 
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<ExclusiveNode, BuildError> {
         let LockOptions { client, labels, .. } = self.options;
         let path = BuildError::check(&client, &self.path)?;
@@ -153,7 +153,7 @@ impl ExclusiveNode {
     /// The lock at a path such as `/locks/orders`, with an owner of its own. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -180,7 +180,7 @@ impl ExclusiveNode {
     /// round trip if it is free, none to enter again.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), except those of a queue; and
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), except those of a queue; and
     /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
     ///
     /// # Session loss
@@ -193,18 +193,18 @@ impl ExclusiveNode {
         self.owner_hold().enter(self.take()).await.map(ExclusiveGuard)
     }
 
-    /// [`ExclusiveNode::acquire`], but not for longer than `timeout`, which covers everything. With less
+    /// [`ExclusiveNode::acquire`] with a time limit: `timeout` covers the whole call. With less
     /// than 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`ExclusiveNode::acquire`] does.
     ///
     /// # Errors
-    /// As [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].
+    /// Same as [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
         within(&self.client, &self.path, timeout, || self.acquire(), self.try_acquire()).await
     }
@@ -213,13 +213,13 @@ impl ExclusiveNode {
     /// it. Costs one round trip, or none to enter again.
     ///
     /// # Errors
-    /// As [`ExclusiveNode::acquire`], except those of waiting.
+    /// Same as [`ExclusiveNode::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
         Ok(self.owner_hold().try_enter(self.try_take()).await?.map(ExclusiveGuard))
     }
@@ -396,13 +396,13 @@ impl ExclusiveGuard {
     /// Ends this entry. The last one gives the lock back, which costs two round trips.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
     /// The release fails; the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.0.leave().await
     }

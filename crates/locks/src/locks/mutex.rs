@@ -140,10 +140,10 @@ impl<L> MutexBuilder<L> {
 }
 
 impl MutexBuilder {
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<Mutex, BuildError> {
         self.mutex()
     }
@@ -153,7 +153,7 @@ impl Mutex {
     /// The lock at a path such as `/locks/orders`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -222,19 +222,19 @@ impl Mutex {
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
-    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. While no server can be
+    /// [`Mutex::acquire`] with a time limit: `timeout` covers the whole call. While no server can be
     /// reached it waits for one until then, and enters the queue anew if that takes longer than a session
     /// timeout. With less than 10 ms it tries once, as [`Mutex::try_acquire`], for up to a second: a lock that is
-    /// free is acquired however short the timeout is. Costs what [`Mutex::acquire`] does.
+    /// free is acquired however short the timeout is. Costs the same as [`Mutex::acquire`].
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
+    /// Same as [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
         within(self.client(), self.path(), timeout, || self.acquire(), self.try_acquire()).await
     }
@@ -245,13 +245,13 @@ impl Mutex {
     /// clone.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], except those of waiting.
+    /// Same as [`Mutex::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
         let acquiring = self.queue_handle.acquiring(self.kind());
         acquiring.settle(pin!(self.take(acquiring.span()))).await
@@ -278,7 +278,7 @@ impl Mutex {
     }
 }
 
-/// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`](crate::Guard).
+/// A held [`Mutex`]. See [`Guard`](crate::Guard) for what a holder may rely on.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct MutexGuard(LocalHold);
 
@@ -292,13 +292,13 @@ impl MutexGuard {
     /// round trip, or none where `linger` or `cohort` keeps the node.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Session loss
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         match self.0.give_back() {
             Some(releasing) => releasing.confirmed().await,

@@ -72,10 +72,10 @@ lockkeeper_client::shown_by_path!(ReentrantMutex);
 pub type ReentrantMutexBuilder = MutexBuilder<ReentrantMutex>;
 
 impl ReentrantMutexBuilder {
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<ReentrantMutex, BuildError> {
         Ok(ReentrantMutex { mutex: self.mutex()? })
     }
@@ -85,7 +85,7 @@ impl ReentrantMutex {
     /// The lock at a path such as `/locks/orders`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -104,11 +104,11 @@ impl ReentrantMutex {
     /// round trip, or what [`Mutex::acquire`] costs.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], and [`AcquireError::OwnerLost`] if the owner has entries into a hold that
+    /// Same as [`Mutex::acquire`], and [`AcquireError::OwnerLost`] if the owner has entries into a hold that
     /// was lost: they must end first.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`]. A lock that was lost is not entered again.
+    /// Same as [`Mutex::acquire`]. A lock that was lost is not entered again.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue.
@@ -119,16 +119,16 @@ impl ReentrantMutex {
     }
 
     /// Enters the lock, but does not wait for longer than `timeout`, which covers everything. With less than
-    /// 10 ms it tries once, as [`Mutex::acquire_timeout`]. Costs what [`ReentrantMutex::acquire`] does.
+    /// 10 ms it tries once, as [`Mutex::acquire_timeout`]. Costs the same as [`ReentrantMutex::acquire`].
     ///
     /// # Errors
-    /// As [`ReentrantMutex::acquire`], and [`AcquireError::Timeout`].
+    /// Same as [`ReentrantMutex::acquire`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     pub async fn acquire_timeout(
         &self,
         owner: &Owner,
@@ -142,13 +142,13 @@ impl ReentrantMutex {
     /// otherwise. Costs no round trip, or what [`Mutex::try_acquire`] costs.
     ///
     /// # Errors
-    /// As [`ReentrantMutex::acquire`], except those of waiting.
+    /// Same as [`ReentrantMutex::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, AcquireError> {
         let owner_hold = owner.mutexes().owner_hold(self.mutex.client(), self.path());
         let entry = owner_hold.try_enter(self.mutex.try_acquire()).await?;
@@ -171,7 +171,7 @@ impl ReentrantMutex {
     /// The release fails; the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(&self, owner: &Owner) -> Result<(), ReleaseError> {
         match owner.mutexes().take_back(self.mutex.client(), self.path()) {
             Some(entry) => entry.leave().await,
@@ -219,13 +219,13 @@ impl ReentrantGuard {
     /// Ends this entry. The last one gives the lock back, which costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
     /// The release fails; the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.entry.leave().await
     }

@@ -98,7 +98,7 @@ impl Locks {
     /// The same, with options for each of them. No I/O.
     ///
     /// # Errors
-    /// As [`Locks::new`].
+    /// Same as [`Locks::new`].
     pub fn with(
         client: &Client,
         prefix: &str,
@@ -145,7 +145,7 @@ impl Locks {
     /// If the request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply).
     ///
     /// # Cancel safety
     /// Safe.

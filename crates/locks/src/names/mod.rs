@@ -112,7 +112,7 @@ impl NamesBuilder {
             self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the handle. No I/O.
+    /// Builds the handle. No I/O.
     ///
     /// # Errors
     /// If the path cannot have names below it: what holds for a lock's path holds here.
@@ -149,7 +149,7 @@ impl Names {
     /// otherwise as [`ExclusiveNode::acquire`].
     ///
     /// # Session loss
-    /// As [`ExclusiveNode::acquire`]: a waiter goes on with the next session.
+    /// Same as [`ExclusiveNode::acquire`]: a waiter goes on with the next session.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait; a node that was made is deleted in the background.
@@ -157,17 +157,17 @@ impl Names {
         Self::claimed(name, self.lock(name)?.acquire().await)
     }
 
-    /// [`Names::claim`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Names::claim`] with a time limit: `timeout` covers the whole call. Costs what
     /// [`Names::claim`] does.
     ///
     /// # Errors
-    /// As [`Names::claim`], and [`AcquireError::Timeout`].
+    /// Same as [`Names::claim`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn claim_timeout(
         &self,
         name: &str,
@@ -179,13 +179,13 @@ impl Names {
     /// Claims a name only if nobody has it; `None` if somebody does. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Names::claim`], except those of waiting: whatever is there, it is somebody's.
+    /// Same as [`Names::claim`], except those of waiting: whatever is there, it is somebody's.
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn try_claim(&self, name: &str) -> Result<Option<NameClaim>, ClaimError> {
         let guard = self.lock(name)?.try_acquire().await?;
         Ok(guard.map(|guard| NameClaim::new(name, guard)))
@@ -194,13 +194,13 @@ impl Names {
     /// Claims a name, and fails if somebody has it. Costs one round trip, and one more to tell who.
     ///
     /// # Errors
-    /// As [`Names::claim`], [`ClaimError::Taken`], and [`ClaimError::Unseen`] if it cannot be seen by whom.
+    /// Same as [`Names::claim`], [`ClaimError::Taken`], and [`ClaimError::Unseen`] if it cannot be seen by whom.
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn claim_now(&self, name: &str) -> Result<NameClaim, ClaimError> {
         loop {
             let lock = self.lock(name)?;
@@ -218,13 +218,13 @@ impl Names {
     /// for each name that it tries.
     ///
     /// # Errors
-    /// As [`Names::try_claim`].
+    /// Same as [`Names::try_claim`].
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn claim_any<S: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = S>,
@@ -259,7 +259,7 @@ impl Names {
     /// If the request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply).
     ///
     /// # Cancel safety
     /// Safe.
@@ -333,13 +333,13 @@ impl NameClaim {
     /// Gives the name back, and waits until a server has confirmed it. Costs two round trips.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Session loss
     /// The release fails; the name was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

@@ -133,7 +133,7 @@ impl OnceBuilder {
         pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());
     }
 
-    /// Makes the handle. No I/O.
+    /// Builds the handle. No I/O.
     ///
     /// # Errors
     /// If there can be no lock at the path.
@@ -163,7 +163,7 @@ impl Once {
     /// The records of the lock at this path, which are written under it. No I/O.
     ///
     /// # Errors
-    /// As [`OnceBuilder::build`].
+    /// Same as [`OnceBuilder::build`].
     pub fn new(client: &Client, lock: &str) -> Result<Self, BuildError> {
         Self::builder(client, lock).build()
     }
@@ -353,7 +353,7 @@ impl Once {
     /// If a request fails for good.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does; it may be deleted.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply); it may be deleted.
     ///
     /// # Cancel safety
     /// It may be deleted.

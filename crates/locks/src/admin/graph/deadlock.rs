@@ -68,7 +68,7 @@ pub struct DeadlockParty {
 /// If a request fails.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+/// Fails like any [`Reply`](lockkeeper_client::Reply).
 ///
 /// # Cancel safety
 /// Safe: it only reads.
@@ -89,16 +89,16 @@ pub struct CycleCheck {
 }
 
 impl CycleCheck {
-    /// Reads the locks, and again if the first read shows a cycle. Costs what [`deadlocks`] does.
+    /// Reads the locks, and again if the first read shows a cycle. Costs the same as [`deadlocks`].
     ///
     /// # Errors
-    /// As [`deadlocks`].
+    /// Same as [`deadlocks`].
     ///
     /// # Session loss
-    /// As [`deadlocks`].
+    /// Same as [`deadlocks`].
     ///
     /// # Cancel safety
-    /// As [`deadlocks`].
+    /// Same as [`deadlocks`].
     pub async fn at(client: &Client, below: &ZnodePath) -> Result<Self, Error> {
         let first = queues(client, below).await?;
         match WaitGraph::new(&first.queues).cycles().is_empty() {
@@ -129,10 +129,10 @@ impl CycleCheck {
 /// The deadlock. That a look fails is no error: the wait goes on.
 ///
 /// # Session loss
-/// As that of `acquire`.
+/// Same as for `acquire`.
 ///
 /// # Cancel safety
-/// As that of `acquire`, which is dropped when it is given up.
+/// Same as for `acquire`, which is dropped when it is given up.
 ///
 /// # Examples
 ///

@@ -76,7 +76,7 @@ impl MultiGuard {
     /// Makes sure that all are held for some time to come. Asks no server.
     ///
     /// # Errors
-    /// As [`Guard::ensure`], for any of them.
+    /// Same as [`Guard::ensure`], for any of them.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
         several::ensure(&self.guards, wanted)
     }
@@ -84,10 +84,10 @@ impl MultiGuard {
     /// Has the servers confirm that all are held. Costs one committed write.
     ///
     /// # Errors
-    /// As [`Guard::verify`], for any of them.
+    /// Same as [`Guard::verify`], for any of them.
     ///
     /// # Session loss
-    /// As [`Guard::verify`].
+    /// Same as [`Guard::verify`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -95,10 +95,10 @@ impl MultiGuard {
         several::verify(&self.guards).await
     }
 
-    /// Waits until one of the locks is lost: which, and why. Costs what [`Guard::lost`] does, for each lock.
+    /// Waits until one of the locks is lost: which, and why. Costs the same as [`Guard::lost`], for each lock.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -137,7 +137,7 @@ impl MultiGuard {
     /// Why a lock was lost before the work was done, as [`Guard::run`].
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held.
@@ -152,7 +152,7 @@ impl MultiGuard {
     /// Why a lock has been lost already.
     ///
     /// # Session loss
-    /// As [`Guard::allow_jeopardy`].
+    /// Same as [`Guard::allow_jeopardy`].
     pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
         several::allow_jeopardy(&self.guards)
     }
@@ -163,7 +163,7 @@ impl MultiGuard {
     /// Why a lock is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -177,7 +177,7 @@ impl MultiGuard {
     /// Why a lock is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -189,10 +189,10 @@ impl MultiGuard {
     /// that does, for each lock.
     ///
     /// # Errors
-    /// As [`Guard::run_through`], for any of them.
+    /// Same as [`Guard::run_through`], for any of them.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held, and jeopardy stays allowed.
@@ -208,10 +208,10 @@ impl MultiGuard {
     /// allows jeopardy. See [`Guard::checkpoint`]. Costs nothing while enough is left, and otherwise one committed write for all.
     ///
     /// # Errors
-    /// As [`Guard::checkpoint`], for any of them.
+    /// Same as [`Guard::checkpoint`], for any of them.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe; jeopardy stays allowed.
@@ -228,13 +228,13 @@ impl MultiGuard {
     /// one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`], for any of them; the others are released.
+    /// Same as [`Guard::release`], for any of them; the others are released.
     ///
     /// # Session loss
     /// The release fails; the locks were lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         let (state, session) = (self.state(), self.session());
         let client = self.guards[0].client().clone();

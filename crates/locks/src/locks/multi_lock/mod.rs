@@ -126,10 +126,10 @@ impl MultiLockBuilder {
         self
     }
 
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If there is no path, one is there twice, or one cannot be that of a lock.
+    /// If there is no path, one is there twice, or one is not valid for a lock.
     pub fn build(self) -> Result<MultiLock, BuildError> {
         let mut locks = Vec::new();
         for path in &self.paths {
@@ -152,7 +152,7 @@ impl MultiLock {
     /// The locks at these paths, each named as [`Mutex::new`](crate::Mutex::new) names one. No I/O.
     ///
     /// # Errors
-    /// If there is none, one is there twice, or a path cannot be that of a lock.
+    /// If there is none, one is there twice, or a path is not valid for a lock.
     pub fn new<'a>(
         client: &Client,
         paths: impl IntoIterator<Item = &'a str>,
@@ -185,7 +185,7 @@ impl MultiLock {
     /// for each that is not.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them, and [`AcquireError::Lost`] if one is
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), for any of them, and [`AcquireError::Lost`] if one is
     /// lost before all are held; then none is held.
     ///
     /// # Session loss
@@ -197,19 +197,19 @@ impl MultiLock {
         self.acquire_all(&AtomicUsize::new(0)).await
     }
 
-    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything. With less than
+    /// [`MultiLock::acquire`] with a time limit: `timeout` covers the whole call. With less than
     /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`MultiLock::acquire`] does.
     ///
     /// # Errors
-    /// As [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was
+    /// Same as [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was
     /// waited for.
     ///
     /// # Session loss
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     ///
     /// # Cancel safety
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
         if timeout < TRIES_ONCE {
             let path = self.locks[0].path();
@@ -228,13 +228,13 @@ impl MultiLock {
     /// [lock delay](MultiLockBuilder::obey_lock_delay) has not passed. Costs one round trip.
     ///
     /// # Errors
-    /// As [`MultiLock::acquire`], except those of waiting.
+    /// Same as [`MultiLock::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     ///
     /// # Cancel safety
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
         let paths = Paths(&self.locks);
         self.acquiring(&paths).settle(pin!(self.take())).await

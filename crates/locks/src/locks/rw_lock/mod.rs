@@ -98,10 +98,10 @@ pub struct RwLockBuilder {
 lock_options!(RwLockBuilder: profile, acl, label, user, why);
 
 impl RwLockBuilder {
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<RwLock, BuildError> {
         Ok(RwLock { queue_handle: self.options.queue_handle(&self.path, KINDS)? })
     }
@@ -111,7 +111,7 @@ impl RwLock {
     /// The lock at a path such as `/locks/prices`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -130,11 +130,11 @@ impl RwLock {
     /// more, and an event.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), and [`AcquireError::Lost`] if the lock is lost while its
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), and [`AcquireError::Lost`] if the lock is lost while its
     /// token is made.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
@@ -146,78 +146,78 @@ impl RwLock {
     /// contender that it has to wait for, one or two more and an event.
     ///
     /// # Errors
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Session loss
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn write(&self) -> Result<RwLockWriteGuard, AcquireError> {
         self.queue_handle.acquire(Kind::Write).await.map(|guard| self.writing(guard))
     }
 
     /// Waits in the queue to read, with the right to become a writer later, until neither a writer
-    /// nor another upgradeable reader is ahead. Costs what [`RwLock::read`] does.
+    /// nor another upgradeable reader is ahead. Costs the same as [`RwLock::read`].
     ///
     /// # Errors
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Session loss
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn upgradeable_read(&self) -> Result<RwLockUpgradeableGuard, AcquireError> {
         self.queue_handle.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
     }
 
-    /// [`RwLock::read`], but not for longer than `timeout`, which covers everything. With less than
+    /// [`RwLock::read`] with a time limit: `timeout` covers the whole call. With less than
     /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`RwLock::read`] does.
     ///
     /// # Errors
-    /// As [`RwLock::read`], and [`AcquireError::Timeout`].
+    /// Same as [`RwLock::read`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard, AcquireError> {
         let try_once = self.try_read();
         within(&self.queue_handle.client, self.path(), timeout, || self.read(), try_once).await
     }
 
-    /// [`RwLock::write`], but not for longer than `timeout`, which covers everything. With less than
+    /// [`RwLock::write`] with a time limit: `timeout` covers the whole call. With less than
     /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`RwLock::write`] does.
     ///
     /// # Errors
-    /// As [`RwLock::read_timeout`].
+    /// Same as [`RwLock::read_timeout`].
     ///
     /// # Session loss
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard, AcquireError> {
         let try_once = self.try_write();
         within(&self.queue_handle.client, self.path(), timeout, || self.write(), try_once).await
     }
 
-    /// [`RwLock::upgradeable_read`], but not for longer than `timeout`, which covers everything. With less than
+    /// [`RwLock::upgradeable_read`] with a time limit: `timeout` covers the whole call. With less than
     /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`RwLock::upgradeable_read`] does.
     ///
     /// # Errors
-    /// As [`RwLock::read_timeout`].
+    /// Same as [`RwLock::read_timeout`].
     ///
     /// # Session loss
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn upgradeable_read_timeout(
         &self,
         timeout: Duration,
@@ -230,13 +230,13 @@ impl RwLock {
     /// trip.
     ///
     /// # Errors
-    /// As [`RwLock::read`], except those of waiting.
+    /// Same as [`RwLock::read`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn try_read(&self) -> Result<Option<RwLockReadGuard>, AcquireError> {
         let guard = self.queue_handle.try_acquire(Kind::Read).await?;
         Ok(guard.map(RwLockReadGuard::new))
@@ -246,13 +246,13 @@ impl RwLock {
     /// trip.
     ///
     /// # Errors
-    /// As [`RwLock::try_read`].
+    /// Same as [`RwLock::try_read`].
     ///
     /// # Session loss
-    /// As [`RwLock::try_read`].
+    /// Same as [`RwLock::try_read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn try_write(&self) -> Result<Option<RwLockWriteGuard>, AcquireError> {
         let guard = self.queue_handle.try_acquire(Kind::Write).await?;
         Ok(guard.map(|guard| self.writing(guard)))
@@ -262,13 +262,13 @@ impl RwLock {
     /// round trip.
     ///
     /// # Errors
-    /// As [`RwLock::try_read`].
+    /// Same as [`RwLock::try_read`].
     ///
     /// # Session loss
-    /// As [`RwLock::try_read`].
+    /// Same as [`RwLock::try_read`].
     ///
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// Same as [`RwLock::read`].
     pub async fn try_upgradeable_read(
         &self,
     ) -> Result<Option<RwLockUpgradeableGuard>, AcquireError> {

@@ -44,7 +44,7 @@ impl RwLockUpgradeableGuard {
     /// refused. [`UpgradeError::into_reader`] has the reader if it still reads.
     ///
     /// # Session loss
-    /// Is the loss of the lock.
+    /// The lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
@@ -55,14 +55,14 @@ impl RwLockUpgradeableGuard {
     }
 
     /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything: less
-    /// than two round trips is never enough. Costs what [`RwLockUpgradeableGuard::upgrade`] does.
+    /// than two round trips is never enough. Costs the same as [`RwLockUpgradeableGuard::upgrade`].
     ///
     /// # Errors
-    /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
+    /// Same as [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
     /// a timeout, unless the exchange was on its way at that moment.
     ///
     /// # Session loss
-    /// Is the loss of the lock.
+    /// The lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
@@ -100,16 +100,16 @@ impl RwLockUpgradeableGuard {
         upgrading.ended(upgraded)
     }
 
-    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    /// Releases the lock; see [`Guard::release`]. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

@@ -28,7 +28,7 @@ impl RwLockWriteGuard {
     /// given up.
     ///
     /// # Session loss
-    /// Is the loss of the lock.
+    /// The lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
@@ -44,16 +44,16 @@ impl RwLockWriteGuard {
         Ok(RwLockReadGuard::new(guard.allowed(rides_out)))
     }
 
-    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    /// Releases the lock; see [`Guard::release`]. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

@@ -112,7 +112,7 @@ impl SemaphoreBuilder {
         pub fn accept_other_permits(self) => self.accepts_other = true;
     }
 
-    /// Makes the semaphore. No I/O.
+    /// Builds the semaphore. No I/O.
     ///
     /// # Errors
     /// If a path cannot be that of a semaphore, or the number of permits is 0.
@@ -152,12 +152,12 @@ impl Semaphore {
     /// as many watches as there are permits. In other layouts than ours it costs what [`SemaphoreProfile`] says.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire); if there are fewer permits than asked for
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire); if there are fewer permits than asked for
     /// ([`AcquireError::TooMany`]); if another number is stored ([`AcquireError::OtherPermits`]), or no number
     /// ([`AcquireError::BadPermits`]); and with kazoo's profile [`AcquireError::Lost`] if the gate is lost.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
@@ -166,16 +166,16 @@ impl Semaphore {
     }
 
     /// Waits in the queue for several permits at once: all or none. Contenders behind it wait too, even
-    /// if enough permits are left for them. Costs what [`Semaphore::acquire`] does.
+    /// if enough permits are left for them. Costs the same as [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`AcquireError::NoPermits`] for 0 permits.
+    /// Same as [`Semaphore::acquire`], and [`AcquireError::NoPermits`] for 0 permits.
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<SemaphoreGuard, AcquireError> {
         loop {
             if let Some(guard) = self.take(permits, Wait::Forever).await? {
@@ -184,33 +184,33 @@ impl Semaphore {
         }
     }
 
-    /// [`Semaphore::acquire`], but not for longer than `timeout`, which covers everything. Costs what
+    /// [`Semaphore::acquire`] with a time limit: `timeout` covers the whole call. Costs what
     /// [`Semaphore::acquire`] does.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`AcquireError::Timeout`].
+    /// Same as [`Semaphore::acquire`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphoreGuard, AcquireError> {
         self.acquire_many_timeout(1, timeout).await
     }
 
-    /// [`Semaphore::acquire_many`], but not for longer than `timeout`, which covers everything. With less
+    /// [`Semaphore::acquire_many`] with a time limit: `timeout` covers the whole call. With less
     /// than 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
     /// [`Semaphore::acquire_many`] does.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
+    /// Same as [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn acquire_many_timeout(
         &self,
         permits: u32,
@@ -224,13 +224,13 @@ impl Semaphore {
     /// [`SemaphoreProfile`] says.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], except those of waiting.
+    /// Same as [`Semaphore::acquire`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>, AcquireError> {
         self.try_acquire_many(1).await
     }
@@ -239,13 +239,13 @@ impl Semaphore {
     /// trip.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire_many`], except those of waiting.
+    /// Same as [`Semaphore::acquire_many`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`Semaphore::try_acquire`].
+    /// Same as [`Semaphore::try_acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn try_acquire_many(
         &self,
         permits: u32,
@@ -283,7 +283,7 @@ impl Semaphore {
     /// If the number is 0, or is not stored with this profile, or a request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does: the number may have been changed.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply): the number may have been changed.
     ///
     /// # Cancel safety
     /// It is sent when this is first polled; dropping it later does not take it back.
