@@ -1,31 +1,31 @@
-//! Znodes beside a lock, that keep something for its contenders.
+//! Znodes next to a lock that keep data for its contenders.
 //!
-//! They are beside the lock and not in it: a child of the lock would be a contender for every library.
+//! They are siblings of the lock's node and not its children, because every library takes a child for a contender.
 
 use lockkeeper_client::ZnodePath;
 
-/// After a lock's name, in that of the mark of its lock delay.
+/// The suffix of the node with the mark of a lock delay, after the lock's name.
 pub(crate) const DELAY: &str = "-__delay__";
 
-/// After a lock's name, in that of the node with its records of what was done once.
+/// The suffix of the node with the records of [`Once`](crate::Once), after the lock's name.
 pub(crate) const ONCE: &str = "-__once__";
 
-/// After an election's name, in that of the node with the value that its leader proclaims.
+/// The suffix of the node with the value that a leader proclaims, after the election's name.
 pub(crate) const LEADER: &str = "-__leader__";
 
-/// The node beside a lock whose name goes on with this.
+/// The sibling of a lock's node that has the lock's name with this suffix.
 pub fn beside(lock: &ZnodePath, suffix: &str) -> ZnodePath {
     let name = format!("{}{suffix}", lock.name());
     let parent = lock.parent().unwrap_or_else(ZnodePath::root);
-    parent.child(&name).expect("a lock's name goes on to be a name")
+    parent.child(&name).expect("a lock's name with a suffix is a valid name")
 }
 
-/// The name of the lock that a node of this name is beside of.
+/// The name of the lock that a node with this name belongs to; `None` if the name does not have the suffix.
 pub(crate) fn lock_beside<'a>(name: &'a str, suffix: &str) -> Option<&'a str> {
     name.strip_suffix(suffix).filter(|lock| !lock.is_empty())
 }
 
-/// Whether a node of this name keeps a lock delay or records, so that no lock may be there.
+/// Whether a node with this name keeps a lock delay or records. Such a path cannot be a lock.
 pub(crate) fn is_beside_a_lock(name: &str) -> bool {
     [DELAY, ONCE].iter().any(|suffix| lock_beside(name, suffix).is_some())
 }

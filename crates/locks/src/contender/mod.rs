@@ -1,4 +1,4 @@
-//! One place in a wait queue: how it is entered, how it waits, and who is ahead of it.
+//! One place in a wait queue: entering the queue, waiting, and the order of contenders.
 //!
 //! ```text
 //!   node             Contender: a node, from before its creation to its deletion
@@ -9,8 +9,8 @@
 //!   queue_settings   the path, profile and kinds of one queue; limits of its sequence numbers
 //! ```
 //!
-//! Invariant: a contender exists before the request that creates its node is sent. So wherever an
-//! attempt ends, its node is deleted if there is one.
+//! Invariant: a contender exists before the request that creates its node is sent. So the node, if any, is
+//! deleted wherever an attempt ends.
 //!
 //! The states of a contender, and of the guard that it becomes:
 //!
@@ -47,9 +47,8 @@
 //!    shows whether the own node still exists.
 //! 3. `WaitQueue::vouches_for` decides. Only an `RwLock` needs it, from its first upgrade on.
 //!
-//! A drop, a time-out or an error leads from every state to Leaving. So does the end of the session,
-//! with nothing left to delete. While a contender is Entering or Recovering, the end of the session
-//! leads to another attempt.
+//! A drop, a timeout or an error leads from every state to Leaving. The end of the session also leads there, but leaves
+//! no node to delete. While a contender is Entering or Recovering, the end of the session leads to another attempt.
 
 mod idle;
 pub(crate) mod node;
