@@ -34,7 +34,7 @@ impl WaitQueue {
         Some(closest.map(|place| place.name.clone()).collect())
     }
 
-    /// Whether `wanted` permits are free beside the contenders ahead, without the one named `gone`.
+    /// Whether the contenders ahead, without the one named `gone`, leave `wanted` permits free.
     pub(super) fn are_permits_left(
         &self,
         wanted: u32,
