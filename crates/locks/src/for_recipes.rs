@@ -136,7 +136,7 @@ pub async fn grant_owned(
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup }, None).await
 }
 
-/// Ends a guard that was held for too long. Returns how long its node must stay, because the holder
+/// Ends a guard that was held for too long. Returns the instant until which its node must stay, because the holder
 /// may rely on that deadline; `None` if the guard was already lost.
 pub fn end_overdue(guard: &Guard) -> Option<Instant> {
     guard.end(LossReason::HeldTooLong)

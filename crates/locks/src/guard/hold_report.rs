@@ -1,4 +1,4 @@
-//! What a guard reports of itself: that it was lost or released, and how long it held.
+//! Reports the loss or the release of a guard, and how long it held the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use crate::guard::state::{Unheld, judge};
 use crate::telemetry::figures::Slot;
 use crate::token::FencingToken;
 
-/// A report on a guard, from its grant to its end. Empty if nothing would be told of it.
+/// The report on a guard, from its grant to its end. Empty if neither events nor metrics are recorded.
 pub(crate) struct HoldReport(Option<Box<Report>>);
 
 struct Report {
@@ -26,7 +26,7 @@ struct Report {
 }
 
 impl HoldReport {
-    /// A lock was granted. `probe` is asked only if this is told.
+    /// Starts the report of a granted lock. `probe` is called only if something is recorded.
     pub(crate) fn new(
         path: &ZnodePath,
         token: FencingToken,
@@ -50,26 +50,26 @@ impl HoldReport {
         })))
     }
 
-    /// A larger token was made at the grant.
+    /// Notes that a larger token was minted at the grant.
     pub(crate) fn has_token(&mut self, token: FencingToken) {
         if let Some(report) = &mut self.0 {
             report.token = token;
         }
     }
 
-    /// It is lost, or its holder has given it back in another way than by its guard.
+    /// Reports that the lock is lost, or that its holder has released it by other means than its guard.
     pub(crate) fn lost(&self, reason: LossReason) {
         if let Some(report) = &self.0 {
             report.end((reason != LossReason::Released).then_some(reason));
         }
     }
 
-    /// Its holder gives it back, and it was held or not by then.
+    /// Reports that the holder releases the lock. `lease`: whether it was still held.
     pub(super) fn ends<T>(&self, lease: &Result<T, Unheld>) {
         match lease {
             Ok(_) => self.lost(LossReason::Released),
             Err(Unheld::Lost(reason)) => self.lost(*reason),
-            // What has become of it, nobody will ever know.
+            // Whether it was still held will never be known.
             Err(Unheld::Jeopardy) => self.lost(LossReason::DeadlinePassed),
         }
     }
@@ -97,7 +97,7 @@ impl Report {
 }
 
 impl Drop for HoldReport {
-    /// Also tells of a loss that nothing has noticed while the guard was there.
+    /// Also reports a loss that was not noticed during the life of the guard.
     fn drop(&mut self) {
         if let Some(report) = self.0.as_ref()
             && !report.has_ended.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! What is true of locks that are held together, of which there is at least one.
+//! Functions for locks that are held together. There is at least one lock.
 
 use std::cmp::Reverse;
 use std::future::{Future, poll_fn};
@@ -31,11 +31,11 @@ pub(crate) fn worst(states: impl Iterator<Item = State>) -> State {
         State::Jeopardy => 2,
         State::Lost(_) => 3,
     };
-    // The first of the lost ones, as `MultiGuard::lost` names it.
+    // The first lost lock, which `MultiGuard::lost` also names.
     states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
 }
 
-/// Starts a transaction with checks of all their nodes.
+/// Starts a transaction with checks of the nodes of all locks.
 pub(crate) fn checks(guards: &[Guard]) -> Transaction {
     let empty = guards[0].client().transaction();
     guards.iter().fold(empty, |all, guard| guard.add_checks(all))
@@ -53,12 +53,12 @@ pub(crate) async fn verify(guards: &[Guard]) -> Result<(), VerifyError> {
     }
 }
 
-/// Waits until one is not held: whether it is in jeopardy or lost.
+/// Waits until one of the locks is in jeopardy or lost.
 pub(crate) async fn jeopardy(guards: &[Guard]) -> Result<(), LossReason> {
     first(guards, Guard::jeopardy).await.1
 }
 
-/// Waits until none is in jeopardy.
+/// Waits until none of the locks is in jeopardy.
 pub(crate) async fn held_again(guards: &[Guard]) -> Result<(), LossReason> {
     loop {
         for guard in guards {
@@ -72,7 +72,7 @@ pub(crate) async fn held_again(guards: &[Guard]) -> Result<(), LossReason> {
     }
 }
 
-/// The first of what these waits come to, and the lock that it is about.
+/// The result of the first wait that ends, and its lock.
 pub(crate) async fn first<'a, F: Future>(
     guards: &'a [Guard],
     wait: impl Fn(&'a Guard) -> F,
