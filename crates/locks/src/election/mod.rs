@@ -218,8 +218,8 @@ impl Election {
         self.lock.acquire().await.map(|guard| self.leads(guard))
     }
 
-    /// [`Election::campaign`] with a time limit: `timeout` covers the whole call. Costs what
-    /// [`Election::campaign`] does.
+    /// [`Election::campaign`] with a time limit: `timeout` covers the whole call. Costs the same as
+    /// [`Election::campaign`].
     ///
     /// # Errors
     /// Same as [`Election::campaign`], and [`AcquireError::Timeout`].

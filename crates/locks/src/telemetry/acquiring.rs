@@ -1,4 +1,4 @@
-//! A call that asks for a lock: its span, how it ends, and its figures.
+//! A call that asks for a lock: its span, its outcome and its metrics.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,9 +18,9 @@ use crate::telemetry::figures;
 use crate::telemetry::metric_kind::MetricKind;
 use crate::token::FencingToken;
 
-/// The tokens that a call got.
+/// The tokens that a call has received.
 pub(crate) enum Tokens {
-    /// It was not granted anything.
+    /// The call did not receive a lock.
     None,
     One(FencingToken),
     Several(Vec<FencingToken>),
@@ -39,7 +39,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// What a call returns.
+/// The result of a call.
 pub(crate) trait Granted {
     fn tokens(&self) -> Tokens;
 }
@@ -55,7 +55,7 @@ impl<T: Granted> Granted for Option<T> {
 pub(crate) struct AcquireSpan(Span);
 
 impl AcquireSpan {
-    /// Notes the place in the queue of a contender that has just entered: 1 for the first.
+    /// Records the position in the queue of a contender that has just entered. The first has position 1.
     pub(crate) fn entered(&self, queue: &WaitQueue, contender: &Contender) {
         if self.0.is_disabled() {
             return;
@@ -68,16 +68,16 @@ impl AcquireSpan {
     }
 }
 
-/// A call that asks for a lock. When it is dropped before it has ended, the caller has given up.
+/// A call that asks for a lock. If it is dropped before it has ended, the caller has given up.
 pub(crate) struct Acquiring<'a> {
     client: &'a Client,
     #[cfg(feature = "metrics")]
     first: &'a ZnodePath,
-    /// The lock, or all of them.
+    /// The lock, or all locks.
     lock: &'a (dyn fmt::Display + Sync),
     metric_kind: MetricKind,
     span: AcquireSpan,
-    /// `None` if nothing will tell how long it took.
+    /// `None` if the duration is not recorded.
     since: Option<Instant>,
     has_ended: AtomicBool,
     #[cfg(feature = "metrics")]
@@ -93,7 +93,7 @@ impl<'a> Acquiring<'a> {
         Self::several(client, path, path, metric_kind.into())
     }
 
-    /// The same for several locks, which are shown as `lock`.
+    /// The same for several locks, displayed as `lock`.
     pub(crate) fn several(
         client: &'a Client,
         first: &'a ZnodePath,
@@ -131,14 +131,14 @@ impl<'a> Acquiring<'a> {
         &self.span
     }
 
-    /// Makes the call within its span, and tells how it ends. The call is pinned by the caller, and its result is
-    /// passed through: to move them costs more than all the rest.
+    /// Polls the call within its span, and records how it ends. The caller pins the call, and the result is
+    /// passed through, because moving them costs more than everything else here.
     pub(crate) fn settle<T: Granted>(
         &self,
         mut call: Pin<&mut impl Future<Output = Result<T, AcquireError>>>,
     ) -> impl Future<Output = Result<T, AcquireError>> {
         poll_fn(move |context| {
-            // Entered for each poll, so that nothing else runs within it.
+            // Entered for each poll, so that other work does not run within the span.
             let polled = self.span.0.in_scope(|| call.as_mut().poll(context));
             if self.since.is_some()
                 && let Poll::Ready(result) = &polled
@@ -185,7 +185,7 @@ impl<'a> Acquiring<'a> {
         });
     }
 
-    /// For how long it has waited, in seconds.
+    /// How long the call has waited, in seconds.
     fn waited(&self) -> f64 {
         self.since.map_or(0.0, |since| self.client.now().since(since).as_secs_f64())
     }

@@ -1,8 +1,8 @@
-//! What a lock is called in spans and figures.
+//! The names of lock kinds in spans and metrics.
 
 use crate::profile::Kind;
 
-/// What a lock is called in spans and figures.
+/// The names of lock kinds in spans and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
     Exclusive,
@@ -11,9 +11,9 @@ pub(crate) enum MetricKind {
     Write,
     Permits,
     Leader,
-    /// One znode, which has no queue.
+    /// A single znode without a queue.
     Node,
-    /// Several at once.
+    /// Several locks at once.
     Several,
 }
 

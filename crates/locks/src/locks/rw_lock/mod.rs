@@ -1,5 +1,5 @@
-//! A fair lock that readers share and writers have alone. The guards are in files of their own, and
-//! `upgrade.rs` is how a reader becomes a writer.
+//! A fair lock that readers share and writers hold alone. The guards are in files of their own, and
+//! `upgrade.rs` turns a reader into a writer.
 
 mod read_guard;
 mod upgrade;
@@ -21,33 +21,33 @@ pub use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 
 const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
 
-/// A lock that readers share and writers have alone, among all programs that use the same path.
+/// A lock that readers share and writers hold alone, among all programs that use the same path.
 ///
-/// Use a [`Mutex`](crate::Mutex) where most of the work is writing: it costs less. Cheap to clone;
+/// Use a [`Mutex`](crate::Mutex) if most of the work is writing: it costs less. Cheap to clone;
 /// clones are the same lock.
 ///
 /// # Guarantees
 ///
 /// - The order of arrival is strict: a reader waits for every writer ahead of it, and a writer
-///   waits for everyone ahead of it.
+///   waits for every contender ahead of it.
 /// - A release wakes one contender, except that all readers behind a writer wake when it leaves.
-/// - A writer becomes a reader, and an upgradeable reader becomes a writer, without anyone in
+/// - A writer can become a reader, and an upgradeable reader can become a writer, without another holder in
 ///   between.
 /// - No contender leaves a znode behind.
 ///
 /// # Not guaranteed
 ///
-/// - Readers do not go before writers that wait.
+/// - Readers do not overtake waiting writers.
 /// - The lock is not reentrant.
 /// - Not every reader can become a writer: two that tried would wait for each other. At most one
-///   reader at a time is upgradeable.
+///   upgradeable reader at a time holds the lock.
 ///
 /// # Znodes
 ///
 /// - A writer is `<path>/_c_<uuid>-__WRIT__N`, and a reader is `<path>/_c_<uuid>-__READ__N`,
 ///   ephemeral and sequential, as in Curator's `InterProcessReadWriteLock`.
 /// - An upgradeable reader is `<path>/_c_<uuid>-upgr-__READ__N`.
-/// - After a downgrade or an upgrade, the znode has the other name and the same number.
+/// - After a downgrade or an upgrade, the znode has the name of the other kind and the same number.
 ///
 /// A [profile](RwLockBuilder::profile) other than the default one has other names.
 ///
@@ -56,7 +56,7 @@ const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
 /// - An acquire costs 1 round trip; behind others, 1 more and 1 event. A writer behind a writer
 ///   costs 1 round trip more.
 /// - A downgrade costs 1 round trip.
-/// - An upgrade costs 2 round trips, and a wait for the other readers.
+/// - An upgrade costs 2 round trips, and the wait for the other readers.
 ///
 /// # Examples
 ///
@@ -126,12 +126,12 @@ impl RwLock {
         self.queue_handle.path()
     }
 
-    /// Waits in the queue to read, until no writer is ahead. Costs one round trip; behind a writer one
-    /// more, and an event.
+    /// Waits in the queue to read, until no writer is ahead. Costs one round trip; behind a writer, one
+    /// more and an event.
     ///
     /// # Errors
     /// Same as [`Mutex::acquire`](crate::Mutex::acquire), and [`AcquireError::Lost`] if the lock is lost while its
-    /// token is made.
+    /// token is minted.
     ///
     /// # Session loss
     /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
@@ -142,8 +142,8 @@ impl RwLock {
         self.queue_handle.acquire(Kind::Read).await.map(RwLockReadGuard::new)
     }
 
-    /// Waits in the queue to write, until no contender is ahead. Costs one round trip; for each
-    /// contender that it has to wait for, one or two more and an event.
+    /// Waits in the queue to write, until no contender is ahead. Costs one round trip, and one or two more and an event
+    /// for each contender that it has to wait for.
     ///
     /// # Errors
     /// Same as [`RwLock::read`].
@@ -172,9 +172,9 @@ impl RwLock {
         self.queue_handle.acquire(Kind::Upgradeable).await.map(|guard| self.upgradeable(guard))
     }
 
-    /// [`RwLock::read`] with a time limit: `timeout` covers the whole call. With less than
-    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
-    /// [`RwLock::read`] does.
+    /// [`RwLock::read`] with a time limit: `timeout` covers the whole call. A limit below 10 ms makes a single
+    /// try, like [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs the same as
+    /// [`RwLock::read`].
     ///
     /// # Errors
     /// Same as [`RwLock::read`], and [`AcquireError::Timeout`].
@@ -189,9 +189,9 @@ impl RwLock {
         within(&self.queue_handle.client, self.path(), timeout, || self.read(), try_once).await
     }
 
-    /// [`RwLock::write`] with a time limit: `timeout` covers the whole call. With less than
-    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
-    /// [`RwLock::write`] does.
+    /// [`RwLock::write`] with a time limit: `timeout` covers the whole call. A limit below 10 ms makes a single
+    /// try, like [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs the same as
+    /// [`RwLock::write`].
     ///
     /// # Errors
     /// Same as [`RwLock::read_timeout`].
@@ -206,9 +206,9 @@ impl RwLock {
         within(&self.queue_handle.client, self.path(), timeout, || self.write(), try_once).await
     }
 
-    /// [`RwLock::upgradeable_read`] with a time limit: `timeout` covers the whole call. With less than
-    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
-    /// [`RwLock::upgradeable_read`] does.
+    /// [`RwLock::upgradeable_read`] with a time limit: `timeout` covers the whole call. A limit below 10 ms makes a
+    /// single try, like [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs the same as
+    /// [`RwLock::upgradeable_read`].
     ///
     /// # Errors
     /// Same as [`RwLock::read_timeout`].
@@ -226,11 +226,11 @@ impl RwLock {
         within(client, self.path(), timeout, || self.upgradeable_read(), try_once).await
     }
 
-    /// Reads only if no writer holds the lock or waits for it; `None` if one does. Costs one round
+    /// Acquires the lock for reading only if no writer holds it or waits for it; `None` otherwise. Costs one round
     /// trip.
     ///
     /// # Errors
-    /// Same as [`RwLock::read`], except those of waiting.
+    /// Same as [`RwLock::read`], except the errors of waiting.
     ///
     /// # Session loss
     /// Same as [`RwLock::read`].
@@ -242,7 +242,7 @@ impl RwLock {
         Ok(guard.map(RwLockReadGuard::new))
     }
 
-    /// Writes only if no contender holds the lock or waits for it; `None` if one does. Costs one round
+    /// Acquires the lock for writing only if no contender holds it or waits for it; `None` otherwise. Costs one round
     /// trip.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl RwLock {
         Ok(guard.map(|guard| self.writing(guard)))
     }
 
-    /// [`RwLock::upgradeable_read`] only if that needs no waiting; `None` if it does. Costs one
+    /// [`RwLock::upgradeable_read`] without waiting; `None` if it would have to wait. Costs one
     /// round trip.
     ///
     /// # Errors

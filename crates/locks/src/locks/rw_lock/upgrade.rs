@@ -1,7 +1,7 @@
-//! The guard of an upgradeable reader, which can become a writer without another one in between.
+//! The guard of an upgradeable reader, which can become a writer without another writer in between.
 //!
-//! At most one reader at a time has this right, so that no two can wait for each other. Why the
-//! steps are what they are: `docs/decisions/0003-upgrades.md`.
+//! At most one reader at a time has this right, so that two readers cannot wait for each other.
+//! `docs/decisions/0003-upgrades.md` gives the reasons for the steps.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,13 +35,13 @@ impl RwLockUpgradeableGuard {
         Self { guard, queue_handle }
     }
 
-    /// Becomes a writer in the reader's place when the other readers have left. No other writer gets
-    /// in between, and no new readers get in. It overtakes the contenders that wait. The token is a new
-    /// one. Costs two round trips, and two more and an event for each reader that it waits for.
+    /// Becomes a writer in the reader's place when the other readers have left. No other writer holds the lock
+    /// in between, and no new readers get it. The writer overtakes waiting contenders, and has a new
+    /// token. Costs two round trips, and two more and an event for each reader that it waits for.
     ///
     /// # Errors
     /// If the lock is lost, no server can be reached for a whole session timeout, or the exchange of the znodes is
-    /// refused. [`UpgradeError::into_reader`] has the reader if it still reads.
+    /// refused. [`UpgradeError::into_reader`] returns the reader if it still holds the lock.
     ///
     /// # Session loss
     /// The lock is lost.
@@ -54,12 +54,12 @@ impl RwLockUpgradeableGuard {
         upgrading.ended(upgraded)
     }
 
-    /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything: less
+    /// [`RwLockUpgradeableGuard::upgrade`] with a time limit: `timeout` covers the whole call. A limit of less
     /// than two round trips is never enough. Costs the same as [`RwLockUpgradeableGuard::upgrade`].
     ///
     /// # Errors
-    /// Same as [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
-    /// a timeout, unless the exchange was on its way at that moment.
+    /// Same as [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader keeps the lock after
+    /// a timeout, unless the exchange was in flight at that moment.
     ///
     /// # Session loss
     /// The lock is lost.
@@ -117,7 +117,7 @@ impl RwLockUpgradeableGuard {
 
 offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
 
-/// A reader did not become a writer. Dropping it releases the reader, if that still reads.
+/// The error of a failed upgrade. Dropping it releases the reader, if it still holds the lock.
 #[derive(Debug)]
 pub struct UpgradeError {
     error: AcquireError,
@@ -125,17 +125,17 @@ pub struct UpgradeError {
 }
 
 impl_failure!(
-    /// `is_retryable`: whether another upgrade may succeed if the reader still reads, or else another acquire.
+    /// `is_retryable`: whether another upgrade, or another acquire if the reader has lost the lock, may succeed.
     UpgradeError { failed => (failed.error.is_retryable(), failed.error.outcome()) }
 );
 
 impl UpgradeError {
-    /// Why not.
+    /// The reason.
     pub fn error(&self) -> &AcquireError {
         &self.error
     }
 
-    /// The reader, if it holds the lock as before: with the same node and token, and with the right to become a
+    /// Returns the reader if it still holds the lock, with the same node and token, and with the right to become a
     /// writer. `None` if the lock is lost, or was given up because the exchange may have happened.
     pub fn into_reader(self) -> Option<RwLockUpgradeableGuard> {
         self.reader.map(|reader| *reader)
@@ -154,17 +154,17 @@ impl std::error::Error for UpgradeError {
     }
 }
 
-/// Gives the lock up.
+/// Gives up the lock.
 impl From<UpgradeError> for AcquireError {
     fn from(failed: UpgradeError) -> Self {
         failed.error
     }
 }
 
-/// A reader on its way to become a writer.
+/// A reader that is becoming a writer.
 struct Upgrading {
     queue_handle: QueueHandle,
-    /// `None` from the moment when the exchange is sent: only its answer tells whether the reader's node is there.
+    /// `None` once the exchange has been sent: only its reply shows whether the reader's node still exists.
     reader: Option<Guard>,
     /// Whether jeopardy was allowed.
     rides_out: bool,
@@ -184,15 +184,15 @@ impl Upgrading {
         AcquireError::Lost { path: self.queue_handle.path().clone(), reason }
     }
 
-    /// Puts a writer in the place of the reader as soon as it is the only holder.
+    /// Replaces the reader with a writer as soon as it is the only holder.
     async fn run(&mut self) -> Result<Guard, AcquireError> {
         let settled = self.reader().settle().await;
         self.rides_out = settled.map_err(|reason| self.lost(reason))?;
 
         let (client, path) = (self.queue_handle.client.clone(), self.queue_handle.path().clone());
-        // For the exchange below: its write of the lock's own node names the version that was read.
+        // For the exchange below, whose write to the lock's own node names the version that was read.
         let asked = client.data(&path);
-        // At the end of the queue it keeps new readers out.
+        // The barrier at the end of the queue keeps new readers out.
         let (mut barrier, mut queue) = self.queue_handle.enter(Kind::Write).await?;
 
         let mut parent = asked.await;
@@ -224,7 +224,7 @@ impl Upgrading {
         }
     }
 
-    /// The listing shows no node of the reader.
+    /// The error if the listing does not show the reader's node.
     fn gone(&mut self) -> AcquireError {
         let node = self.reader().node().clone();
         match self.reader().found_missing() {
@@ -233,7 +233,7 @@ impl Upgrading {
         }
     }
 
-    /// Makes the exchange; `None` if it may succeed when the queue has been listed again.
+    /// Performs the exchange; `None` if it may succeed after the queue has been listed again.
     async fn trade(
         &mut self,
         between: [&String; 2],
@@ -255,7 +255,7 @@ impl Upgrading {
         }
     }
 
-    /// Makes a writer, or gives the reader back if it still holds the lock.
+    /// Returns the writer, or an error with the reader if it still holds the lock.
     fn ended(
         self,
         upgraded: Result<Guard, AcquireError>,
@@ -274,16 +274,16 @@ impl Upgrading {
     }
 }
 
-/// Whether an exchange that failed may succeed when the queue has been listed again.
+/// Whether a failed exchange may succeed after the queue has been listed again.
 fn may_succeed_later(error: &TransactionError) -> bool {
-    // The first writer has left, and readers behind it hold now; or the lock's own node was written to.
+    // The first writer has left, so that readers behind it hold the lock, or the lock's own node was written.
     let later = |code: &ErrorCode| matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion);
     matches!(error, TransactionError::Failed { code, .. } if later(code))
 }
 
-/// Replaces the reader and the barrier by the writer, provided that the first writer in the queue is
-/// still there and keeps all others waiting. The write to the lock's own node tells contenders that
-/// came earlier that a later transaction has made a token.
+/// Replaces the reader and the barrier with the writer, provided that the first writer in the queue
+/// still exists and keeps all others waiting. The write to the lock's own node shows earlier contenders
+/// that a later transaction has minted a token.
 async fn trade(
     queue_handle: &QueueHandle,
     reader: &Guard,

@@ -20,11 +20,11 @@ impl RwLockWriteGuard {
         Self { guard, queue_handle }
     }
 
-    /// Becomes a reader in the writer's place: no other writer gets in between, and waiting readers
-    /// right behind it hold too. The token stays the same. Costs one round trip.
+    /// Becomes a reader in the writer's place: no other writer holds the lock in between, and waiting readers
+    /// right behind it acquire it too. The token stays the same. Costs one round trip.
     ///
     /// # Errors
-    /// If the lock is lost, or no server can be reached for a whole session timeout. Then it is
+    /// If the lock is lost, or no server can be reached for a whole session timeout. In the second case it is
     /// given up.
     ///
     /// # Session loss

@@ -1,4 +1,4 @@
-//! The guard of the permits that are held.
+//! The guard of held permits.
 
 use crate::error::ReleaseError;
 use crate::guard::{Guard, offers_guard};
@@ -16,7 +16,7 @@ impl SemaphoreGuard {
         Self { guard, permits }
     }
 
-    /// How many permits are held.
+    /// The number of held permits.
     pub fn permits(&self) -> u32 {
         self.permits
     }

@@ -1,4 +1,4 @@
-//! The profiles of a semaphore: which nodes it consists of, and how a permit is taken in each.
+//! The profiles of a semaphore: its nodes in each profile, and how permits are acquired.
 
 use lockkeeper_client::{SessionId, TransactionError, ZnodePath};
 
@@ -15,24 +15,24 @@ use crate::permit_format::PermitFormat;
 use crate::profile::{GATE, Kind, LEASES, Profile};
 use crate::telemetry::acquiring::AcquireSpan;
 
-/// Which nodes a [`Semaphore`](crate::Semaphore) is made of, and how they are named. All parties must
+/// The layout and the names of the nodes of a [`Semaphore`](crate::Semaphore). All programs must
 /// use the same profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SemaphoreProfile {
-    /// Our own: one queue, in which permits are counted, and one round trip.
+    /// Lockkeeper's own layout: one queue, in which permits are counted. Acquiring costs one round trip.
     #[default]
     Native,
-    /// That of Curator's `InterProcessSemaphoreV2`: the first contender at `<path>/locks` waits for a
-    /// free lease below `<path>/leases`. Acquiring costs two round trips, or more.
-    /// The number of permits is a convention.
+    /// The layout of Curator's `InterProcessSemaphoreV2`: the first contender at `<path>/locks` waits for a
+    /// free lease below `<path>/leases`. Acquiring costs two or more round trips.
+    /// The number of permits is not stored; it is a convention of the programs.
     Curator,
-    /// The same, and the number of permits is that of Curator's `SharedCount` at this path. Acquiring
-    /// several permits costs one round trip more, to look at it first.
+    /// The same, but the number of permits is stored by Curator's `SharedCount` at this path. Acquiring
+    /// several permits costs one more round trip, which reads the number first.
     CuratorCounted(String),
-    /// That of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
-    /// few enough children. Acquiring costs four round trips, or more. The number of
-    /// permits is in the data of `<path>`, and is not changed while programs run.
+    /// The layout of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
+    /// few enough children. Acquiring costs four or more round trips. The number of
+    /// permits is the data of `<path>`, and does not change while programs run.
     Kazoo,
 }
 
@@ -41,7 +41,7 @@ impl SemaphoreProfile {
     pub const CURATORS_CHILDREN: [&str; 2] = [LEASES, GATE];
 }
 
-/// A semaphore of programs on that library, whose number of permits is a convention for Curator.
+/// The semaphore of this library. For Curator, the number of permits is a convention of the programs.
 impl From<Profile> for SemaphoreProfile {
     fn from(profile: Profile) -> Self {
         match profile {
@@ -106,7 +106,7 @@ impl SemaphoreQueues {
         }
     }
 
-    /// Takes permits; `None` if that would need more patience.
+    /// Acquires permits; `None` if that requires waiting and `wait` is [`Wait::Never`].
     pub(crate) async fn take(
         &self,
         counted: &Permits,
@@ -121,7 +121,9 @@ impl SemaphoreQueues {
                 place.hold(counted, wanted, wait).await
             }
             Self::Curator { gate, leases } => {
-                // Before a lease is made for each. One that is too many costs less than this look.
+                // Checked before a lease is created for each permit. For a single permit, creating a lease in
+                // excess is cheaper than
+                // this check.
                 if wanted > 1 {
                     let permits = counted.agreed(&leases.client, None).await?;
                     counted.enough(wanted, permits)?;
@@ -132,7 +134,7 @@ impl SemaphoreQueues {
                 let places = Contenders::enter(leases, counted, Kind::Lease, wanted).await?;
                 let places = places.all_of(gate.session())?;
                 let guard = places.hold(counted, wanted, wait).await;
-                // Not before, so that the next one there finds all these leases.
+                // The gate is released only now, so that the next contender finds all these leases.
                 drop(gate);
                 guard
             }
@@ -146,8 +148,8 @@ impl SemaphoreQueues {
                 let path = leases.path().clone();
                 let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
                 let room = room(leases, wanted, permits, wait);
-                // The place at the gate outlasts a standstill: what is made behind it is made only
-                // while the same node is there.
+                // The place at the gate survives a suspension: leases are created only
+                // while the same gate node exists.
                 let grace = leases.client.session_timeout();
                 match gate.run_through(grace, room).await.map_err(lost)?? {
                     Some(()) => fill(leases, &gate, wanted).await.map(Some),
@@ -167,8 +169,8 @@ struct Contenders {
 }
 
 impl Contenders {
-    /// Enters the queue at so many places, at least one. Looks how many permits there are in the round trip
-    /// of the first.
+    /// Enters the queue with one contender for each wanted permit. Reads the number of permits in the round trip
+    /// of the first one.
     async fn enter(
         queue_handle: &QueueHandle,
         counted: &Permits,
@@ -178,7 +180,7 @@ impl Contenders {
         let client = &queue_handle.client;
         let asked = counted.node.as_ref().map(|node| client.data(node));
 
-        // Made as they are entered: nobody may wait for as many as were asked for.
+        // Grows as contenders enter, because the requested number may be too large to reserve.
         let mut others = Vec::new();
         for _ in 1..places {
             others.push(queue_handle.enter(kind).await?.0);
@@ -193,9 +195,9 @@ impl Contenders {
         Ok(Self { last, others, queue, permits })
     }
 
-    /// Makes sure that all were entered in the session that is at the gate. Those of an earlier one
-    /// are gone, and their permits with them. In a later one another program is at the gate by now,
-    /// and enters too: each would wait for leases that the other has.
+    /// Fails unless all contenders entered in the session that holds the gate. Contenders of an earlier session
+    /// are gone, and their permits with them. In a later session, another program holds the gate by now
+    /// and enters too, so each would wait for leases of the other.
     fn all_of(self, session: SessionId) -> Result<Self, AcquireError> {
         let foreign = |place: &Contender| place.session() != session;
         if foreign(&self.last) || self.others.iter().any(foreign) {
@@ -224,8 +226,8 @@ impl Contenders {
                     biased;
                     changed = counted.changed(&self.last, self.permits) => {
                         self.permits = changed?;
-                        // The old listing may let it in although its own node is gone, which it
-                        // need not have been told (`OwnWatch::Late`).
+                        // The old listing may grant the permits although the own node is gone, because its
+                        // deletion may not have been noticed (`OwnWatch::Late`).
                         self.queue = self.last.list().await?;
                         continue;
                     }
@@ -239,7 +241,7 @@ impl Contenders {
     }
 }
 
-/// Waits until a node has so few children that there is room for more.
+/// Waits until a node has few enough children.
 async fn room(
     leases: &QueueHandle,
     wanted: u32,
@@ -268,8 +270,8 @@ async fn room(
     }
 }
 
-/// Creates kazoo's leases, each of them only while the gate is held: a session that has begun
-/// since must not go on where the old one was.
+/// Creates kazoo's leases, each only while the gate is held: a session that has started
+/// since must not continue where the old one stopped.
 async fn fill(
     leases: &QueueHandle,
     gate: &Guard,
@@ -281,7 +283,7 @@ async fn fill(
         let mut lease = Contender::reserve(&leases.client, &leases.settings, name, &leases.data);
         let created = lease.take_place(|step| step.check(gate.node(), None)).await;
         created.map_err(|error| match error {
-            // The node of the semaphore has been deleted, and not the gate.
+            // The node of the semaphore has been deleted, but not the gate.
             TransactionError::Failed { index: 0, .. } => {
                 AcquireError::Refused { path: leases.path().clone(), source: error }
             }
@@ -289,7 +291,7 @@ async fn fill(
         })?;
         all.push(lease);
     }
-    let Some(last) = all.pop() else { unreachable!("at least one is wanted") };
+    let Some(last) = all.pop() else { unreachable!("at least one permit is wanted") };
     let guard = Guard::grant(last, Front { own: None }).await?.with_others(all)?;
     Ok(SemaphoreGuard::new(guard, wanted))
 }
