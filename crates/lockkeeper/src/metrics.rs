@@ -21,4 +21,4 @@
 #[doc(inline)]
 pub use lockkeeper_client::metrics::{FIGURES, Figure, FigureKind, describe};
 #[doc(inline)]
-pub use lockkeeper_locks::figures::{name_locks, update};
+pub use lockkeeper_locks::lock_metrics::{name_locks, update};

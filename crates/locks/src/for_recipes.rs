@@ -22,13 +22,13 @@ use crate::profile::{Kind, Profile};
 
 /// A queue whose first contender takes the next turn. Its places are not locks, so they are not proven.
 #[derive(Debug)]
-pub struct Line {
+pub struct TurnQueue {
     client: Client,
     settings: Arc<QueueSettings>,
     data: Bytes,
 }
 
-impl Line {
+impl TurnQueue {
     /// The queue at a path. No I/O.
     pub fn new(client: &Client, path: ZnodePath) -> Self {
         let settings = QueueSettings::new(path, Profile::Curator, &[Kind::Exclusive]);
@@ -46,22 +46,22 @@ impl Line {
     ///
     /// # Cancel safety
     /// The place is given up in the background.
-    pub async fn enter(&self) -> Result<LinePlace, AcquireError> {
+    pub async fn enter(&self) -> Result<TurnPlace, AcquireError> {
         let entered =
             Contender::enter(&self.client, &self.settings, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
-        Ok(LinePlace { contender, queue })
+        Ok(TurnPlace { contender, queue })
     }
 }
 
-/// A place in a [`Line`]. Dropping it leaves the queue.
+/// A place in a [`TurnQueue`]. Dropping it leaves the queue.
 #[derive(Debug)]
-pub struct LinePlace {
+pub struct TurnPlace {
     contender: Contender,
     queue: WaitQueue,
 }
 
-impl LinePlace {
+impl TurnPlace {
     /// Waits until this place is the first. Costs one round trip and an event if it is not.
     ///
     /// # Errors

@@ -76,5 +76,5 @@ pub use owner_info::{OwnerInfo, RevokeRequest};
 pub use profile::{Kind, Profile, Usage};
 #[cfg(feature = "metrics")]
 #[doc(hidden)]
-pub use telemetry::figures;
+pub use telemetry::lock_metrics;
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};

@@ -327,7 +327,7 @@ impl LockDelay {
     }
 }
 
-/// Waits out a delay. Returns `false` if an event reports that the node was deleted meanwhile.
+/// Waits out a delay. Returns `false` if an event reports the deletion of the node.
 async fn outwait_delay(
     owned: &OwnedNode,
     own: &mut Option<Watcher>,

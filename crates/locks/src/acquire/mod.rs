@@ -5,7 +5,7 @@
 //!   local          the queue within one process
 //!   lock_options   the options that all locks have
 //!   reentry        counts the entries of one owner
-//!   lock_delay     a pause between a holder that vanished and the next one
+//!   lock_delay     a pause between a vanished holder and the next one
 //! ```
 
 pub(crate) mod local;

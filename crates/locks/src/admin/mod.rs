@@ -5,7 +5,7 @@
 //!   graph       the waits-for graph of many locks, and deadlocks
 //!   inspect     the holders and waiters of a lock
 //!   known_tree  the same, in a tree that is in memory
-//!   due_delay   the lock delay of a holder that has vanished
+//!   due_delay   the lock delay of a vanished holder
 //!   revoke      asking holders to release a lock
 //! ```
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   node             Contender: a node, from before its creation to its deletion
-//!   waiting          how a contender waits for those ahead
+//!   waiting          the wait for contenders ahead
 //!   watches          the watches of a waiting contender
 //!   idle             deletes the nodes of idle locks that block a queue
-//!   order            who is ahead of whom: a pure function of a listing
+//!   order            the order of contenders: a pure function of a listing
 //!   queue_settings   the path, profile and kinds of one queue; limits of its sequence numbers
 //! ```
 //!
@@ -26,14 +26,14 @@
 //!    | | | |  '-- queue listed --------- Listing    waiting.rs: `list`
 //!    | | | '----- ListAgain (2) ------->
 //!    | | |
-//!    | | '------- one ahead has gone --- Waiting    waiting.rs: `wait_in`, `outwait`
+//!    | | '------- one ahead is gone ---- Waiting    waiting.rs: `wait_in`, `outwait`
 //!    | '--------- WaitOn -------------->
 //!    |
 //!    | Held
 //!    v
 //!   Proving        guard/mod.rs: `Guard::confirm`; a write only if the lease is old
 //!    |
-//!    |  Minting    acquire/queue_handle.rs: `mint`; only if the creation of the node is no token (3)
+//!    |  Minting    acquire/queue_handle.rs: `mint`; if the creation of the node is not a token (3)
 //!    v
 //!   Held           guard/state.rs: Held, Suspect, Jeopardy, Lost
 //!    |
@@ -43,7 +43,7 @@
 //!
 //! 1. The queue is known from the listing that was sent with the create, or from the `QueueTail` of
 //!    the holder whose node this one replaced. If neither can tell, Listing comes first.
-//! 2. Also `Held`, if a contender ahead has gone and there is no watch on the own node: the listing
+//! 2. Also `Held`, if a contender ahead is gone and the own node is not watched: the listing
 //!    shows whether the own node still exists.
 //! 3. `WaitQueue::vouches_for` decides. Only an `RwLock` needs it, from its first upgrade on.
 //!

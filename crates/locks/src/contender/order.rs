@@ -240,7 +240,7 @@ pub struct QueueTail {
     node: ZnodePath,
     /// The number of the next node.
     next: Sequence,
-    /// The last two contenders besides the holder. Two are enough: a contender with two or more
+    /// The last two contenders other than the holder. Two are enough: a contender with two or more
     /// ahead lists the queue again anyway when its turn comes.
     others: Vec<Place>,
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   mod        Election: campaigning; Leadership: a guard that can proclaim a value
-//!   leaders    Leaders: an observer of who leads
-//!   layout     how candidates are named, so that Curator and kazoo programs take part
-//!   record     the value that a leader proclaims, and where it is
+//!   leaders    Leaders: observes the leader
+//!   layout     the names of candidates, which allow Curator and kazoo programs to take part
+//!   record     the record of the value that a leader proclaims
 //!   term       Term: a leadership that the work of `lead` shares
 //! ```
 
@@ -42,7 +42,7 @@ use term::Term;
 /// The shortest pause of [`Election::lead`] before it campaigns again. The pause is random, and up to twice as long.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// An election: candidates stand in a queue, and the first one leads.
+/// An election: candidates wait in a queue, and the first one leads.
 ///
 /// Cheap to clone. The candidates of one handle and its clones wait in a local queue; only the first of
 /// them is a candidate on the server.
@@ -92,7 +92,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// leadership.proclaim("10.0.0.7:4000").await?;
 ///
 /// let leaders = election.observe().await?;
-/// let leader = leaders.current().ok_or("somebody leads")?;
+/// let leader = leaders.current().ok_or("no leader")?;
 /// assert_eq!((leader.id.as_str(), leader.value.as_deref()), ("node-7", Some("10.0.0.7:4000")));
 /// leadership.resign().await?;
 /// # drop(leaders);

@@ -8,7 +8,7 @@ use tracing::{Level, debug, warn};
 use crate::error::LossReason;
 use crate::guard::state::{Unheld, judge};
 #[cfg(feature = "metrics")]
-use crate::telemetry::figures::Slot;
+use crate::telemetry::lock_metrics::Slot;
 use crate::token::FencingToken;
 
 /// The report on a guard, from its grant to its end. Empty if neither events nor metrics are recorded.

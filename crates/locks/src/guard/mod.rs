@@ -1,16 +1,16 @@
 //! The guard of a held lock: its deadline, and how its loss is noticed.
 //!
 //! ```text
-//!   cancelling   its loss as a `CancellationToken` (feature `tokio-util`); methods of the guard, as here
-//!   cancellation the token of a guard
-//!   hold_report  reports the loss and the end of a hold: events and metrics
-//!   state        whether a lock is held: a pure function of the session's state
-//!   jeopardy     running work across an outage, for one lock or several; methods of the guard, as here
-//!   owned_node   a holder's node, and its deletion
-//!   proving      the proof that a lock is held, and how a grant waits for one
-//!   revocation   the mark by which another program asks for the lock
-//!   several      what is true of locks that are held together
-//!   waits        what a holder can wait for; methods of the guard, as here
+//!   cancelling    the loss as a `CancellationToken` (feature `tokio-util`); methods of the guard
+//!   cancellation  the cancellation token of a guard
+//!   hold_report   reports the loss and the end of a hold: events and metrics
+//!   state         whether a lock is held: a pure function of the state of the session
+//!   jeopardy      running work across an outage, for one lock or several; methods of the guard
+//!   owned_node    the node of a holder, and its deletion
+//!   proving       the proof that a lock is held, and the wait of a grant for it
+//!   revocation    requests to release a lock
+//!   several       functions for locks that are held together
+//!   waits         what a holder can wait for; methods of the guard
 //! ```
 
 #[cfg(feature = "tokio-util")]
@@ -318,7 +318,7 @@ impl Guard {
     ///
     /// # Errors
     /// If the lock was already lost, which is reported at once, or if no server could be reached for
-    /// a session timeout. In the second case the release goes on in the background.
+    /// a session timeout. In the second case the release continues in the background.
     ///
     /// # Session loss
     /// The release fails, because the lock was lost.

@@ -73,7 +73,7 @@ pub use holder::NameHolder;
 /// println!("{} with token {}", claim.name(), claim.token());
 ///
 /// assert!(names.try_claim("worker-1").await?.is_none());
-/// let holder = names.holder("worker-1").await?.ok_or("somebody has it")?;
+/// let holder = names.holder("worker-1").await?.ok_or("not held")?;
 /// assert_eq!(holder.token, claim.token());
 /// assert_eq!(names.taken().await?, ["worker-1"]);
 /// claim.release().await?;

@@ -14,7 +14,7 @@ use crate::contender::node::Contender;
 use crate::contender::order::{Place, WaitQueue};
 use crate::error::AcquireError;
 #[cfg(feature = "metrics")]
-use crate::telemetry::figures;
+use crate::telemetry::lock_metrics;
 use crate::telemetry::metric_kind::MetricKind;
 use crate::token::FencingToken;
 
@@ -81,7 +81,7 @@ pub(crate) struct Acquiring<'a> {
     since: Option<Instant>,
     has_ended: AtomicBool,
     #[cfg(feature = "metrics")]
-    slot: figures::Slot,
+    slot: lock_metrics::Slot,
 }
 
 impl<'a> Acquiring<'a> {
@@ -123,7 +123,7 @@ impl<'a> Acquiring<'a> {
             since,
             has_ended: AtomicBool::new(false),
             #[cfg(feature = "metrics")]
-            slot: figures::Slot::waiting(metric_kind, first, since.unwrap_or_default()),
+            slot: lock_metrics::Slot::waiting(metric_kind, first, since.unwrap_or_default()),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   acquiring     a call that asks for a lock: its span, its outcome and its metrics
-//!   figures       the metrics of locks (feature `metrics`)
+//!   lock_metrics  the metrics of locks (feature `metrics`)
 //!   metric_kind   the names of lock kinds in spans and metrics
 //! ```
 //!
@@ -10,5 +10,5 @@
 
 pub(crate) mod acquiring;
 #[cfg(feature = "metrics")]
-pub mod figures;
+pub mod lock_metrics;
 pub(crate) mod metric_kind;

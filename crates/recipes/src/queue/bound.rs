@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use lockkeeper_client::{Client, Instant};
-use lockkeeper_locks::for_recipes::Line;
+use lockkeeper_locks::for_recipes::TurnQueue;
 
 use crate::queue::layout::QueueNodes;
 
@@ -47,7 +47,7 @@ impl Bound {
 #[derive(Debug)]
 pub(super) struct Room {
     /// The puts that wait for room.
-    pub(super) line: Line,
+    pub(super) line: TurnQueue,
     /// The number of items, and when they were counted.
     pub(super) counted: Mutex<Option<(usize, Instant)>>,
     /// Places that may be free.
@@ -56,7 +56,7 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn new(client: &Client, places: &QueueNodes) -> Self {
-        let line = Line::new(client, places.putters.clone());
+        let line = TurnQueue::new(client, places.putters.clone());
         Self { line, counted: Mutex::default(), free: Mutex::default() }
     }
 }

@@ -12,7 +12,7 @@ use lockkeeper_client::{
     ZnodePath,
 };
 use lockkeeper_locks::OwnerInfo;
-use lockkeeper_locks::for_recipes::{Line, owner_data};
+use lockkeeper_locks::for_recipes::{TurnQueue, owner_data};
 
 use crate::exact::shared_write::lock;
 use crate::exact::{SessionOwned, created_name};
@@ -59,7 +59,7 @@ pub(super) struct Core {
     pub(super) owner: OwnerInfo,
     /// The data of an entry that it takes.
     pub(super) header: Bytes,
-    pub(super) line: Line,
+    pub(super) line: TurnQueue,
     committer: Arc<Committer<Claim>>,
     /// Whether the queue is known to exist.
     is_known: AtomicBool,
@@ -91,7 +91,7 @@ impl Core {
         Arc::new(Self {
             header: Header { holder: Some(owner.clone()), reason: None }.to_data(),
             owner,
-            line: Line::new(&client, places.line.clone()),
+            line: TurnQueue::new(&client, places.line.clone()),
             committer: Arc::new(Committer::new(&client, markers, places.entries.clone())),
             client,
             places,

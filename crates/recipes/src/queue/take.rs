@@ -9,7 +9,7 @@ use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
     CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Transaction, Watcher,
 };
-use lockkeeper_locks::for_recipes::{LinePlace, grant, out_of_reach};
+use lockkeeper_locks::for_recipes::{TurnPlace, grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, Guard, OwnerInfo};
 
 use crate::exact::shared_write::lock;
@@ -180,7 +180,7 @@ impl Core {
         most: usize,
         worker: &Worker,
         also_others: bool,
-        place: Option<&LinePlace>,
+        place: Option<&TurnPlace>,
     ) -> Result<Vec<TryOutcome>, QueueError> {
         let (picks, _alone) = if self.options.strictly {
             // No other call of this handle may try a later entry at the same time.
@@ -348,7 +348,7 @@ impl Core {
         mode: &TakeMode,
         pick: FreeEntry,
         worker: &Worker,
-        place: Option<&LinePlace>,
+        place: Option<&TurnPlace>,
     ) -> Result<TryOutcome, QueueError> {
         let pending = PendingTry(&self.picks);
         if !self.layout().is_own() {
@@ -380,7 +380,7 @@ impl Core {
         mode: &TakeMode,
         pick: FreeEntry,
         worker: &Worker,
-        place: Option<&LinePlace>,
+        place: Option<&TurnPlace>,
         TakeNotes { header, answers }: &TakeNotes,
     ) -> Result<TryOutcome, QueueError> {
         let pause = pick.pause(&self.places);
@@ -715,8 +715,8 @@ fn items_of(tried: Vec<TryOutcome>) -> Vec<TakenItem> {
 }
 
 /// Adds a step that leaves the line.
-pub(super) fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transaction {
-    match place.and_then(LinePlace::node) {
+pub(super) fn leaving(steps: Transaction, place: Option<&TurnPlace>) -> Transaction {
+    match place.and_then(TurnPlace::node) {
         Some(place) => steps.delete(place, None),
         None => steps,
     }

@@ -74,7 +74,7 @@ const KINDS: &[Kind] = &[Kind::Upgradeable, Kind::Read, Kind::Write];
 /// two.release().await?;
 ///
 /// let writing = prices.write().await?;
-/// let reading = writing.downgrade().await?; // nobody has written in between
+/// let reading = writing.downgrade().await?; // no other writer in between
 /// reading.release().await?;
 /// # client.close().await;
 /// # Ok(())

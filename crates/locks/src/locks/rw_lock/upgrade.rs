@@ -82,7 +82,7 @@ impl RwLockUpgradeableGuard {
     /// let other = prices.read().await?;
     /// let reader = prices.upgradeable_read().await?;
     /// let failed = reader.upgrade_timeout(Duration::from_millis(20)).await.expect_err("one reads");
-    /// let reader = failed.into_reader().expect("it still reads");
+    /// let reader = failed.into_reader().expect("the reader still holds the lock");
     ///
     /// other.release().await?;
     /// reader.upgrade().await?.release().await?;

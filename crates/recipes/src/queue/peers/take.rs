@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode, NameUse, Stat, Transaction};
-use lockkeeper_locks::for_recipes::LinePlace;
+use lockkeeper_locks::for_recipes::TurnPlace;
 
 use crate::exact::shared_write::lock;
 use crate::queue::claim::ClaimWrite;
@@ -20,7 +20,7 @@ impl Core {
         self: &Arc<Self>,
         mode: &TakeMode,
         entry: Entry,
-        place: Option<&LinePlace>,
+        place: Option<&TurnPlace>,
     ) -> Result<TryOutcome, QueueError> {
         match mode {
             TakeMode::Claim => self.claim_peers(entry, place).await,
@@ -32,7 +32,7 @@ impl Core {
     async fn claim_peers(
         self: &Arc<Self>,
         entry: Entry,
-        place: Option<&LinePlace>,
+        place: Option<&TurnPlace>,
     ) -> Result<TryOutcome, QueueError> {
         let (node, claim_node) = (entry.node(&self.places), entry.claim(&self.places, 0));
         // It distinguishes this claim from others of the same name. kazoo has 32 digits here, and Curator does not
@@ -72,7 +72,7 @@ impl Core {
     async fn remove_peers(
         self: &Arc<Self>,
         entry: Entry,
-        place: Option<&LinePlace>,
+        place: Option<&TurnPlace>,
         reads: &DecodeCheck,
     ) -> Result<TryOutcome, QueueError> {
         let node = entry.node(&self.places);
