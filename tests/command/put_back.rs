@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{Client, LossReason, Mutex, State};
+use lockkeeper::{Client, HolderState, LossReason, Mutex};
 
 use crate::pause::{COUNT, count};
 use crate::serve::served;
@@ -62,7 +62,7 @@ async fn ends(done: Done) -> Result<()> {
     let (_server, _) = served(&home, "second", &serve(&address)).await?;
     let again = tokio::time::timeout(LIMIT, guard.held_again()).await?;
     if done == Done::Nothing {
-        assert_eq!((again, guard.state()), (Ok(()), State::Held));
+        assert_eq!((again, guard.state()), (Ok(()), HolderState::Held));
         guard.verify().await?;
         eventually("it goes on", || Ok(count(&home)? > counted))?;
         fs::write(home.folder().join("go"), "")?;
@@ -70,12 +70,12 @@ async fn ends(done: Done) -> Result<()> {
         return Ok(());
     }
     let lost = again.expect_err("the lock was given back to it");
-    assert_eq!(guard.state(), State::Lost(lost));
+    assert_eq!(guard.state(), HolderState::Lost(lost));
     assert_eq!(lost, LossReason::SessionExpired);
     assert_eq!(command.end(LIMIT).await?.code(), Some(79), "{}", command.tail());
     assert_eq!(count(&home)?, counted, "it ran after the deadline");
     let next = Mutex::new(&client, "/orders")?.acquire().await?;
     assert!(next.token() > guard.token(), "{} after {}", next.token(), guard.token());
-    assert_eq!(guard.state(), State::Lost(lost), "for good");
+    assert_eq!(guard.state(), HolderState::Lost(lost), "for good");
     Ok(())
 }

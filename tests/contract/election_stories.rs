@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, Client, Election, ErrorCode, FencingToken, Leader, Leaders, Leadership,
-    LossReason, State, ZnodePath,
+    AcquireError, Client, Election, ErrorCode, FencingToken, HolderState, Leader, Leaders,
+    Leadership, LossReason, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -353,7 +353,7 @@ async fn one_that_leaves_the_middle_of_the_line_changes_no_leader(backend: Backe
         told.is_some_and(|told| reads(&passed[told..]) >= 1)
     };
     carol.proxy.passes(watches_again).await;
-    assert_eq!((last.times(), leadership.state()), (0, State::Held));
+    assert_eq!((last.times(), leadership.state()), (0, HolderState::Held));
     assert_eq!(leaders.current().map(|leader| leader.id.as_str()), Some("alice"));
     assert_eq!(carol.proxy.events().len(), 1, "of the one that has left");
     let token = leadership.token();
@@ -492,7 +492,7 @@ async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
     leadership.jeopardy().await?;
     let before = steps.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!((leadership.state(), steps.load(Ordering::SeqCst)), (State::Jeopardy, before));
+    assert_eq!((leadership.state(), steps.load(Ordering::SeqCst)), (HolderState::Jeopardy, before));
     alice.proxy.restore();
     leadership.held_again().await?;
     let goes_on = async {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, LossReason, Mutex, ReleaseError, SessionId, State,
+    AcquireError, Client, Contact, CreateMode, HolderState, LossReason, Mutex, ReleaseError,
+    SessionId,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -376,7 +377,7 @@ async fn a_holder_whose_client_is_closed_is_told_so<L: Exclusive>(
 
     let ((), reason) = tokio::join!(alice.client.close(), lost);
     assert_eq!(reason, LossReason::ClientClosed);
-    assert_eq!(guard.state(), State::Lost(LossReason::ClientClosed));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::ClientClosed));
     Ok(())
 }
 

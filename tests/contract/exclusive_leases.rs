@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    Acl, AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, Status,
+    Acl, AcquireError, Client, Contact, EnsureError, HolderState, LeaseMode, LossReason, Status,
     VerifyError,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
@@ -41,7 +41,7 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
     alice.proxy.freeze();
     assert_eq!(guard.lost().await, LossReason::DeadlinePassed);
     let (next, seen) = waiting.await??;
-    assert_eq!(seen, State::Lost(LossReason::DeadlinePassed), "when the next one holds");
+    assert_eq!(seen, HolderState::Lost(LossReason::DeadlinePassed), "when the next one holds");
     assert!(next.token() > guard.token());
     Ok(())
 }
@@ -50,15 +50,15 @@ async fn a_holder_is_suspect_without_a_connection_and_sound_after_it<L: Exclusiv
     alice: Participant,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    assert_eq!(guard.state(), State::Held);
+    assert_eq!(guard.state(), HolderState::Held);
     let mut status = alice.client.status();
     alice.proxy.refuse();
     status.wait_for(|status| status.contact == Contact::Disconnected).await?;
-    let State::Suspect { until } = guard.state() else { panic!("{:?}", guard.state()) };
+    let HolderState::Suspect { until } = guard.state() else { panic!("{:?}", guard.state()) };
     assert_eq!(guard.deadline(), Some(until));
     alice.proxy.restore();
     status.wait_for(|status| status.contact == Contact::Connected).await?;
-    assert_eq!(guard.state(), State::Held);
+    assert_eq!(guard.state(), HolderState::Held);
     guard.verify().await?;
     Ok(())
 }
@@ -72,7 +72,7 @@ async fn a_lock_lost_at_the_deadline_stays_lost<L: Exclusive>(backend: Backend) 
     alice.proxy.restore();
     alice.client.status().wait_for(|status| status.contact == Contact::Connected).await?;
     alice.client.transaction().check(&lockkeeper::ZnodePath::root(), None).commit().await.ok();
-    let lost = State::Lost(LossReason::DeadlinePassed);
+    let lost = HolderState::Lost(LossReason::DeadlinePassed);
     assert_eq!(guard.state(), lost);
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::DeadlinePassed)));
@@ -124,7 +124,7 @@ async fn a_deleted_holder_is_told<L: Exclusive>((alice, bob): Pair) -> Result<()
     bob.client.delete(guard.node(), None).await?;
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::NodeDeleted)), "without waiting for it");
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     Ok(())
 }
 

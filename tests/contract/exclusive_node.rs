@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, CreateMode, EnsureError, ExclusiveNode, Guard, LossReason, Owner, ReleaseError,
-    State, TransactionError, VerifyError, ZnodePath,
+    AcquireError, CreateMode, EnsureError, ExclusiveNode, Guard, HolderState, LossReason, Owner,
+    ReleaseError, TransactionError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -267,7 +267,7 @@ async fn next_holder(participant: &Participant) -> Result<lockkeeper::ExclusiveG
 
 /// How a lock stands for a holder that waits for nothing: as soon as a loss is known, and after three
 /// heartbeats at the latest.
-pub(crate) async fn after_heartbeats(participant: &Participant, guard: &Guard) -> State {
+pub(crate) async fn after_heartbeats(participant: &Participant, guard: &Guard) -> HolderState {
     participant.proxy.clear();
     let beats = |passed: &[Passed]| {
         passed.iter().filter(|p| **p == Passed::Reply(OpCode::Multi)).count() >= 3
@@ -291,7 +291,7 @@ async fn a_holder_that_only_asks_for_its_state_is_told_of_the_next_one(
     let guard = node(&alice)?.acquire().await?;
     let next = next_holder(&bob).await?;
     let lost = LossReason::NodeDeleted;
-    assert_eq!(after_heartbeats(&alice, &guard).await, State::Lost(lost));
+    assert_eq!(after_heartbeats(&alice, &guard).await, HolderState::Lost(lost));
     assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Lost(lost)));
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(lost)));
     next.verify().await?;

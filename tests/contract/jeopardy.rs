@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use lockkeeper::revoke::revoke;
 use lockkeeper::{
-    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
-    MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile, State,
+    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, HolderState,
+    LossReason, MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile,
     VerifyError, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
@@ -75,14 +75,14 @@ async fn an_outage_that_the_session_survives_ends_held_again<L: Exclusive>(
     let (token, session) = (guard.token(), guard.session());
     let waiting = line_up::<L>(&bob, 2).await?;
     guard.allow_jeopardy()?;
-    assert_eq!(guard.state(), State::Held);
+    assert_eq!(guard.state(), HolderState::Held);
     for _ in 0..2 {
         lose_the_way(&alice).await;
         guard.jeopardy().await?;
-        assert_eq!(guard.state(), State::Jeopardy);
+        assert_eq!(guard.state(), HolderState::Jeopardy);
         alice.proxy.restore();
         guard.held_again().await?;
-        assert_eq!((guard.state(), guard.token()), (State::Held, token));
+        assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
         assert_eq!(guard.session(), session);
         guard.verify().await?;
     }
@@ -106,15 +106,15 @@ async fn an_outage_that_the_session_does_not_survive_is_a_loss<L: Exclusive>(
     });
     alice.proxy.freeze();
     let (next, seen) = waiting.await??;
-    assert_eq!(seen, State::Jeopardy, "when the next one holds, it believes nothing");
+    assert_eq!(seen, HolderState::Jeopardy, "when the next one holds, it believes nothing");
     alice.proxy.restore();
     let lost = LossReason::SessionExpired;
     assert_eq!(guard.held_again().await, Err(lost));
-    assert_eq!((guard.state(), guard.lost().await), (State::Lost(lost), lost));
+    assert_eq!((guard.state(), guard.lost().await), (HolderState::Lost(lost), lost));
     assert_eq!(guard.allow_jeopardy(), Err(lost));
     assert!(next.token() > guard.token());
     next.release().await?;
-    assert_eq!(guard.state(), State::Lost(lost), "for good");
+    assert_eq!(guard.state(), HolderState::Lost(lost), "for good");
     Ok(())
 }
 
@@ -132,7 +132,7 @@ async fn a_holder_whose_node_was_deleted_in_jeopardy_is_told<L: Exclusive>(
     let next = waiting.await??;
     alice.proxy.restore();
     assert_eq!(guard.held_again().await, Err(LossReason::NodeDeleted));
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     drop(guard);
     next.verify().await?;
     Ok(())
@@ -158,7 +158,7 @@ async fn work_stands_still_in_jeopardy_and_goes_on_with_the_same_token(
         let before = polls.load(Ordering::SeqCst);
         // Its timer has fired many times over by then.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(guard.state(), State::Jeopardy);
+        assert_eq!(guard.state(), HolderState::Jeopardy);
         assert_eq!(polls.load(Ordering::SeqCst), before, "polled in jeopardy");
         alice.proxy.restore();
         guard.held_again().await?;
@@ -192,7 +192,7 @@ async fn a_grace_that_is_over_ends_the_lock(backend: Backend) -> Result<()> {
     // After the proof that would have brought it back.
     alice.client.transaction().check(&ZnodePath::root(), None).commit().await.ok();
     alice.client.exists(&ZnodePath::root()).await.ok();
-    assert_eq!(guard.state(), State::Lost(LossReason::DeadlinePassed), "it never turns back");
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::DeadlinePassed), "it never turns back");
     assert_eq!(guard.held_again().await, Err(LossReason::DeadlinePassed));
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn nothing_is_believed_in_jeopardy(backend: Backend) -> Result<()> {
     lose_the_way(&alice).await;
     let ended = guard.run(std::future::pending::<()>()).await;
     assert_eq!(ended, Err(LossReason::DeadlinePassed), "`run` ends at the deadline");
-    assert_eq!(guard.state(), State::Jeopardy);
+    assert_eq!(guard.state(), HolderState::Jeopardy);
     assert_eq!((guard.deadline(), guard.remaining()), (None, Duration::ZERO));
     assert!(!guard.is_held());
     assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
@@ -412,7 +412,7 @@ async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
         doubted.send(()).expect("somebody waits");
         let token = guard.token();
         client.wait(guard.checkpoint(Duration::ZERO, LONG))?;
-        assert_eq!((guard.state(), guard.token()), (State::Held, token));
+        assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
         anyhow::Ok(client.wait(guard.release())?)
     };
     let thread = tokio::task::spawn_blocking(on_a_thread);
@@ -454,7 +454,7 @@ async fn a_lock_is_not_entered_again_in_jeopardy(backend: Backend) -> Result<()>
     assert!(futures_now(again.as_mut()).await.is_none(), "entered in jeopardy");
     alice.proxy.restore();
     let inner = again.await?;
-    assert_eq!((inner.state(), inner.token()), (State::Held, outer.token()));
+    assert_eq!((inner.state(), inner.token()), (HolderState::Held, outer.token()));
 
     lose_the_way(&alice).await;
     outer.jeopardy().await?;
@@ -500,8 +500,8 @@ async fn several_locks_come_back_together(backend: Backend) -> Result<()> {
         assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
         alice.proxy.restore();
         guard.held_again().await?;
-        assert_eq!(guard.state(), State::Held);
-        assert!(guard.guards().iter().all(|guard| guard.state() == State::Held));
+        assert_eq!(guard.state(), HolderState::Held);
+        assert!(guard.guards().iter().all(|guard| guard.state() == HolderState::Held));
         anyhow::Ok(())
     };
     tokio::select! {
@@ -523,7 +523,7 @@ async fn one_of_several_that_is_gone_ends_all(backend: Backend) -> Result<()> {
     bob.client.delete(guard.guards()[1].node(), None).await?;
     alice.proxy.restore();
     assert_eq!(guard.held_again().await, Err(LossReason::NodeDeleted));
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     Ok(())
 }
 
@@ -566,7 +566,7 @@ async fn a_downgrade_waits_out_a_jeopardy(backend: Backend) -> Result<()> {
     let reader = downgrade.await?;
     lose_the_way(&alice).await;
     reader.jeopardy().await?;
-    assert_eq!(reader.state(), State::Jeopardy);
+    assert_eq!(reader.state(), HolderState::Jeopardy);
     Ok(())
 }
 
@@ -649,7 +649,7 @@ async fn one_outage(backend: &Backend, tenths: u32) -> Result<bool> {
     };
     match ended? {
         Ok(()) => {
-            assert_eq!((guard.state(), guard.token()), (State::Held, token));
+            assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
             assert!(!waiting.is_finished(), "two hold");
             waiting.abort();
             Ok(true)
@@ -721,16 +721,16 @@ async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()
         held.guards().iter().map(|guard| guard.token()).collect()
     };
     let before = tokens(&held);
-    assert_eq!((held.state(), held.deadline()), (State::Jeopardy, None));
+    assert_eq!((held.state(), held.deadline()), (HolderState::Jeopardy, None));
     alice.proxy.restore();
     held.checkpoint(Duration::ZERO, LONG).await?;
-    assert_eq!((held.state(), tokens(&held)), (State::Held, before));
+    assert_eq!((held.state(), tokens(&held)), (HolderState::Held, before));
     lose_the_way(&alice).await;
     held.jeopardy().await?;
     for queue in design.queues() {
         children_reach(&bob.client, &queue, 0).await?;
     }
-    assert_eq!(held.state(), State::Jeopardy, "nobody has told it");
+    assert_eq!(held.state(), HolderState::Jeopardy, "nobody has told it");
     alice.proxy.restore();
     assert_eq!(held.held_again().await, Err(LossReason::SessionExpired));
     drop(held);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, BuildError, Contact, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex,
-    ReleaseError, State, VerifyError, ZnodePath,
+    AcquireError, BuildError, Contact, ErrorCode, HolderState, LossReason, MultiGuard, MultiLock,
+    Mutex, ReleaseError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -320,12 +320,12 @@ async fn l19_any_order_and_any_company_comes_to_an_end(backend: Backend) -> Resu
 async fn the_loss_of_one_is_the_loss_of_all((alice, bob): Pair) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     let (state, left) = (guard.state(), guard.deadline());
-    assert!(state == State::Held && left.is_some() && guard.ensure(Duration::ZERO).is_ok());
+    assert!(state == HolderState::Held && left.is_some() && guard.ensure(Duration::ZERO).is_ok());
     let node = guard.guards()[1].node().clone();
     bob.client.delete(&node, None).await?;
     let (path, reason) = guard.lost().await;
     assert_eq!((path.as_str(), reason), (B, LossReason::NodeDeleted));
-    assert_eq!(guard.state(), State::Lost(reason));
+    assert_eq!(guard.state(), HolderState::Lost(reason));
     assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)));
     assert!(guard.deadline().is_none() && guard.ensure(Duration::ZERO).is_err());
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(reason));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, ClaimError, Client, CreateMode, LossReason, Names, State, ZnodePath,
+    AcquireError, ClaimError, Client, CreateMode, HolderState, LossReason, Names, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -190,7 +190,7 @@ async fn a_claim_whose_name_becomes_anothers_is_lost(backend: Backend) -> Result
         let claim = Names::new(&alice.client, NAMES)?.claim("7").await?;
         let taken = bob.transaction().delete(&node("7"), None).create(&node("7"), "", mode);
         taken.commit().await?;
-        let lost = State::Lost(LossReason::NodeDeleted);
+        let lost = HolderState::Lost(LossReason::NodeDeleted);
         assert_eq!(after_heartbeats(&alice, &claim).await, lost, "{mode:?}");
         drop(claim);
         alice.client.sync(&node("7")).await?;

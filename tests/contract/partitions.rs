@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use lockkeeper::{
-    Assignment, Client, CreateMode, ErrorCode, Failure as _, FencingToken, LossReason, Member,
-    PartitionMember, Partitions, PartitionsBuilder, PartitionsError, ReleaseError, SessionId,
-    State, ZnodePath,
+    Assignment, Client, CreateMode, ErrorCode, Failure as _, FencingToken, HolderState, LossReason,
+    Member, PartitionMember, Partitions, PartitionsBuilder, PartitionsError, ReleaseError,
+    SessionId, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -274,7 +274,7 @@ async fn a_deletion_by_others_is_told((one, two): Clients) -> Result<()> {
     let (item, first) = hers.pop_first().context("three")?;
     two.delete(first.node(), None).await?;
     let again = next(&alice).await?;
-    assert_eq!(first.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(first.state(), HolderState::Lost(LossReason::NodeDeleted));
     assert!(again.item() == item && again.token() > first.token());
     drop(first);
     again.verify().await?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, Item, ItemState, LossReason,
-    Outcome, PutOptions, Queue, QueueError, Raw, State, Verdict, ZnodePath,
+    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, HolderState, Item, ItemState,
+    LossReason, Outcome, PutOptions, Queue, QueueError, Raw, Verdict, ZnodePath,
 };
 use lockkeeper_client::present;
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -195,7 +195,7 @@ async fn what_a_dead_consumer_had_goes_to_another((alice, bob): Pair) -> Result<
     let late = lost.done().await;
     let reason = LossReason::SessionExpired;
     assert!(matches!(late, Err(QueueError::Lost { reason: r, .. }) if r == reason), "{late:?}");
-    assert_eq!(lost.state(), State::Lost(reason));
+    assert_eq!(lost.state(), HolderState::Lost(reason));
     item.done().await?;
     // In the next session, it goes on.
     ours.put(&8).await?;

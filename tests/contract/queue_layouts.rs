@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, Failure, Item, LossReason, PutOptions, Queue, QueueBuilder,
-    QueueError, QueueLayout, Raw, State, ZnodePath,
+    AtMostOnce, Client, CreateMode, Failure, HolderState, Item, LossReason, PutOptions, Queue,
+    QueueBuilder, QueueError, QueueLayout, Raw, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -285,7 +285,7 @@ async fn what_was_held_for_too_long_goes_to_another((one, two): Clients) -> Resu
     hasty.put(&value("x")).await?;
     let lost = next(&hasty).await?;
     let held = next(&patient).await?;
-    assert_eq!(lost.state(), State::Lost(LossReason::HeldTooLong));
+    assert_eq!(lost.state(), HolderState::Lost(LossReason::HeldTooLong));
     assert!(lost.deadline().is_none() && held.is_held());
     let done = lost.done().await;
     assert!(matches!(done, Err(QueueError::Lost { .. })), "{done:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    Client, Contact, Guard, LossReason, Mutex, MutexGuard, Outcome, Rehearsal, State,
+    Client, Contact, Guard, HolderState, LossReason, Mutex, MutexGuard, Outcome, Rehearsal,
     TransactionError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -25,7 +25,7 @@ async fn held(client: &Client) -> Result<MutexGuard> {
 }
 
 fn is_lost(guard: &Guard) -> bool {
-    matches!(guard.state(), State::Lost(_))
+    matches!(guard.state(), HolderState::Lost(_))
 }
 
 async fn a_session_that_expires_takes_the_lock_after_its_holder_knows(
@@ -58,10 +58,10 @@ async fn a_client_that_is_cut_off_loses_the_lock_at_its_deadline(backend: Backen
     rehearsal.cut_off();
     let mut status = client.status();
     status.wait_for(|status| status.contact == Contact::Disconnected).await?;
-    assert!(matches!(guard.state(), State::Suspect { .. }), "{:?}", guard.state());
+    assert!(matches!(guard.state(), HolderState::Suspect { .. }), "{:?}", guard.state());
 
     rehearsal.pause(guard.remaining() + Duration::from_millis(1));
-    assert_eq!(guard.state(), State::Lost(LossReason::DeadlinePassed));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::DeadlinePassed));
     rehearsal.reconnect();
     drop(guard);
     // Its node goes with the first connection.

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use lockkeeper::inspect::{self, Entry, LockQueue};
 use lockkeeper::revoke::{REQUEST, Revocation, RevokeOutcome, revoke, revoke_node, revoke_within};
 use lockkeeper::{
-    Client, Contact, CreateMode, ErrorCode, LossReason, OwnerInfo, State, VerifyError, ZnodePath,
+    Client, Contact, CreateMode, ErrorCode, HolderState, LossReason, OwnerInfo, VerifyError,
+    ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -27,7 +28,7 @@ async fn a_holder_is_asked_by_the_mark_that_curator_sets((alice, bob): Pair) -> 
     let (requested, guard) = asked.await?;
     assert_eq!(requested, Ok(()));
     guard.verify().await?;
-    assert_eq!(guard.state(), State::Held, "asking takes nothing");
+    assert_eq!(guard.state(), HolderState::Held, "asking takes nothing");
     guard.release().await?;
     Ok(())
 }

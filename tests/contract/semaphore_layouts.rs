@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::inspect::{self, LockQueue};
 use lockkeeper::{
-    AcquireError, BuildError, Client, CreateMode, Kind, LeaseMode, LossReason, Mutex, Semaphore,
-    SemaphoreGuard, SemaphoreProfile, SetPermitsError, State, VerifyError, ZnodePath,
+    AcquireError, BuildError, Client, CreateMode, HolderState, Kind, LeaseMode, LossReason, Mutex,
+    Semaphore, SemaphoreGuard, SemaphoreProfile, SetPermitsError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -330,7 +330,7 @@ async fn the_loss_of_one_of_several_permits_is_told(backend: Backend) -> Result<
             assert!(written.commit().await.is_err(), "only while all are held");
             let reason = LossReason::NodeDeleted;
             assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)), "{layout:?} {lost}");
-            assert_eq!(guard.state(), State::Lost(reason));
+            assert_eq!(guard.state(), HolderState::Lost(reason));
             assert!(guard.release().await.is_err(), "it was lost before");
             reach(&alice, &layout, 0, 0).await?;
         }
@@ -362,7 +362,7 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
         while guard.is_held() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted), "{layout:?}");
+        assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted), "{layout:?}");
         drop(guard);
         reach(&alice, &layout, 0, 0).await?;
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, EnsureError, IdLayout, LossReason, MintError, State,
-    WorkerId, WorkerIdError, WorkerIds, ZnodePath,
+    AcquireError, Client, Contact, CreateMode, EnsureError, HolderState, IdLayout, LossReason,
+    MintError, WorkerId, WorkerIdError, WorkerIds, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -236,7 +236,7 @@ async fn ids_go_on_in_an_outage_as_far_as_they_are_reserved(
     participant.proxy.restore();
     ids.push(tokio::time::timeout(LONG, waiting).await.context("it waits on")??);
     ensure_growing(&ids);
-    assert_eq!(worker.state(), State::Held);
+    assert_eq!(worker.state(), HolderState::Held);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, Contact, LeaseMode, SessionId, State, ZnodePath};
+use lockkeeper::{Client, Contact, HolderState, LeaseMode, SessionId, ZnodePath};
 use lockkeeper_testkit::history::Share;
 use lockkeeper_testkit::locks::Held;
 use tokio::sync::mpsc;
@@ -112,7 +112,7 @@ impl Desk {
         let held = self.held.lock().expect("nobody panics with it");
         let held = held.as_ref()?;
         let deadline = held.deadline()?;
-        if matches!(held.state(), State::Lost(_)) {
+        if matches!(held.state(), HolderState::Lost(_)) {
             return None;
         }
         let until = deadline.since(Machine::reading(Duration::ZERO));
@@ -125,8 +125,8 @@ impl Desk {
         let held = self.held.lock().expect("nobody panics with it");
         let held = held.as_ref()?;
         let standing = match held.state() {
-            State::Jeopardy => Standing::Jeopardy,
-            State::Lost(_) => Standing::Lost,
+            HolderState::Jeopardy => Standing::Jeopardy,
+            HolderState::Lost(_) => Standing::Lost,
             _ => Standing::Held,
         };
         Some((held.guard().token().to_u128(), standing))

@@ -4,8 +4,8 @@ use std::slice;
 use std::time::Duration;
 
 use lockkeeper::{
-    AcquireError, BarrierError, Client, Deaths, DoubleBarrier, Guard, Instant, Item, Queue,
-    QueueError, Round, State,
+    AcquireError, BarrierError, Client, Deaths, DoubleBarrier, Guard, HolderState, Instant, Item,
+    Queue, QueueError, Round,
 };
 use lockkeeper_testkit::history::Share;
 use lockkeeper_testkit::locks::{Design, Held, Lock, Sharing, Wait};
@@ -105,7 +105,7 @@ impl Owned {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> HolderState {
         match self {
             Self::Lock(held) => held.state(),
             Self::Item(item) => item.state(),

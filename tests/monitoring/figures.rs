@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::metrics::{FIGURES, name_locks, update};
 use lockkeeper::{
-    Contact, Election, ExclusiveNode, MultiLock, Mutex, Names, Queue, RwLock, Semaphore, State,
-    ZnodePath,
+    Contact, Election, ExclusiveNode, HolderState, MultiLock, Mutex, Names, Queue, RwLock,
+    Semaphore, ZnodePath,
 };
 use lockkeeper_testkit::backend::children_reach;
 
@@ -203,7 +203,7 @@ fn a_loss_is_counted_once_whether_it_was_noticed_or_not() -> Result<()> {
         rehearsal.expire_session().await?;
         let mut status = client.status();
         status.wait_for(|status| status.session != session).await?;
-        assert!(matches!(seen.state(), State::Lost(_)));
+        assert!(matches!(seen.state(), HolderState::Lost(_)));
         assert_eq!(lost("session_expired"), 1.0);
         drop((seen, unseen, taken, reader));
         assert_eq!(lost("session_expired"), 3.0);

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, CreateMode, Fence, FencingToken, Guard, State, ZnodePath};
+use lockkeeper::{
+    AcquireError, Client, CreateMode, Fence, FencingToken, Guard, HolderState, ZnodePath,
+};
 use lockkeeper_testkit::history::{Share, What};
 use tokio::time::sleep;
 
@@ -162,7 +164,7 @@ impl Worker {
             self.look(path, guard, looks).await;
         }
         // Whatever it is in now, it has an end.
-        while guard.state() == State::Jeopardy {
+        while guard.state() == HolderState::Jeopardy {
             self.note(What::Doubted { lock: path.to_owned(), token });
             if guard.held_again().await.is_ok() {
                 self.note(What::HeldAgain { lock: path.to_owned(), token });
@@ -230,7 +232,7 @@ pub(crate) fn still_holds(
     // Asked for first: what it says must be true although time has passed since.
     let deadline = guard.deadline();
     match (guard.state(), deadline) {
-        (State::Lost(reason), _) => {
+        (HolderState::Lost(reason), _) => {
             run.note(who, What::Lost { lock, token, reason: format!("{reason:?}") });
             false
         }

@@ -490,7 +490,7 @@ pub enum EnsureError {
     /// The lock is lost.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
-    /// The lock is in [jeopardy](crate::State::Jeopardy).
+    /// The lock is in [jeopardy](crate::HolderState::Jeopardy).
     #[error("it is unknown whether the lock is still held: {}", IN_JEOPARDY)]
     Jeopardy,
     /// The lease ends too soon. Verify the guard to renew it, or wait for the next heartbeat.
@@ -510,7 +510,7 @@ pub enum VerifyError {
     /// The lock is lost.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
-    /// The lock is in [jeopardy](crate::State::Jeopardy).
+    /// The lock is in [jeopardy](crate::HolderState::Jeopardy).
     #[error("it is unknown whether the lock is still held: {}", IN_JEOPARDY)]
     Jeopardy,
     /// No server confirmed the lock. The guard may be valid until its deadline.

@@ -60,7 +60,7 @@ pub use error::{
 };
 pub use exposure::{Exposure, exposures};
 pub use guard::Guard;
-pub use guard::state::State;
+pub use guard::state::HolderState;
 pub use locks::{
     ExclusiveGuard, ExclusiveNode, ExclusiveNodeBuilder, Locks, MultiGuard, MultiLock,
     MultiLockBuilder, Mutex, MutexBuilder, MutexGuard, Owner, ReentrantGuard, ReentrantMutex,

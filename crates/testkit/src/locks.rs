@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::history::Share;
 use lockkeeper::{
-    AcquireError, Client, Election, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, Instant,
-    Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard,
-    ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore,
-    SemaphoreGuard, SemaphoreProfile, State, ZnodePath,
+    AcquireError, Client, Election, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, HolderState,
+    Instant, Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Owner,
+    ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradeableGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, ZnodePath,
 };
 
 /// The lock of a run. All clients agree on it.
@@ -352,7 +352,7 @@ impl Held {
     }
 
     /// Its state; of two locks, the worse one.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> HolderState {
         if let Self::Multi(guard) = self { guard.state() } else { self.guard().state() }
     }
 

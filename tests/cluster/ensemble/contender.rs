@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use lockkeeper::{
-    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, Instant, SessionId,
-    State, ZnodePath,
+    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, HolderState, Instant,
+    SessionId, ZnodePath,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{Share, What};
@@ -244,7 +244,7 @@ impl Worker {
                 let (lock, until) = (lock.clone(), self.clocks.shared(deadline));
                 self.say(clock::now(), What::Claimed { lock, token, until });
             }
-            if let State::Lost(reason) = guard.state() {
+            if let HolderState::Lost(reason) = guard.state() {
                 lost = true;
                 let reason = format!("{reason:?}");
                 self.say(clock::now(), What::Lost { lock, token, reason });

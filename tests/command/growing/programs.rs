@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
-    AcquireError, Client, FencingToken, Guard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, State,
+    AcquireError, Client, FencingToken, Guard, HolderState, Mutex, MutexGuard, RwLock,
+    RwLockReadGuard, RwLockWriteGuard,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{Entry, History, Share, What};
@@ -424,7 +424,7 @@ impl Contender {
                 let until = self.scene.leases.shared(until).saturating_sub(self.scene.start);
                 self.say(What::Claimed { lock: lock.clone(), token, until });
             }
-            if let State::Lost(reason) = guard.state() {
+            if let HolderState::Lost(reason) = guard.state() {
                 let reason = format!("{reason:?}");
                 self.say(What::Lost { lock: lock.clone(), token, reason });
                 self.note(HAS_LOST);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lockkeeper::{Assignment, State};
+use lockkeeper::{Assignment, HolderState};
 use tokio::time::Instant;
 
 use crate::machine::{Machine, true_time};
@@ -110,7 +110,7 @@ impl Judge {
         let mut given_back = Vec::new();
         for (item, assignment) in std::mem::take(&mut state.held[who]) {
             match assignment.state() {
-                State::Lost(reason) => {
+                HolderState::Lost(reason) => {
                     if !state.may_lose[who] {
                         state.wrong(now, format!("program {who} has lost {item}: {reason:?}"));
                     }
@@ -164,7 +164,7 @@ impl Judge {
         for (item, assignment) in asked {
             // Asked for first: what it says must be true although time has passed since.
             let deadline = assignment.deadline();
-            let is_lost = matches!(assignment.state(), State::Lost(_));
+            let is_lost = matches!(assignment.state(), HolderState::Lost(_));
             let token = assignment.token().to_u128();
             let lease = state.leases.get_mut(item).filter(|lease| lease.token == token);
             if let (Some(deadline), Some(lease), false) = (deadline, lease, is_lost) {

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::contender::order::{QueueTail, WaitQueue};
 use crate::guard::Guard;
 use crate::guard::owned_node::{OwnedNode, Releasing};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 /// The shortest interval between two checks of whether a lingering node has become idle.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -188,7 +188,7 @@ impl LocalTurn {
         let Some(cached) = self.handover.cached.take() else { return Err(self) };
         // On healthy servers every holder has at least this much of its lease left, as heartbeats renew it.
         let enough = cached.guard.client().timing().always_left();
-        if cached.guard.state() != State::Held || cached.guard.remaining() < enough {
+        if cached.guard.state() != HolderState::Held || cached.guard.remaining() < enough {
             return Err(self);
         }
 
@@ -272,7 +272,7 @@ impl LocalHold {
 
     /// The state to leave the node with, if it may be left to another holder in this process.
     fn use_to_leave(&self, guard: &Guard, queue: &Arc<LocalQueue>) -> Option<NodeUse> {
-        if queue.sharing == Sharing::default() || guard.state() != State::Held {
+        if queue.sharing == Sharing::default() || guard.state() != HolderState::Held {
             return None;
         }
         if let Some(lingering) = &self.node_use.lingering {

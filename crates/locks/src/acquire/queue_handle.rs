@@ -15,7 +15,7 @@ use crate::contender::order::{QueueTail, WaitQueue};
 use crate::contender::queue_settings::QueueSettings;
 use crate::error::AcquireError;
 use crate::guard::Guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::profile::{DIGITS, Kind};
 use crate::telemetry::acquiring::{AcquireSpan, Acquiring};
 use crate::token::FencingToken;
@@ -175,7 +175,9 @@ impl QueueHandle {
         let minted = self.mint(guard.node()).await;
         match guard.state() {
             // The lock was lost while the reply was in flight, or before this task ran.
-            State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
+            HolderState::Lost(reason) => {
+                Err(AcquireError::Lost { path: self.path().clone(), reason })
+            }
             _ => Ok(guard.with_token(minted?)),
         }
     }
@@ -225,7 +227,9 @@ impl QueueHandle {
     /// Why a holder could not be replaced.
     pub(crate) fn not_replaced(&self, guard: &Guard, error: TransactionError) -> AcquireError {
         match (guard.state(), error) {
-            (State::Lost(reason), _) => AcquireError::Lost { path: self.path().clone(), reason },
+            (HolderState::Lost(reason), _) => {
+                AcquireError::Lost { path: self.path().clone(), reason }
+            }
             (_, TransactionError::Request(error)) => AcquireError::from_client(self.path(), error),
             (_, TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
                 AcquireError::NodeDeleted { node: guard.node().clone() }

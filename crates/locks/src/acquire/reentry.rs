@@ -7,7 +7,7 @@ use lockkeeper_client::{Client, ZnodePath};
 use crate::attempt::unless_closed;
 use crate::error::{AcquireError, ReleaseError};
 use crate::guard::Guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 /// A hold that entries can share.
 pub(crate) trait Held {
@@ -97,7 +97,7 @@ impl<G: Held> OwnerHold<G> {
         let held = loop {
             match self.current(&hold)? {
                 // No entry is granted in jeopardy. The state shows how the jeopardy ends.
-                Some(held) if held.guard().state() == State::Jeopardy => {
+                Some(held) if held.guard().state() == HolderState::Jeopardy => {
                     let _ = held.guard().held_again().await;
                 }
                 Some(held) => break held,
@@ -120,7 +120,7 @@ impl<G: Held> OwnerHold<G> {
             return AcquireError::unless_closed(&self.client, &self.path);
         };
         let held = match self.current(&hold)? {
-            Some(held) if held.guard().state() == State::Jeopardy => return Ok(None),
+            Some(held) if held.guard().state() == HolderState::Jeopardy => return Ok(None),
             Some(held) => held,
             None => match acquire.await? {
                 Some(held) => Arc::new(held),
@@ -142,7 +142,7 @@ impl<G: Held> OwnerHold<G> {
     /// forever if the caller itself has an entry into the lost one.
     fn current(&self, hold: &Weak<G>) -> Result<Option<Arc<G>>, AcquireError> {
         match hold.upgrade().map(|held| (held.guard().state(), held)) {
-            Some((State::Lost(reason), _)) => {
+            Some((HolderState::Lost(reason), _)) => {
                 Err(AcquireError::OwnerLost { path: self.path.clone(), reason })
             }
             held => Ok(held.map(|(_, held)| held)),
@@ -165,7 +165,7 @@ impl<G: Held> OwnerEntry<G> {
         // If entries leave at the same time, exactly one of them is the last.
         match (Arc::into_inner(self.hold), state) {
             (Some(last), _) => last.give_back().await,
-            (None, State::Lost(reason)) => Err(ReleaseError::Lost(reason)),
+            (None, HolderState::Lost(reason)) => Err(ReleaseError::Lost(reason)),
             (None, _) => Ok(()),
         }
     }

@@ -30,7 +30,7 @@ use crate::error::{
     AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
 };
 use crate::guard::offers_guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::locks::{Mutex, MutexGuard};
 use crate::owner_info::OwnerInfo;
 
@@ -419,7 +419,7 @@ impl Leadership {
         self.known_record().last = record.to_data();
         let mut unanswered = Unanswered::default();
         loop {
-            if let State::Lost(reason) = self.state() {
+            if let HolderState::Lost(reason) = self.state() {
                 return Err(ProclaimError::Lost(reason));
             }
             let known = self.known_record().is_made;
@@ -510,7 +510,7 @@ impl Leadership {
 
     fn failed(&self, error: lockkeeper_client::Error) -> ProclaimError {
         match self.state() {
-            State::Lost(reason) => ProclaimError::Lost(reason),
+            HolderState::Lost(reason) => ProclaimError::Lost(reason),
             _ if error.is_session_expired() => ProclaimError::Lost(LossReason::SessionExpired),
             _ => ProclaimError::Refused(TransactionError::Request(error)),
         }

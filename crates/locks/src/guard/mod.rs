@@ -43,7 +43,7 @@ use crate::guard::cancellation::Cancellation;
 use crate::guard::hold_report::HoldReport;
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::proving::{Proof, Proofs, prove};
-use crate::guard::state::{State, Unheld, judge, unproven};
+use crate::guard::state::{HolderState, Unheld, judge, unproven};
 use crate::owner_info::RevokeRequest;
 use crate::telemetry::acquiring::{Granted, Tokens};
 use crate::token::FencingToken;
@@ -171,8 +171,8 @@ impl Guard {
     /// the same name by then. It is noticed at once while [`Guard::lost`] or [`Guard::run`] is waiting, and when a
     /// [`Guard::transaction`] fails because of it. Without heartbeats, in
     /// [`LeaseMode::Direct`](lockkeeper_client::LeaseMode::Direct), only these calls and [`Guard::verify`] notice it.
-    pub fn state(&self) -> State {
-        State::of(self.lease())
+    pub fn state(&self) -> HolderState {
+        HolderState::of(self.lease())
     }
 
     /// Whether the lock is held, with or without a connection; see [`Guard::state`].
@@ -232,7 +232,7 @@ impl Guard {
     /// # Cancel safety
     /// Safe.
     pub async fn verify(&self) -> Result<(), VerifyError> {
-        if let State::Lost(reason) = self.state() {
+        if let HolderState::Lost(reason) = self.state() {
             return Err(VerifyError::Lost(reason));
         }
         match prove(self.checks(), &self.0.owned).await {
@@ -242,7 +242,7 @@ impl Guard {
         }
     }
 
-    /// Allows the hold to outlast its deadline, from now on: it is then in [jeopardy](State::Jeopardy) instead of
+    /// Allows the hold to outlast its deadline, from now on: it is then in [jeopardy](HolderState::Jeopardy) instead of
     /// lost. In jeopardy the lock counts as not held ([`Guard::ensure`] fails, [`Guard::deadline`] is
     /// `None`, [`Guard::run`] ends), and it is not granted within this process. If the
     /// servers then prove that the node of this holder has existed all the time, no other client can have
@@ -263,9 +263,9 @@ impl Guard {
     /// jeopardy continues.
     pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
         match self.state() {
-            State::Lost(reason) => Err(reason),
-            State::Jeopardy => Ok(()),
-            State::Held | State::Suspect { .. } => {
+            HolderState::Lost(reason) => Err(reason),
+            HolderState::Jeopardy => Ok(()),
+            HolderState::Held | HolderState::Suspect { .. } => {
                 let mut nodes = self.nodes();
                 match nodes.all(|(hold, owned)| hold.ride_out(owned.node.stat.czxid)) {
                     true => Ok(()),
@@ -363,7 +363,7 @@ impl Guard {
             None => judge(&seen, session, deletion),
         };
         report.ends(&lease);
-        Releasing { state: State::of(lease), answer }
+        Releasing { state: HolderState::of(lease), answer }
     }
 
     /// Takes over the duty to delete the single node of this guard, so that the guard can be shared.
@@ -445,8 +445,8 @@ impl Guard {
     }
 
     /// The state for display. Unlike [`Guard::state`], this does not make a loss final.
-    pub(crate) fn seen(&self) -> State {
-        State::of(self.0.lost.get().map_or_else(|| self.look(), |r| Err(Unheld::Lost(*r))))
+    pub(crate) fn seen(&self) -> HolderState {
+        HolderState::of(self.0.lost.get().map_or_else(|| self.look(), |r| Err(Unheld::Lost(*r))))
     }
 
     /// Writes one line about a guard of type `name`.
@@ -469,7 +469,7 @@ impl Guard {
     /// Why the lock is lost after a deadline has passed.
     fn too_late(&self) -> LossReason {
         match self.state() {
-            State::Lost(reason) => reason,
+            HolderState::Lost(reason) => reason,
             _ => self.lose(LossReason::DeadlinePassed),
         }
     }
@@ -493,7 +493,7 @@ impl Guard {
         let rides_out = self.rides_out();
         self.end_at_deadline();
         match self.state() {
-            State::Lost(reason) => Err(reason),
+            HolderState::Lost(reason) => Err(reason),
             _ => Ok(rides_out),
         }
     }
@@ -583,14 +583,14 @@ pub(crate) use offers_guard;
 /// Interprets the result of committed checks for a lock in this state, if none of its nodes was missing.
 pub(crate) fn verified(
     committed: Result<(), TransactionError>,
-    state: State,
+    state: HolderState,
 ) -> Result<(), VerifyError> {
     match (committed, state) {
-        (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
+        (_, HolderState::Lost(reason)) => Err(VerifyError::Lost(reason)),
         (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
         (Err(refused), _) => Err(VerifyError::Refused(refused)),
-        (Ok(()), State::Jeopardy) => Err(VerifyError::Jeopardy),
-        (Ok(()), State::Held | State::Suspect { .. }) => Ok(()),
+        (Ok(()), HolderState::Jeopardy) => Err(VerifyError::Jeopardy),
+        (Ok(()), HolderState::Held | HolderState::Suspect { .. }) => Ok(()),
     }
 }
 

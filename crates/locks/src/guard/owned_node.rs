@@ -7,7 +7,7 @@ use lockkeeper_client::{
 
 use crate::contender::node::Contender;
 use crate::error::{AcquireError, LossReason, ReleaseError};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 /// The node of a holder. Dropping it deletes the node.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Drop for OwnedNode {
 #[derive(Debug)]
 pub(crate) struct Releasing {
     /// The state of the lock at the release.
-    pub(crate) state: State,
+    pub(crate) state: HolderState,
     /// `None` if there was no node left to delete.
     pub(crate) answer: Option<Reply<()>>,
 }
@@ -101,9 +101,9 @@ impl Releasing {
     /// Waits until a server has confirmed the release, if the lock was still held.
     pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
         match self.state {
-            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            HolderState::Lost(reason) => return Err(ReleaseError::Lost(reason)),
             // Whether it was still held will never be known.
-            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            HolderState::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
             _ => {}
         }
 

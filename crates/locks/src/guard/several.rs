@@ -9,7 +9,7 @@ use lockkeeper_client::{ErrorCode, Transaction, TransactionError, ZnodePath};
 
 use super::{Guard, verified};
 use crate::error::{EnsureError, LossReason, VerifyError};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 pub(crate) fn is_held(guards: &[Guard]) -> bool {
     guards.iter().all(Guard::is_held)
@@ -24,15 +24,15 @@ pub(crate) fn allow_jeopardy(guards: &[Guard]) -> Result<(), LossReason> {
 }
 
 /// The worst of the states.
-pub(crate) fn worst(states: impl Iterator<Item = State>) -> State {
-    let badness = |state: &State| match state {
-        State::Held => 0,
-        State::Suspect { .. } => 1,
-        State::Jeopardy => 2,
-        State::Lost(_) => 3,
+pub(crate) fn worst(states: impl Iterator<Item = HolderState>) -> HolderState {
+    let badness = |state: &HolderState| match state {
+        HolderState::Held => 0,
+        HolderState::Suspect { .. } => 1,
+        HolderState::Jeopardy => 2,
+        HolderState::Lost(_) => 3,
     };
     // The first lost lock, which `MultiGuard::lost` also names.
-    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
+    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(HolderState::Held)
 }
 
 /// Starts a transaction with checks of the nodes of all locks.
@@ -65,9 +65,9 @@ pub(crate) async fn held_again(guards: &[Guard]) -> Result<(), LossReason> {
             guard.held_again().await?;
         }
         match worst(guards.iter().map(Guard::state)) {
-            State::Lost(reason) => return Err(reason),
-            State::Jeopardy => {}
-            State::Held | State::Suspect { .. } => return Ok(()),
+            HolderState::Lost(reason) => return Err(reason),
+            HolderState::Jeopardy => {}
+            HolderState::Held | HolderState::Suspect { .. } => return Ok(()),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::LossReason;
 /// Whether a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum State {
+pub enum HolderState {
     /// The lock is held.
     Held,
     /// The lock is held, but the connection is lost. Unless it is restored in time, the lock will be lost or in
@@ -26,7 +26,7 @@ pub enum State {
     Lost(LossReason),
 }
 
-impl fmt::Display for State {
+impl fmt::Display for HolderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held => f.write_str("held"),
@@ -37,7 +37,7 @@ impl fmt::Display for State {
     }
 }
 
-impl State {
+impl HolderState {
     pub(super) fn of(lease: Result<(Instant, Contact), Unheld>) -> Self {
         match lease {
             Err(Unheld::Lost(reason)) => Self::Lost(reason),

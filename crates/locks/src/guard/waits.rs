@@ -17,7 +17,7 @@ use super::Guard;
 use crate::contender::watches::first_event;
 use crate::error::LossReason;
 use crate::guard::revocation;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::owner_info::RevokeRequest;
 
 /// The watches of a future that waits for the loss of a lock.
@@ -44,7 +44,7 @@ impl Guard {
         loop {
             let status = self.client().status();
             match self.state() {
-                State::Lost(reason) => return reason,
+                HolderState::Lost(reason) => return reason,
                 _ => self.changed(status, &mut watches).await,
             }
         }
@@ -67,9 +67,11 @@ impl Guard {
         loop {
             let status = self.client().status();
             match self.state() {
-                State::Jeopardy => return Ok(()),
-                State::Lost(reason) => return Err(reason),
-                State::Held | State::Suspect { .. } => self.changed(status, &mut watches).await,
+                HolderState::Jeopardy => return Ok(()),
+                HolderState::Lost(reason) => return Err(reason),
+                HolderState::Held | HolderState::Suspect { .. } => {
+                    self.changed(status, &mut watches).await
+                }
             }
         }
     }
@@ -96,13 +98,13 @@ impl Guard {
             // Subscribed before the state is read, so that a change in between ends the wait.
             let status = self.client().status();
             match self.state() {
-                State::Lost(reason) => return Err(reason),
-                State::Jeopardy => {
+                HolderState::Lost(reason) => return Err(reason),
+                HolderState::Jeopardy => {
                     is_new = true;
                     self.changed(status, &mut watches).await;
                 }
-                State::Held | State::Suspect { .. } if !is_new => return Ok(()),
-                State::Held | State::Suspect { .. } => match self.read_own().await {
+                HolderState::Held | HolderState::Suspect { .. } if !is_new => return Ok(()),
+                HolderState::Held | HolderState::Suspect { .. } => match self.read_own().await {
                     Ok(_) => is_new = false,
                     Err(error) if error.is_retryable() => self.changed(status, &mut watches).await,
                     // The state shows the reason.

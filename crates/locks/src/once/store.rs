@@ -9,7 +9,7 @@ use lockkeeper_client::{
 
 use crate::error::LossReason;
 use crate::guard::Guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::once::error::OnceError;
 use crate::once::key::{OnceKey, Tick};
 use crate::once::record::{Floor, IfUnfinished, Written, surplus};
@@ -203,7 +203,7 @@ fn is_overtaken(error: &TransactionError) -> bool {
 
 pub(super) fn still_held(guard: &Guard) -> Result<(), OnceError> {
     match guard.state() {
-        State::Lost(reason) => Err(lost(guard, reason)),
+        HolderState::Lost(reason) => Err(lost(guard, reason)),
         _ => Ok(()),
     }
 }

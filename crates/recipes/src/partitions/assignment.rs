@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockkeeper_client::Instant;
 use lockkeeper_locks::for_recipes::deleted;
-use lockkeeper_locks::{Guard, LossReason, ReleaseError, State};
+use lockkeeper_locks::{Guard, HolderState, LossReason, ReleaseError};
 use tokio::sync::{mpsc, watch};
 
 use crate::partitions::book::ItemLife;
@@ -94,8 +94,8 @@ impl Assignment {
     /// When dropped, the release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         match self.held.guard.state() {
-            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
-            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            HolderState::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            HolderState::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
             _ => {}
         }
         let given_back = self.held.claim.give_back();

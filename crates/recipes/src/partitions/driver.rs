@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use lockkeeper_client::{Client, Instant, SessionId, Stat, Status, Watcher, ZnodePath, Zxid};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
-use lockkeeper_locks::{OwnerInfo, State};
+use lockkeeper_locks::{HolderState, OwnerInfo};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::group::{GroupError, MemberChanges};
@@ -148,7 +148,7 @@ impl Driver {
         self.next_check = client.now() + client.session_timeout() / 3;
         let book = &mut self.terms.board.lock().book;
         for (ticket, held) in &self.held {
-            if matches!(held.guard.state(), State::Lost(_)) {
+            if matches!(held.guard.state(), HolderState::Lost(_)) {
                 book.lost(*ticket);
             }
         }

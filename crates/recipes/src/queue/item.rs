@@ -9,7 +9,7 @@ use bytes::Bytes;
 use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
-use lockkeeper_locks::{Guard, LossReason, State};
+use lockkeeper_locks::{Guard, HolderState, LossReason};
 use serde::Serialize;
 use tokio::task::AbortHandle;
 
@@ -438,12 +438,12 @@ impl Claimed {
         if self.claim.is_over() {
             let (path, id) = (self.core.path().clone(), self.entry.known_as().to_owned());
             return Err(match self.guard.state() {
-                State::Lost(reason) => QueueError::Lost { path, id, reason },
+                HolderState::Lost(reason) => QueueError::Lost { path, id, reason },
                 _ => QueueError::Ended { path, id },
             });
         }
         match self.guard.state() {
-            State::Lost(reason) => Err(self.lost(reason)),
+            HolderState::Lost(reason) => Err(self.lost(reason)),
             _ => Ok(()),
         }
     }
@@ -503,7 +503,7 @@ impl Claimed {
                 Err(self.lost(found_missing(&self.guard)))
             }
             _ if error.is_not_held() => Err(match self.guard.state() {
-                State::Lost(reason) => self.lost(reason),
+                HolderState::Lost(reason) => self.lost(reason),
                 _ => error.for_user(self.core.path(), own),
             }),
             _ if error.is_session_expired() => {

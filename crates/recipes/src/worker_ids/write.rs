@@ -6,7 +6,7 @@ use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath, present,
 };
-use lockkeeper_locks::{NameClaim, State};
+use lockkeeper_locks::{HolderState, NameClaim};
 
 use crate::worker_ids::error::WorkerIdError;
 use crate::worker_ids::reservation::ReservationData;
@@ -83,7 +83,7 @@ impl ReservationWriter {
         let data = ReservationData::new(until_unix_ms, &self.by).data();
         loop {
             let Some(claim) = self.claim.upgrade() else { return Err(ReserveFailure::Lost) };
-            if let State::Lost(_) = claim.state() {
+            if let HolderState::Lost(_) = claim.state() {
                 return Err(ReserveFailure::Lost);
             }
             let steps = claim.transaction();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, Guard, State};
+use lockkeeper::{Client, Guard, HolderState};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -133,7 +133,9 @@ pub(super) fn standing(scene: &dyn Scene, lock: String, guard: &Guard) -> Option
     // Read first: its answer must be true although time has passed since.
     let deadline = guard.deadline();
     match (guard.state(), deadline) {
-        (State::Lost(reason), _) => Some(What::Lost { lock, token, reason: format!("{reason:?}") }),
+        (HolderState::Lost(reason), _) => {
+            Some(What::Lost { lock, token, reason: format!("{reason:?}") })
+        }
         (_, Some(deadline)) => {
             let until = scene.true_time(deadline)?;
             Some(What::Claimed { lock, token, until })

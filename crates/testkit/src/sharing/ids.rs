@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, Failure as _, IdLayout, MintError, State, WorkerId, WorkerIdError, WorkerIds, ZnodePath,
+    Client, Failure as _, HolderState, IdLayout, MintError, WorkerId, WorkerIdError, WorkerIds,
+    ZnodePath,
 };
 use tokio::time::{sleep, timeout};
 
@@ -121,7 +122,7 @@ impl Minting {
         for _ in 0..self.random.usize(1..6) {
             self.mint(&worker).await;
             self.claim(&worker);
-            if worker.state() != State::Held && self.random.bool() {
+            if worker.state() != HolderState::Held && self.random.bool() {
                 break;
             }
             self.pause(0.2).await;

@@ -7,8 +7,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lockkeeper::{
-    Assignment, Client, Instant, LossReason, PartitionMember, Partitions, PartitionsError, State,
-    ZnodePath,
+    Assignment, Client, HolderState, Instant, LossReason, PartitionMember, Partitions,
+    PartitionsError, ZnodePath,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -248,7 +248,7 @@ impl Sharer {
         let deadline = assignment.deadline();
         match (assignment.state(), deadline) {
             // Its last claim still holds.
-            (State::Lost(LossReason::HeldTooLong), _) => {
+            (HolderState::Lost(LossReason::HeldTooLong), _) => {
                 let is_over = possession.moves.is_some_and(|until| until <= self.client.now());
                 if !is_over {
                     let item = assignment.item();
@@ -257,7 +257,7 @@ impl Sharer {
                 }
                 possession.is_lost = true;
             }
-            (State::Lost(reason), _) if !possession.is_lost => {
+            (HolderState::Lost(reason), _) if !possession.is_lost => {
                 possession.is_lost = true;
                 let reason = format!("{reason:?}");
                 self.scene.note(&self.name, What::Lost { lock, token, reason });

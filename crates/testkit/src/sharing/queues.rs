@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
-    AtMostOnce, Bound, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, PutOptions,
-    Queue, QueueBuilder, QueueError, QueueReport, Request, SessionId, State, TransactionError,
+    AtMostOnce, Bound, Client, CreateMode, ErrorCode, Failure as _, HolderState, Item, Outcome,
+    PutOptions, Queue, QueueBuilder, QueueError, QueueReport, Request, SessionId, TransactionError,
     Verdict, ZnodePath,
 };
 use tokio::sync::watch;
@@ -1070,7 +1070,7 @@ impl Consumer {
         let deadline = item.deadline();
         let until = deadline.and_then(|deadline| self.scene.true_time(deadline));
         match (item.state(), until) {
-            (State::Lost(reason), _) => {
+            (HolderState::Lost(reason), _) => {
                 for (who, lock, _) in self.locks(item) {
                     let reason = format!("{reason:?}");
                     self.scene.note(&who, What::Lost { lock, token, reason });

@@ -8,10 +8,10 @@ use clap::{Args, ValueEnum};
 use lockkeeper::inspect::LockQueue;
 use lockkeeper::overview::PathUse;
 use lockkeeper::{
-    AcquireError, BuildError, Client, Election, Guard, Instant, Item, Kind, Leadership, LossReason,
-    MultiGuard, MultiLock, Mutex, MutexGuard, Pool, PoolError, PoolGuard, Profile, ReleaseError,
-    RevokeRequest, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard,
-    SemaphoreProfile, State, Usage, ZnodePath,
+    AcquireError, BuildError, Client, Election, Guard, HolderState, Instant, Item, Kind,
+    Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Pool, PoolError, PoolGuard,
+    Profile, ReleaseError, RevokeRequest, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphoreGuard, SemaphoreProfile, Usage, ZnodePath,
 };
 
 use crate::session::path_use;
@@ -544,7 +544,7 @@ impl Held {
     }
 
     /// The worst state of all locks.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> HolderState {
         match self.grip() {
             Grip::One(guard) => guard.state(),
             Grip::All(guard) => guard.state(),
@@ -553,7 +553,7 @@ impl Held {
 
     /// The name of the lost lock, or of all locks if none is lost.
     pub(super) fn lost_name(&self) -> String {
-        let is_lost = |guard: &&Guard| matches!(guard.state(), State::Lost(_));
+        let is_lost = |guard: &&Guard| matches!(guard.state(), HolderState::Lost(_));
         let lost = self.guards().iter().find(is_lost);
         lost.map_or_else(|| self.name(), |guard| self.name_of(guard.path()))
     }

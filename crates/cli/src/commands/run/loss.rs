@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lockkeeper::{Clock, Instant, LossReason, State, Timing};
+use lockkeeper::{Clock, HolderState, Instant, LossReason, Timing};
 
 use super::child::{Child, Ended, Environment, Step};
 use super::events::{Event, Events};
@@ -287,8 +287,8 @@ impl<'a> Loss<'a> {
     async fn watch(&mut self, held: &Held, child: &Child) -> Step {
         loop {
             match held.state() {
-                State::Lost(reason) => return self.lost(held, reason),
-                State::Jeopardy => return self.pause(child),
+                HolderState::Lost(reason) => return self.lost(held, reason),
+                HolderState::Jeopardy => return self.pause(child),
                 _ => {}
             }
 
@@ -332,7 +332,7 @@ impl<'a> Loss<'a> {
 
     /// Waits until the lock is held again, or until the command must not resume.
     async fn ride_out(&mut self, held: &Held, child: &Child, until: Instant) -> Step {
-        if let State::Lost(reason) = held.state() {
+        if let HolderState::Lost(reason) = held.state() {
             return self.end_paused(&format!("{} is lost: {reason}", held.lost_name()));
         }
         if until <= Clock.now() {

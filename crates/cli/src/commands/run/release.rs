@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Clock, Instant, State};
+use lockkeeper::{Clock, HolderState, Instant};
 
 use super::events::{Event, Events};
 use super::lock::Held;
@@ -30,7 +30,7 @@ pub(super) async fn release(
     granted: Instant,
     events: &Events,
 ) {
-    if let State::Lost(reason) = held.state() {
+    if let HolderState::Lost(reason) = held.state() {
         let reason = format!("{} is lost: {reason}", held.lost_name());
         return events.write(Event::Lost { reason: &reason });
     }

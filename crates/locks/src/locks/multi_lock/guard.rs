@@ -8,7 +8,7 @@ use lockkeeper_client::{ErrorCode, Instant, SessionId, Transaction, TransactionE
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::owned_node::{OwnedNode, deleted};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::guard::{Guard, jeopardy, several};
 use crate::telemetry::acquiring::{Granted, Tokens};
 use crate::token::FencingToken;
@@ -28,7 +28,7 @@ impl MultiGuard {
     pub(crate) fn of(guards: Vec<Guard>) -> Result<Self, AcquireError> {
         // A lease may have run out during the wait for the proof of the next lock.
         for guard in &guards {
-            if let State::Lost(reason) = guard.state() {
+            if let HolderState::Lost(reason) = guard.state() {
                 return Err(AcquireError::Lost { path: guard.path().clone(), reason });
             }
         }
@@ -51,7 +51,7 @@ impl MultiGuard {
     }
 
     /// The worst state of the locks; see [`Guard::state`].
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> HolderState {
         several::worst(self.guards.iter().map(Guard::state))
     }
 
@@ -249,10 +249,12 @@ impl MultiGuard {
 
         // Dropping the nodes deletes them, until they are known to be gone.
         let deleted = match state {
-            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            HolderState::Lost(reason) => return Err(ReleaseError::Lost(reason)),
             // Whether they were still held will never be known.
-            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
-            State::Held | State::Suspect { .. } => transaction.in_session(session).commit().await,
+            HolderState::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            HolderState::Held | HolderState::Suspect { .. } => {
+                transaction.in_session(session).commit().await
+            }
         };
 
         match deleted {

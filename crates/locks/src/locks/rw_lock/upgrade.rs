@@ -17,7 +17,7 @@ use crate::contender::order::upgrade::Upgrade;
 use crate::contender::waiting::OwnWatch;
 use crate::contender::watches::Watches;
 use crate::error::{AcquireError, LossReason, ReleaseError};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
@@ -264,7 +264,7 @@ impl Upgrading {
         match upgraded {
             Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), queue_handle)),
             Err(error) => {
-                let held = reader.filter(|reader| !matches!(reader.state(), State::Lost(_)));
+                let held = reader.filter(|reader| !matches!(reader.state(), HolderState::Lost(_)));
                 let held = held.map(|reader| reader.allowed(rides_out));
                 let reader =
                     held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, queue_handle }));
