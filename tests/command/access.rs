@@ -1,4 +1,4 @@
-//! Credentials, and who may do what with a lock.
+//! Credentials, and the permissions on a lock.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::support::{Ended, Home, LIMIT, eventually, has_all};
 
 /// A client without credentials took the lock by `revoke --force-after 0s`, and the job was ended.
 ///
-/// Seen to fail with lists that allow everyone everything.
+/// Fails with lists that allow everyone everything.
 #[tokio::test]
 async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
     let home = Home::new()?;
@@ -36,7 +36,7 @@ async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
 /// A lock that was there before has a znode with which everyone may do everything, and so a list
 /// for what is below it is of little use.
 ///
-/// Seen to fail without the look at the znodes above.
+/// Fails without the look at the znodes above.
 #[tokio::test]
 async fn who_counts_on_a_list_below_an_open_znode_is_warned() -> Result<()> {
     let home = Home::new()?;
@@ -82,7 +82,7 @@ async fn credentials_come_from_a_file_and_go_no_further() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: with a file of a run around it, a run could have no credentials of its own.
+/// Symptom: with the credentials file of an outer run, an inner run could not have credentials of its own.
 #[test]
 fn credentials_of_an_option_go_over_those_of_a_variable() -> Result<()> {
     let home = Home::new()?;

@@ -31,7 +31,7 @@ fn setting(report: &Value, name: &str) -> (String, String) {
 
 /// A job of cron took a local lock, as its environment named no servers: nothing told, exit code 0.
 ///
-/// Seen to fail without the files.
+/// Fails without the files.
 #[tokio::test]
 async fn a_job_without_an_environment_finds_its_servers() -> Result<()> {
     let home = Home::new()?;
@@ -189,7 +189,7 @@ fn required_servers_are_never_replaced_by_an_engine_here() -> Result<()> {
         );
     }
     home.ends("--require-servers run l -- true")?.complains(78, &["--require-servers"]);
-    // The engine of this machine is started for nobody who has named its socket either.
+    // The engine of this machine is also not started for a user who has named its socket.
     let socket = home.connect_string();
     let named =
         format!("--require-servers --connect {socket} --connect-timeout 200ms run l -- true");
@@ -229,7 +229,7 @@ fn a_file_that_another_user_could_write_is_refused() -> Result<()> {
         machine.ends(Who::Root, "ls")?.complains(78, &parts);
     }
 
-    // What it says is for all users, and a user who cannot read it is told so.
+    // The file applies to all users. A user who cannot read it gets an error.
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     machine.ends(Who::Nobody, "ls")?.complains(78, &["config.toml", "Permission denied"]);
     fs::set_permissions(&file, Permissions::from_mode(0o644))?;
@@ -240,7 +240,7 @@ fn a_file_that_another_user_could_write_is_refused() -> Result<()> {
 
 /// A child of `run` waited 10 s, and ended with 75, when the engine had stopped in the meantime.
 ///
-/// Seen to fail when the socket is taken for a server elsewhere.
+/// Fails when the socket is taken for a server elsewhere.
 #[tokio::test]
 async fn an_engine_that_is_named_by_its_socket_is_started() -> Result<()> {
     let home = Home::new()?;

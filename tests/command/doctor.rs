@@ -39,7 +39,7 @@ fn finds_nothing(ended: &Ended) {
 
 /// An engine without room refused znodes, and the doctor said that nothing was wrong.
 ///
-/// Seen to fail without `of_room`.
+/// Fails without `of_room`.
 #[tokio::test]
 async fn a_full_engine_is_found() -> Result<()> {
     let home = Home::new()?;
@@ -112,7 +112,7 @@ async fn a_server_that_is_away_is_found() -> Result<()> {
     Ok(())
 }
 
-/// With a tick that is told too short, leases under a quorum last longer than sessions.
+/// If the configured tick is too short, quorum leases last longer than sessions.
 #[tokio::test]
 async fn a_tick_that_is_told_wrongly_is_found() -> Result<()> {
     let home = Home::new()?;
@@ -248,7 +248,7 @@ async fn slow_answers_and_commits_are_found() -> Result<()> {
     Ok(())
 }
 
-/// No lease depends on it, so it is no fault.
+/// Leases do not depend on it, so it is not a fault.
 #[tokio::test]
 async fn a_clock_that_is_wrong_is_told() -> Result<()> {
     if !peers::ready("command: doctor", &[Peer::WallClock]) {

@@ -40,7 +40,7 @@ async fn a_request_moves_the_lead_and_a_signal_ends_it() -> Result<()> {
     Ok(())
 }
 
-/// The command's own end is the end of it all; without a command there is none.
+/// The run ends when the command ends. Without a command it does not end.
 #[test]
 fn the_code_is_the_commands() -> Result<()> {
     let home = Home::new()?;

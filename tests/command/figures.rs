@@ -38,7 +38,7 @@ fn fits(text: &str, possible: RangeInclusive<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Somebody who holds the lock `a/b` for longer than a second, and two who wait for it.
+/// A holder of the lock `a/b` for longer than a second, and two waiters.
 struct Queue {
     home: Home,
     holder: lockkeeper_testkit::process::Process,
@@ -100,7 +100,7 @@ async fn tokens_sessions_and_times_are_those_of_the_nodes() -> Result<()> {
 
         let words: Vec<_> = line.split_whitespace().collect();
         let [.., told_token, told_session] = words[..] else { anyhow::bail!("{text}") };
-        // "in line 4s", and for whom it waits.
+        // "in line 4s", and the contender that it waits for.
         let line_at = words.iter().rposition(|word| *word == "line").context("in line")?;
         let told = words.get(line_at + 1).context("since when")?;
         assert_eq!((told_token, told_session), (token.as_str(), session.as_str()), "{text}");
@@ -251,8 +251,8 @@ async fn the_longest_kill_after_is_named() -> Result<()> {
     Ok(())
 }
 
-/// When nobody renews the lease, the seconds that are said to be left end within a lease after the
-/// death of the engine, and not before the last that can be known of it.
+/// If the lease is not renewed, the displayed remaining seconds end within a lease after the
+/// death of the engine, and not before the last known deadline.
 #[tokio::test]
 async fn the_seconds_that_are_left_end_with_the_lease() -> Result<()> {
     const TIMEOUT: u64 = 3_000;

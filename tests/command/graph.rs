@@ -1,11 +1,11 @@
-//! `graph`: who waits for whom, and `run --detect-deadlocks`.
+//! `graph`: the waits-for graph, and `run --detect-deadlocks`.
 
 use anyhow::Result;
 use lockkeeper_testkit::process::Process;
 
 use crate::support::{Home, LIMIT};
 
-/// Starts a run that holds `outer`, and asks for `inner` when it is told to.
+/// Starts a run that holds `outer`, and acquires `inner` on command.
 async fn nested(home: &Home, outer: &str, inner: &str, options: &str) -> Result<Process> {
     let program = lockkeeper_testkit::command::lockkeeper()?;
     let script = format!(

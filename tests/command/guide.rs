@@ -57,7 +57,7 @@ async fn the_page_on_access_is_true() -> Result<()> {
     Ok(())
 }
 
-/// What stands in the READMEs is what is built: a newcomer copies it.
+/// Builds the program in the README, which newcomers copy.
 #[test]
 fn the_readme_shows_a_program_that_runs() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! `hold`, and how those who look follow a lock: `show --watch`, `ls --watch`, `--exit-code`, `revoke --wait`.
+//! `hold`, and the commands that follow a lock: `show --watch`, `ls --watch`, `--exit-code`, `revoke --wait`.
 
 use anyhow::{Context, Result};
 use lockkeeper::revoke::REQUEST;
@@ -87,7 +87,7 @@ async fn a_hold_that_stood_still_for_too_long_says_that_the_lock_is_lost() -> Re
     let mut hold = starts(&home, "hold", &["hold", "-q", "l", "--session-timeout", "1s"])?;
     hold.prints("is held", LIMIT).await?;
     hold.signal(Signal::STOP)?;
-    // Another program has had it meanwhile.
+    // Another program has held it in the meantime.
     home.ends("run -q l -- true")?.is_fine();
     hold.signal(Signal::CONT)?;
     assert_eq!(hold.end(LIMIT).await?.code(), Some(79), "{}", hold.tail());

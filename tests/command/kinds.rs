@@ -129,7 +129,7 @@ async fn a_number_is_stored_only_where_it_is_read() -> Result<()> {
     Ok(())
 }
 
-/// Its two queues are below two children, so that nobody looked at the queue of the lock: both held at once.
+/// Symptom: its two queues are below two children, so the queue of the lock was not read, and both held at once.
 #[tokio::test]
 async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> Result<()> {
     let home = Home::new()?;
@@ -143,7 +143,7 @@ async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> 
     Ok(())
 }
 
-/// It was shown as free: `wait` went on beside its holder, `revoke` asked nobody, and a lock below it was
+/// Symptom: it was shown as free. `wait` returned during the hold, `revoke` asked no holder, and a lock below it was
 /// granted.
 #[tokio::test]
 async fn a_semaphore_as_curator_has_it_is_seen() -> Result<()> {

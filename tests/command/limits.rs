@@ -40,7 +40,7 @@ async fn one_that_does_not_listen_is_killed_with_all_its_parts() -> Result<()> {
     Ok(())
 }
 
-/// What a command leaves behind that ends at TERM is no more to run than the command.
+/// Processes that a command leaves behind, and that end at TERM, must end like the command.
 #[test]
 fn what_is_left_behind_is_ended_too() -> Result<()> {
     let home = Home::new()?;
@@ -79,7 +79,7 @@ async fn a_command_that_is_paused_is_killed_where_it_stands() -> Result<()> {
     Ok(())
 }
 
-/// The loss of the lock is worse than a command that ran for too long, and is what is told.
+/// The loss of the lock is worse than a command that ran for too long, so the loss is reported.
 #[tokio::test]
 async fn a_loss_goes_over_a_command_that_ran_for_too_long() -> Result<()> {
     let home = Home::new()?;
@@ -178,9 +178,9 @@ async fn the_lock_is_free_when_lockkeeper_is_killed_in_the_rest() -> Result<()> 
     Ok(())
 }
 
-/// A watchdog that replaces one that was killed in the rest has no command to end.
+/// A watchdog that replaces one killed during the rest does not have a command to end.
 ///
-/// Seen to fail with one that is told the group of the command.
+/// Fails with a watchdog that gets the process group of the command.
 #[tokio::test]
 async fn a_watchdog_that_is_killed_in_the_rest_is_replaced() -> Result<()> {
     let home = Home::new()?;

@@ -1,4 +1,4 @@
-//! `ls` and `show`: who holds and who waits.
+//! `ls` and `show`: holders and waiters.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ async fn what_is_no_contender_is_flagged() -> Result<()> {
     Ok(())
 }
 
-/// It was shown as a holder like others, and whoever waited for it waited for good.
+/// Symptom: it was shown like other holders, and programs waited for it forever.
 #[tokio::test]
 async fn a_holder_that_no_sessions_end_deletes_is_told() -> Result<()> {
     let home = Home::new()?;
@@ -155,8 +155,8 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: a lock that its last holder had left with a lock delay was free to all who looked, and `run -n`
-/// gave no reason.
+/// Symptom: a lock that its last holder had left with a lock delay looked free, and `run -n` did not
+/// give a reason.
 #[tokio::test]
 async fn a_lock_delay_is_shown() -> Result<()> {
     let home = Home::new()?;

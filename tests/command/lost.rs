@@ -45,7 +45,7 @@ async fn the_command_may_end_by_itself_and_the_code_is_79() -> Result<()> {
 
 /// After the command, lockkeeper went on for up to 2.5 s, waiting for servers that were gone.
 ///
-/// Seen to fail when it waits for the end of a session that no server can end.
+/// Fails when it waits for the end of a session that no server can end.
 #[tokio::test]
 async fn nothing_is_waited_for_after_a_loss() -> Result<()> {
     /// How long a session may take to end where there is a server.
@@ -86,7 +86,7 @@ async fn on_lost_warn_lets_the_command_finish() -> Result<()> {
     Ok(())
 }
 
-/// Somebody repairs a queue by hand: whoever was deleted must not go on as the holder.
+/// An operator repairs a queue: a holder whose node was deleted must stop.
 #[tokio::test]
 async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     let home = Home::new()?;
@@ -99,8 +99,8 @@ async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     Ok(())
 }
 
-/// The engine died, nobody waited, and so nobody started it again: a command that could have gone
-/// on was ended with its lease.
+/// Symptom: the engine died, and was not restarted because no program waited. A command that could have
+/// continued was ended with its lease.
 #[tokio::test]
 async fn a_holder_starts_its_engine_again() -> Result<()> {
     let home = Home::new()?;
@@ -145,7 +145,7 @@ fn a_release_that_nobody_confirms_is_told_with_its_end() -> Result<()> {
     Ok(())
 }
 
-/// Nobody renewed the lease and nobody ended the command, which went on beside the next holder.
+/// Symptom: the lease was not renewed and the command was not ended, so it ran concurrently with the next holder.
 #[tokio::test]
 async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped() -> Result<()> {
     let home = Home::new()?;
@@ -162,7 +162,7 @@ async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped(
     Ok(())
 }
 
-/// The same for those who want to be warned only.
+/// The same with `--on-lost warn`.
 #[tokio::test]
 async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() -> Result<()> {
     let home = Home::new()?;
@@ -182,7 +182,7 @@ async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() ->
 
 /// Whoever wants to be warned only gets the command continued as well, however late.
 ///
-/// Seen to fail when `Loss::leaves_time` looks at the lease alone: it stays stopped.
+/// Fails when `Loss::leaves_time` looks at the lease alone: it stays stopped.
 #[tokio::test]
 async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<()> {
     let home = Home::new()?;
@@ -199,7 +199,7 @@ async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<(
     Ok(())
 }
 
-/// An engine that is stopped and started again in time costs nobody the lock.
+/// An engine that is stopped and restarted in time does not cost a holder its lock.
 #[tokio::test]
 async fn a_restart_of_the_engine_is_survived() -> Result<()> {
     let home = Home::new()?;

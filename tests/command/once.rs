@@ -218,7 +218,7 @@ struct Started {
     is_recorded: bool,
 }
 
-/// Two jobs: of one, what has no end runs again, of the other it does not.
+/// Two jobs: one runs again without a recorded end, the other does not.
 const JOBS: [(&str, &str); 2] = [("again", "rerun"), ("never", "skip")];
 
 /// How many ticks there are to be, of both jobs together.

@@ -67,7 +67,7 @@ fn root_refuses(machine: &Machine, variable: &str, value: &Path, parts: &[&str])
     Ok(())
 }
 
-/// Root's connection, and files of root's choice, went to whoever owned the directory.
+/// Symptom: root's connection, and files of root's choice, were exposed to the owner of the directory.
 #[test]
 fn a_home_of_another_user_gets_nothing_from_root() -> Result<()> {
     let Some(machine) = Machine::new("a home of another user")? else { return Ok(()) };
@@ -106,7 +106,7 @@ fn a_home_that_another_user_could_replace_gets_nothing_from_root() -> Result<()>
     Ok(())
 }
 
-/// Where everybody may write, as in /tmp, the sticky bit keeps root's directories in their places.
+/// In a world-writable directory such as /tmp, the sticky bit protects root's directories.
 #[test]
 fn a_home_in_a_sticky_directory_is_good() -> Result<()> {
     let Some(machine) = Machine::new("a home in a sticky directory")? else { return Ok(()) };

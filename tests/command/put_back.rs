@@ -1,5 +1,5 @@
-//! The data of a server is put back to what it was while holders are in jeopardy. Others may have held
-//! since, and the backup has the holders' nodes and their sessions all the same.
+//! The data of a server is restored from a backup while holders are in jeopardy. Others may have held
+//! the locks since, although the backup contains the holders' nodes and sessions.
 
 use std::fs;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn a_server_that_comes_back_with_its_data_has_the_holders_go_on() -> Resul
     ends(Done::Nothing).await
 }
 
-/// Seen to fail when the backup only gets the name of the directory, which leaves its sessions in it.
+/// Fails when the backup only gets the name of the directory, which leaves its sessions in it.
 #[tokio::test]
 async fn a_restore_during_a_jeopardy_ends_it_with_a_loss() -> Result<()> {
     ends(Done::Restored).await

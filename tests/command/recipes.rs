@@ -377,7 +377,7 @@ async fn a_party_that_dies_or_gives_up_is_noticed() -> Result<()> {
     dies.kill();
     assert_eq!(stays.end(LIMIT).await?.code(), Some(1), "{}", stays.tail());
     assert!(stays.stderr().contains("dies died inside"), "{}", stays.tail());
-    // What it ran is no child of the test.
+    // The process that it ran is not a child of the test.
     std::fs::write(home.folder().join("fifo"), "over")?;
     Ok(())
 }
@@ -488,7 +488,7 @@ async fn a_slow_reader_of_ids_keeps_no_number_and_gets_all() -> Result<()> {
     assert_eq!(rest.lines().count(), 50_000);
     assert!(child.wait()?.success());
 
-    // One that goes away is no error.
+    // A reader that goes away is not an error.
     let ended = shell(&home, "(lockkeeper id i --count 50000; echo $? >&2) | head -1")?;
     assert_eq!((ended.stdout.lines().count(), ended.stderr.as_str()), (1, "0\n"), "{ended:?}");
     client.close().await;
@@ -571,7 +571,7 @@ async fn changes_while_a_command_runs_are_one() -> Result<()> {
     assert_eq!(watch.stdout(), "begin 0\n");
     std::fs::write(home.folder().join("fifo"), "\n")?;
     watch.prints("begin 0\nend\nbegin ", LIMIT).await?;
-    // The last of the changes may not have been told when the command ended.
+    // The last change may not have been reported when the command ended.
     let mut again = watch.stdout();
     while !again.contains("begin 3\n") {
         std::fs::write(home.folder().join("fifo"), "\n")?;

@@ -54,7 +54,7 @@ async fn a_history_tells_who_had_the_lock_and_who_waited() -> Result<()> {
     // What it saw the beginning of has a length, and the waiter waited as long as the holder was before it.
     assert!(found[4]["lasted_ms"].is_u64() && found[5]["lasted_ms"].is_u64(), "{found:#?}");
 
-    // A contender is no lock of its own.
+    // A contender is not a lock of its own.
     let all = lines(&home)?;
     assert_eq!(all.matches("granted").count(), 2, "{all}");
     let pid = Pid::from_raw(i32::try_from(recorder.id())?).context("a process")?;

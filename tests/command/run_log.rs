@@ -152,7 +152,7 @@ async fn several_runs_share_a_file() -> Result<()> {
 
 /// A log that cannot be written disturbs neither the lock nor the command.
 ///
-/// Seen to fail with a pipe that is opened to wait for its reader.
+/// Fails with a pipe that is opened to wait for its reader.
 #[test]
 fn a_log_that_is_full_is_told_once() -> Result<()> {
     let home = Home::new()?;

@@ -182,7 +182,7 @@ async fn zookeepers_own_configuration_is_read() -> Result<()> {
 /// A file like those that kazoo's own test harness writes, without its secure port: stores of Java, and a SASL
 /// provider, which identifies clients and refuses none. Symptom: its line was refused (78).
 ///
-/// Seen to fail without `Provider::WithoutEffect`.
+/// Fails without `Provider::WithoutEffect`.
 #[tokio::test]
 async fn k39_a_sasl_provider_and_stores_without_a_secure_port_are_named_and_served() -> Result<()> {
     let home = Home::new()?;
@@ -346,7 +346,7 @@ async fn it_can_be_stopped_while_it_starts() -> Result<()> {
     Ok(())
 }
 
-/// N53: an engine waited without end for whoever had locked the directory of its sockets.
+/// N53: an engine waited forever for a process that had locked the directory of its sockets.
 #[tokio::test]
 async fn a_lock_on_the_directory_keeps_no_engine_from_starting() -> Result<()> {
     let home = Home::new()?;

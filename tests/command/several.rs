@@ -9,7 +9,7 @@ use lockkeeper_testkit::process::Process;
 
 use crate::support::{Ended, Home, LIMIT, eventually, is_alive};
 
-/// Whether all of these locks have no contender.
+/// Whether all of these locks are without contenders.
 fn are_free(home: &Home, locks: &[&str]) -> Result<bool> {
     for lock in locks {
         let shown = home.json(&format!("show {lock}"))?;
@@ -171,7 +171,7 @@ async fn others_are_obeyed() -> Result<()> {
     Ok(())
 }
 
-/// Nothing of ours is in the way of a command that reads standard input.
+/// Lockkeeper does not interfere with a command that reads standard input.
 #[test]
 fn a_command_with_two_locks_reads_its_input() -> Result<()> {
     let home = Home::new()?;

@@ -147,7 +147,7 @@ async fn f11_the_local_engine_takes_a_limit_of_file_sizes_for_a_full_disk() -> R
     let home = Home::new()?;
     home.runs("l", "true")?.is_fine();
     let pid = home.engine_pid()?;
-    // It has no certificates, and no terminal that could go away.
+    // It does not have certificates, or a terminal that could go away.
     kill_process(Pid::from_raw(pid).context("no process")?, Signal::HUP)?;
     home.runs("l", "true")?.is_fine();
     assert_eq!(home.engine_pid()?, pid);

@@ -107,10 +107,10 @@ fn with_argument(mut command: Command, argument: &str) -> Command {
     command
 }
 
-/// The code was that of a server that cannot be reached, and a key that does not fit was said to be
-/// a mistake in the file of the roots.
+/// Symptom: the exit code was that of an unreachable server, and a mismatched key was reported as
+/// an error in the file of the roots.
 ///
-/// Seen to fail with `Nature::Distrust` told as unreachable.
+/// Fails with `Nature::Distrust` told as unreachable.
 #[tokio::test]
 async fn distrust_is_a_mistake_of_the_configuration() -> Result<()> {
     let home = Home::new()?;
@@ -145,7 +145,7 @@ async fn distrust_is_a_mistake_of_the_configuration() -> Result<()> {
     Ok(())
 }
 
-/// `doctor` asked TLS servers in the clear who they are, and said that they did not tell.
+/// Symptom: `doctor` sent plain-text requests to TLS servers, and reported that they did not reply.
 #[tokio::test]
 async fn doctor_asks_over_tls_who_a_server_is() -> Result<()> {
     let home = Home::new()?;
@@ -185,7 +185,7 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
         home.says("held", "holder", &format!("{old} --server-tick 3s l"), script).await?;
     home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
 
-    // What cannot be used is told, and changes nothing.
+    // An unusable certificate is reported, and does not change the server.
     let replace =
         |name: &str| fs::copy(home.folder().join(format!("new-{name}")), home.folder().join(name));
     replace("server.pem")?;
@@ -207,7 +207,7 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
     let mixed = new.replace("new-client", "client");
     home.ends(&format!("{mixed} run m -- true"))?.complains(78, &["--tls-cert"]);
 
-    // Whoever was there goes on, with the same session.
+    // Connected clients continue with the same session.
     home.ends(&format!("{new} run -n l -- true"))?.complains(1, &["l"]);
     fs::write(home.folder().join("go"), "went on\n")?;
     assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
@@ -332,7 +332,7 @@ fn openssl(home: &Home, arguments: &str) -> Result<()> {
     run(home, "openssl", arguments, "")
 }
 
-/// Runs a program to its end, which reads this from its standard input: there is no terminal.
+/// Runs a program to its end, with this standard input instead of a terminal.
 fn run(home: &Home, program: &str, arguments: &str, input: &str) -> Result<()> {
     let mut command = Command::new("setsid");
     command.args(["--wait", program]).args(arguments.split_whitespace());
@@ -345,7 +345,7 @@ fn run(home: &Home, program: &str, arguments: &str, input: &str) -> Result<()> {
     Ok(())
 }
 
-/// A pipe in the place of a file made HUP wait for whoever writes to it, and no signal was heard again.
+/// Symptom: with a pipe in place of a file, HUP waited for a writer, and later signals were not handled.
 #[tokio::test]
 async fn a_pipe_in_the_place_of_a_certificate_is_told() -> Result<()> {
     let home = Home::new()?;

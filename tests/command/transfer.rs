@@ -132,7 +132,7 @@ async fn more_than_fits_into_one_round_keeps_its_order() -> Result<()> {
     Ok(())
 }
 
-/// A list may shut out whoever imports: what is below gets there all the same, and nobody else in
+/// A list may exclude the importing user. The nodes below are imported nevertheless, and are not open to others in
 /// between.
 #[tokio::test]
 async fn access_control_lists_move_too() -> Result<()> {
@@ -199,7 +199,7 @@ async fn what_differs_is_left_unless_it_is_to_be_overwritten() -> Result<()> {
     Ok(())
 }
 
-/// Each is told with the number of its line, and nothing was written by then.
+/// Each error has the number of its line, and is reported before the first write.
 #[tokio::test]
 async fn what_is_no_whole_export_is_refused() -> Result<()> {
     let pair = Pair::new().await?;

@@ -253,7 +253,7 @@ fn options_mean_the_same_everywhere() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: the help of `elect` and `queue work` spoke of a lock, where there is none.
+/// Symptom: the help of `elect` and `queue work` mentioned a lock, which they do not have.
 #[test]
 fn the_help_says_what_is_lost() -> Result<()> {
     let home = Home::new()?;

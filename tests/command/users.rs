@@ -1,5 +1,5 @@
 //! Two users of one machine: with an engine for both they exclude each other, and without one they
-//! are told that they do not.
+//! get a warning that they do not.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -19,8 +19,8 @@ use crate::support::{Ended, LIMIT, eventually, is_alive};
 
 const WAY_OUT: &str = "sudo lockkeeper local enable --system --group";
 
-/// The two held one lock at once, each on an engine of their own, and nobody said a word. Later, whoever came second
-/// was warned by each command, and got a mail for each job of cron.
+/// Symptom: both held one lock at once, each on its own engine, without a warning. Later, the second user
+/// was warned by each command, and got a mail for each cron job.
 #[tokio::test]
 async fn k46_whoever_comes_second_is_warned_once() -> Result<()> {
     for first in Who::BOTH {
@@ -237,7 +237,7 @@ fn only_root_looks_after_it() -> Result<()> {
 }
 
 /// Two idle connections to `admin.sock` of any user kept root from stopping the engine, and from its status.
-/// Seen to fail with one asker after the other.
+/// Fails with one asker after the other.
 #[test]
 fn n43_idle_connections_keep_nobody_from_asking() -> Result<()> {
     let Some(machine) = Machine::new("idle connections")? else { return Ok(()) };

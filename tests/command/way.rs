@@ -10,7 +10,7 @@ use crate::serve::in_memory;
 use crate::slow::silent_at_first;
 use crate::support::{Home, LIMIT, eventually};
 
-/// Notes a TERM and goes on.
+/// Reports a TERM and continues.
 const STUBBORN: &str = "trap 'echo asked' TERM; echo held; while :; do sleep 0.05; done";
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_command_that_is_asked_gives_way() -> Result<()> {
 
 /// Who waited for so long for a server waited as long again for the lock.
 ///
-/// Seen to fail when both get all of it.
+/// Fails when both get all of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_is_for_server_and_lock_together() -> Result<()> {
     const WAIT: Duration = Duration::from_secs(6);

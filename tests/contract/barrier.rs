@@ -127,7 +127,7 @@ async fn a_guard_opens_it_when_it_ends((participant, other): Observed) -> Result
     assert_eq!(refused, BarrierError::AlreadyClosed { path: ZnodePath::new(GATE)? });
     let again = ours.close_while_held().await.err().context("it is held twice")?;
     assert_eq!(again, refused);
-    // It would open without anybody having opened it.
+    // The barrier would open although no program has opened it.
     let refused = theirs.close().await.err().context("it is closed for good")?;
     assert_eq!(refused, BarrierError::ClosedByGuard { path: ZnodePath::new(GATE)? });
     guard.release().await?;

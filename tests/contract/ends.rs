@@ -55,8 +55,8 @@ impl Waits {
             match tokio::time::timeout(HANGS, wait).await {
                 Ok(ended) => {
                     let ended = ended?;
-                    // `ClientClosed` in errors about locks, and `Closed` in those of requests. What goes on by
-                    // itself has stopped with the runtime.
+                    // `ClientClosed` in errors about locks, and `Closed` in those of requests. Background tasks have
+                    // stopped with the runtime.
                     if !["Closed", "Stopped {", "AuthFailed"].iter().any(|why| ended.contains(why))
                     {
                         wrong.push(format!("{name}: {ended}"));
@@ -210,7 +210,7 @@ async fn waiting_to_lead(
     let mut leaders = observed.observe().await?;
     waits.add("Leaders", async move { leaders.next().await });
 
-    // The work keeps its leadership where nobody drops it.
+    // The work keeps its leadership until it is dropped.
     for (path, longest) in [("/ends/leads", None), ("/ends/rides-out", Some(LONG))] {
         let election = Election::builder(client, path);
         let election = longest.map_or(election.clone(), |longest| election.ride_out(longest));
@@ -361,7 +361,7 @@ async fn waits_of_threads_end_when_their_client_is_closed(backend: Backend) -> R
     client.close().await;
     for _ in 0..3 {
         let ended = tokio::time::timeout(HANGS, tells.recv()).await.context("a thread waits")?;
-        let (name, ended) = ended.context("each is told")?;
+        let (name, ended) = ended.context("each call ends")?;
         assert!(ended.contains("Closed"), "{name}: {ended}");
     }
     Ok(())
@@ -444,7 +444,7 @@ async fn leadership_ends_with_the_work((alice, bob): Pair) -> Result<()> {
     ends.send(()).expect("the work waits");
     assert_eq!(in_time(leadership.lost()).await?, LossReason::Released);
     assert!(!leadership.is_held() && leadership.proclaim("me").await.is_err());
-    // It may have been told a deadline, on which what still goes on under it may rely.
+    // The task may have read a deadline, and may still rely on it.
     assert!(!next.is_finished() && !led.is_finished(), "while the handle is kept");
     let token = leadership.token();
     drop(leadership);
@@ -461,7 +461,10 @@ async fn a_deadline_that_a_handle_was_told_holds_beyond_the_work(backend: Backen
     let deadline = leadership.deadline().context("it leads")?;
     ends.send(()).expect("the work waits");
     let next = in_time(next).await???;
-    assert!(alice.client.now() >= deadline, "the next one leads before a deadline that was told");
+    assert!(
+        alice.client.now() >= deadline,
+        "the next one leads before a deadline that was reported"
+    );
     assert_eq!(in_time(led).await???, 1, "the handle is kept");
     assert_eq!(leadership.state(), HolderState::Lost(LossReason::Released));
     assert!(next.token() > leadership.token());
@@ -524,7 +527,7 @@ async fn a_guard_whose_own_check_failed_is_lost((alice, bob): Observed) -> Resul
     Ok(())
 }
 
-/// "Taken" is no answer for a program that asks again until it is not.
+/// "Taken" is not a useful result for a program that retries until the lock is free.
 async fn attempts_that_do_not_wait_tell_of_a_closed_client(participant: Participant) -> Result<()> {
     let client = &participant.client;
     let (mutex, reentrant) = (Mutex::new(client, "/m")?, ReentrantMutex::new(client, "/r")?);

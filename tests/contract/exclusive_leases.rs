@@ -33,7 +33,7 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
     let waiting = line_up::<L>(&bob, 2).await?;
     let guard = Arc::new(guard);
     let looking = Arc::clone(&guard);
-    // Whoever looks when the next one holds sees the loss, even if nobody has been told yet.
+    // When the next contender holds the lock, the state shows the loss, even if no event has arrived yet.
     let waiting = tokio::spawn(async move {
         let next = waiting.await??;
         anyhow::Ok((next, looking.state()))
@@ -128,8 +128,8 @@ async fn a_deleted_holder_is_told<L: Exclusive>((alice, bob): Pair) -> Result<()
     Ok(())
 }
 
-/// One check that was refused failed every heartbeat of its client: all that it held was lost, and the
-/// reason that was told was slow servers.
+/// Symptom: one refused check failed every heartbeat of its client. All locks of the client were lost, and the
+/// reported reason was slow servers.
 async fn a_node_that_may_not_be_checked_is_lost_and_no_other<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -153,10 +153,10 @@ async fn a_node_that_may_not_be_checked_is_lost_and_no_other<L: Exclusive>(
     Ok(())
 }
 
-/// The future that came first had the only watch on the node; when it was no longer polled, nobody
-/// was told of the deletion, as under a direct lease no heartbeat finds it.
+/// Symptom: the first future had the only watch on the node. When it was no longer polled, no future
+/// noticed the deletion, because a direct lease does not have heartbeats.
 ///
-/// Seen to fail with the watch locked for as long as somebody waits.
+/// Fails with the watch locked for the whole wait of a future.
 async fn a_loss_is_told_although_another_wait_is_not_polled<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -240,7 +240,7 @@ async fn a_waiter_without_any_server_gets_an_error<L: Exclusive>(backend: Backen
     let _guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.refuse();
-    let error = waiting.await?.expect_err("there is no server");
+    let error = waiting.await?.expect_err("no server is reachable");
     assert!(matches!(error, AcquireError::Unreachable { .. }), "{error:?}");
     Ok(())
 }

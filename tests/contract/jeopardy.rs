@@ -33,7 +33,7 @@ pub(crate) async fn short(backend: &Backend) -> Result<Participant> {
     backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
 }
 
-/// A lock whose node lingers after a holder who allowed jeopardy, and that node.
+/// A lock whose node lingers after a holder that allowed jeopardy, and that node.
 async fn idle(participant: &Participant) -> Result<(Mutex, ZnodePath)> {
     let lock = Mutex::builder(&participant.client, LOCK).linger(LONG).build()?;
     let guard = lock.acquire().await?;
@@ -86,7 +86,7 @@ async fn an_outage_that_the_session_survives_ends_held_again<L: Exclusive>(
         assert_eq!(guard.session(), session);
         guard.verify().await?;
     }
-    assert!(!waiting.is_finished(), "nobody was granted the lock meanwhile");
+    assert!(!waiting.is_finished(), "the lock was not granted in the meantime");
     guard.release().await?;
     assert!(waiting.await??.token() > token);
     Ok(())
@@ -251,7 +251,7 @@ async fn nothing_is_believed_in_jeopardy(backend: Backend) -> Result<()> {
     let released = guard.release();
     alice.proxy.restore();
     let lost = ReleaseError::Lost(LossReason::DeadlinePassed);
-    assert_eq!(released.await, Err(lost), "nobody knows what became of it");
+    assert_eq!(released.await, Err(lost), "the outcome is unknown");
     queue_empties(&alice).await
 }
 
@@ -271,7 +271,7 @@ async fn what_work_asked_for_in_an_outage_is_not_sent_without_the_lock(
     let writes = guard.run_through(LONG, async {
         let written = alice.client.create(&node, "1", CreateMode::Persistent).await;
         let there = bob.client.exists(&node).await;
-        // When the work goes on, so may its requests.
+        // When the work continues, its requests are allowed again.
         let again = alice.client.create(&node, "2", CreateMode::Persistent).await;
         (written, there, again)
     });
@@ -298,7 +298,7 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
 /// The work adds while other tasks of the program have a write of the same handle under way, and are
 /// about to make the next.
 ///
-/// Seen to fail when one task writes what all add.
+/// Fails when one task writes what all add.
 async fn an_add_of_work_that_stands_still_is_not_sent_by_others(backend: Backend) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let counter = Counter::new(&alice.client, "/count")?;
@@ -324,7 +324,7 @@ async fn an_add_of_work_that_stands_still_is_not_sent_by_others(backend: Backend
     Ok(())
 }
 
-/// The first task leaves the node to the second one of its cohort, or to whoever comes.
+/// The first task leaves the node to the second one of its cohort, or to the next task that comes.
 async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
     let lock = Mutex::builder(&alice.client, LOCK).cohort(100, LONG).linger(LONG).build()?;
@@ -345,7 +345,7 @@ async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-/// Nobody holds it then, so nobody rides out the outage.
+/// The node is idle then, so it does not survive the outage.
 async fn an_idle_node_is_given_up_at_the_deadline(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
     let (lock, node) = idle(&alice).await?;
@@ -377,7 +377,7 @@ async fn what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others(
     alice.proxy.restore();
     let next = tokio::select! {
         biased;
-        again = &mut again => panic!("{again:?}: before those who waited"),
+        again = &mut again => panic!("{again:?}: before the waiters"),
         next = waiting => next??,
     };
     let token = next.token();
@@ -406,10 +406,10 @@ async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
         while guard.remaining() > TIMEOUT - Duration::from_secs(1) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        held.send(()).expect("somebody waits");
+        held.send(()).expect("the test waits for this");
         client.wait(guard.jeopardy())?;
         assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
-        doubted.send(()).expect("somebody waits");
+        doubted.send(()).expect("the test waits for this");
         let token = guard.token();
         client.wait(guard.checkpoint(Duration::ZERO, LONG))?;
         assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
@@ -603,7 +603,7 @@ async fn a_request_to_leave_that_came_in_jeopardy_is_seen(backend: Backend) -> R
     Ok(())
 }
 
-/// A quarter, a half, four fifths and twice the session timeout, each with somebody who waits.
+/// A quarter, a half, four fifths and twice the session timeout, each with a waiting contender.
 ///
 /// The lengths are those of the outages, and not waits for anything.
 async fn outages_of_any_length_end_as_they_must(backend: Backend) -> Result<()> {
@@ -702,7 +702,7 @@ async fn every_way_to_hold_a_lock_ends_with_its_session_or_its_node_and_not_befo
     Ok(())
 }
 
-/// Two hold it this way, each beside the lock of the other. Both are held again after an outage; then one
+/// Two programs hold locks in this way. Both are held again after an outage. Then one
 /// loses its session, and the other its node.
 async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()> {
     let (alice, bob) = (short(backend).await?, backend.participant().await?);
@@ -730,7 +730,7 @@ async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()
     for queue in design.queues() {
         children_reach(&bob.client, &queue, 0).await?;
     }
-    assert_eq!(held.state(), HolderState::Jeopardy, "nobody has told it");
+    assert_eq!(held.state(), HolderState::Jeopardy, "no event has arrived");
     alice.proxy.restore();
     assert_eq!(held.held_again().await, Err(LossReason::SessionExpired));
     drop(held);

@@ -181,9 +181,9 @@ async fn a_node_that_does_not_go_by_itself_is_no_claim((client, other): Clients)
     Ok(())
 }
 
-/// Whatever takes the place of the claim's node is no proof of the claim.
+/// A node that replaces the claim's node does not prove the claim.
 ///
-/// Seen to fail with heartbeats that check the path alone.
+/// Fails with heartbeats that check the path alone.
 async fn a_claim_whose_name_becomes_anothers_is_lost(backend: Backend) -> Result<()> {
     for mode in [CreateMode::Ephemeral, CreateMode::Persistent] {
         let (alice, bob) = (short(&backend).await?, backend.observer().await?);
@@ -199,9 +199,9 @@ async fn a_claim_whose_name_becomes_anothers_is_lost(backend: Backend) -> Result
     Ok(())
 }
 
-/// Only the first look at who has the name could find it.
+/// Only the first read of the holder could find it.
 ///
-/// Seen to fail with one look, before the wait: it waited on.
+/// Fails with one look, before the wait: it waited on.
 async fn a_name_that_becomes_such_a_node_is_not_waited_for(backend: Backend) -> Result<()> {
     let (one, participant) = (backend.observer().await?, backend.participant().await?);
     let (ours, theirs) = (Names::new(&one, NAMES)?, Names::new(&participant.client, NAMES)?);

@@ -23,7 +23,7 @@ const GPUS: &str = "/pools/gpu";
 /// What no wait comes near unless it hangs.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Too short for anybody to give something back.
+/// Too short for a holder to release a resource.
 const SHORT: Duration = Duration::from_millis(300);
 
 type Acquiring = JoinHandle<Result<PoolGuard, PoolError>>;
@@ -76,7 +76,7 @@ async fn got(acquiring: Acquiring) -> Result<PoolGuard> {
     Ok(tokio::time::timeout(LONG, acquiring).await.context("it waits")???)
 }
 
-/// Returns when nothing is left of anybody.
+/// Returns when all nodes of the holders are gone.
 async fn all_is_gone(client: &Client) -> Result<()> {
     for below in ["held", "line"] {
         children_reach(client, &node(below), 0).await?;
@@ -213,7 +213,7 @@ async fn a_holder_has_no_more_than_its_limit((one, two): Clients) -> Result<()> 
     let first = take(&ours).await?;
     nothing(&theirs).await?;
     let second = wait(&theirs, 1).await?;
-    // Others go before somebody who is at its limit.
+    // Others overtake a holder that is at its limit.
     let bobs = take(&others).await?;
     assert_eq!(bobs.name(), "1");
     bobs.release().await?;
@@ -392,7 +392,7 @@ async fn who_gives_up_leaves_nothing((participant, other): Observed) -> Result<(
     Ok(())
 }
 
-/// A time-out covers outages, and goes on after them.
+/// A timeout includes outages.
 async fn a_wait_with_a_limit_outlasts_an_outage(backend: Backend) -> Result<()> {
     let (participant, other) = (short(&backend).await?, backend.observer().await?);
     let (ours, theirs) = (gpus(&participant.client)?, gpus(&other)?);
@@ -472,7 +472,7 @@ async fn a_node_that_was_made_by_hand_keeps_a_thing_out_of_use((one, two): Clien
     Ok(())
 }
 
-/// Somebody deletes the pool while it is used: it is made again, and whoever waits comes again.
+/// The pool is deleted while it is used: it is created again, and the waiters enter again.
 async fn a_pool_that_was_deleted_is_made_again((participant, other): Observed) -> Result<()> {
     let (ours, theirs) = (gpus(&participant.client)?, gpus(&other)?);
     let held = (take(&theirs).await?, take(&theirs).await?);
@@ -494,7 +494,7 @@ async fn a_look_tells_who_has_what((one, two): Clients) -> Result<()> {
     let waits = wait(&theirs.only(["1", "x"]), 1).await?;
     let report = ours.inspect().await?;
     assert_eq!(report.free, ["0"]);
-    let info = report.held[0].info.as_ref().context("it says who it is")?;
+    let info = report.held[0].info.as_ref().context("it describes its program")?;
     assert_eq!((report.held[0].name.as_str(), info.label.as_deref()), ("1", Some("training")));
     assert_eq!((report.held[0].token, report.held[0].session), (held.token(), held.session()));
     let only = BTreeSet::from(["1", "x"].map(str::to_owned));
@@ -503,7 +503,7 @@ async fn a_look_tells_who_has_what((one, two): Clients) -> Result<()> {
     waiting(&ours, 0).await
 }
 
-/// A look and a claim; who waits is woken for what it gets.
+/// A read and a claim. A waiter is woken for the resource that it gets.
 async fn what_a_thing_costs((alice, bob): Pair) -> Result<()> {
     use OpCode::{Delete, GetData, Multi, MultiRead, Sync};
     let (ours, theirs) = (gpus(&alice.client)?, gpus(&bob.client)?);

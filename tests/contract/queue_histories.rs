@@ -42,7 +42,7 @@ const PACE: Duration = Duration::from_millis(200);
 /// Longer than it takes until all is taken: sessions have ended, and what comes later is due.
 const SETTLING: Duration = Duration::from_secs(90);
 
-/// Longer than a program takes that has nothing to do any more.
+/// Longer than an idle program takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often the server's clock is looked at.
@@ -51,8 +51,9 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// An answer that took longer says too little about the clock.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// Whatever is lost, and whoever dies: each item that was confirmed comes to one end, in order, not before it is due,
-/// and never in two hands.
+/// Whatever messages are lost and whichever programs die: each confirmed item ends once, in order, not before it
+/// is due,
+/// and is never held twice at a time.
 async fn items_are_done_once(backend: Backend) -> Result<()> {
     // Programs of a queue stay on one thread.
     LocalSet::new().run_until(run(backend)).await
@@ -61,7 +62,7 @@ async fn items_are_done_once(backend: Backend) -> Result<()> {
 async fn run(backend: Backend) -> Result<()> {
     let (seed, lasts) = seed_and_time();
     let mut random = fastrand::Rng::with_seed(seed);
-    // No program is told that all is well, and no server is behind another one.
+    // No program gets a success by mistake, and no server lags behind another one.
     let mut terms = Terms::any(&mut random, false, true);
     // Nobody sets it here.
     terms.has_steady_clock = true;
@@ -106,7 +107,7 @@ async fn run(backend: Backend) -> Result<()> {
         }
     }
 
-    // A session that somebody ends has a lease that nobody keeps.
+    // A session that another client ends has a lease that is not kept.
     let ending = Ending::ByTimeout(AWAY);
     go_wrong(&stage, || proxied.living(), ending, &mut random, lasts).await?;
     stage.is_over.store(true, Ordering::Relaxed);
@@ -140,7 +141,7 @@ async fn ends(stage: &Stage, what: &str, task: JoinHandle<()>) {
     }
 }
 
-/// Everybody who has a proxy, or had one.
+/// All participants that have or had a proxy.
 #[derive(Clone, Default)]
 struct Proxied {
     living: Arc<Mutex<Vec<Arc<Participant>>>>,
@@ -149,22 +150,22 @@ struct Proxied {
 
 impl Proxied {
     fn put(&self, participant: &Arc<Participant>) {
-        self.living.lock().expect("nobody panics with it").push(Arc::clone(participant));
+        self.living.lock().expect("the lock is not poisoned").push(Arc::clone(participant));
     }
 
     fn has_died(&self, participant: &Arc<Participant>) {
-        let mut living = self.living.lock().expect("nobody panics with it");
+        let mut living = self.living.lock().expect("the lock is not poisoned");
         living.retain(|other| !Arc::ptr_eq(other, participant));
-        self.dead.lock().expect("nobody panics with it").push(Arc::clone(participant));
+        self.dead.lock().expect("the lock is not poisoned").push(Arc::clone(participant));
     }
 
     fn living(&self) -> Vec<Arc<Participant>> {
-        self.living.lock().expect("nobody panics with it").clone()
+        self.living.lock().expect("the lock is not poisoned").clone()
     }
 
     /// How many events of the queue's nodes have passed all proxies.
     fn queue_events(&self) -> usize {
-        let dead = self.dead.lock().expect("nobody panics with it").clone();
+        let dead = self.dead.lock().expect("the lock is not poisoned").clone();
         // A chroot may come before it.
         let of_queue = format!("{QUEUE}/");
         let all = self.living().into_iter().chain(dead);
@@ -218,7 +219,7 @@ struct Station {
 
 impl Station {
     fn latest(&self) -> Option<Arc<Participant>> {
-        self.latest.lock().expect("nobody panics with it").clone()
+        self.latest.lock().expect("the lock is not poisoned").clone()
     }
 }
 
@@ -238,7 +239,7 @@ impl Workplace for Station {
             if let Ok(participant) = self.backend.participant_with(builder.clone()).await {
                 let participant = Arc::new(participant);
                 self.scene.proxied.put(&participant);
-                *self.latest.lock().expect("nobody panics with it") =
+                *self.latest.lock().expect("the lock is not poisoned") =
                     Some(Arc::clone(&participant));
                 return participant.client.clone();
             }

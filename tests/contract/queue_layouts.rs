@@ -334,7 +334,7 @@ async fn a_file_of_several_items_is_put_apart(client: Client) -> Result<()> {
         assert!(&item.value()[..] == expected.as_bytes(), "{item:?}");
         item.done().await?;
     }
-    // Without the claims, which nobody has here, the same.
+    // The same without the claims, which do not occur here.
     let out = taking_out(&client, layout)?;
     let mut values = Vec::new();
     while let Some(value) = out.try_take().await? {

@@ -69,7 +69,7 @@ async fn a_client_that_is_cut_off_loses_the_lock_at_its_deadline(backend: Backen
     Ok(())
 }
 
-/// The clock of the lease stops with the program; what the servers do meanwhile is of no help.
+/// The clock of the lease stops with the program; the servers' actions during that time do not help.
 async fn a_program_that_stands_still_has_lost_the_lock_when_it_goes_on(
     backend: Backend,
 ) -> Result<()> {

@@ -174,7 +174,7 @@ async fn lost_replies_repeat_no_id_and_lose_none((participant, other): Observed)
     Ok(())
 }
 
-/// The successor's ids come after all that the first one can mint, although that one goes on regardless.
+/// The successor's ids come after all that the first one can mint, although the first one continues to mint.
 async fn an_id_of_a_program_that_was_cut_off_does_not_come_again(
     (participant, other): Observed,
 ) -> Result<()> {

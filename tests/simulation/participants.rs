@@ -32,7 +32,7 @@ pub(crate) struct Resources {
 
 impl Resources {
     fn of(&self, lock: &str) -> Arc<Fence> {
-        let mut fences = self.fences.lock().expect("nobody panics with it");
+        let mut fences = self.fences.lock().expect("the lock is not poisoned");
         Arc::clone(fences.entry(lock.to_owned()).or_default())
     }
 }
@@ -69,7 +69,7 @@ impl Worker {
             while let Some(lock) = held {
                 held = self.hold(&path, lock).await;
             }
-            // Without a pause, a release that nobody waits for goes together with the next acquire.
+            // Without a pause, a release that is not awaited is sent together with the next acquire.
             if self.random.u8(0..4) > 0 {
                 let pause = self.upto(self.run.pace.pause);
                 sleep(pause).await;
@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// The same, through outages: it stands still while nobody knows whether the lock is held.
+    /// The same, through outages: it pauses while it is unknown whether the lock is held.
     async fn look_through(&mut self, path: &str, guard: &Guard, looks: u8) {
         let (lock, token) = (path.to_owned(), number(guard.token()));
         if self.random.bool() {

@@ -18,7 +18,7 @@ const LOCK: &str = "/locks/standstill";
 type Answer = Result<Option<Held>, AcquireError>;
 
 /// Stops a program for any time that its session survives, on servers that are well. It asks for a free lock
-/// when it continues, or waits in the queue when it is stopped and the lock becomes free meanwhile.
+/// when it continues, or waits in the queue when it is stopped and the lock becomes free during the stop.
 pub(crate) async fn want_a_free_lock(run: &Arc<Run>, clients: &[Client], seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x57a2d);
     let design = Design::any(LOCK, &mut random);

@@ -1,5 +1,5 @@
-//! A program of ours: takes locks of all kinds in every way, holds them through whatever happens,
-//! writes under them, gives them back in every way, and says all that it is told.
+//! A Lockkeeper program: acquires locks of all kinds in every way, holds them through all faults,
+//! writes under them, releases them in every way, and prints all results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,11 +88,11 @@ impl Contender {
     }
 }
 
-/// Follows who leads, through whatever happens, until all turns are over.
+/// Observes the leader, through all faults, until all turns are over.
 ///
 /// # Panics
 ///
-/// An older leader is told after a newer one.
+/// An older leader is reported after a newer one.
 async fn observe(election: Election, folder: PathBuf) {
     let mut leaders = loop {
         match election.observe().await {

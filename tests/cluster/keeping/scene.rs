@@ -69,7 +69,7 @@ impl Scene {
             biased;
             early = &mut acquire => {
                 early.map_err(Into::into)?;
-                bail!("granted while somebody else held it");
+                bail!("granted during another hold");
             }
             left = leave => left?,
         }

@@ -37,7 +37,7 @@ struct JudgeState {
 struct LastLease {
     who: usize,
     token: u128,
-    /// The latest true time until which its holder was told that it has the item.
+    /// The latest true time until which its holder may rely on the item.
     until: Duration,
     is_given_back: bool,
 }
@@ -63,7 +63,7 @@ impl Judge {
         self.state.borrow_mut().may_lose[who] = may_lose;
     }
 
-    /// A program was told of an error.
+    /// A program got an error.
     pub(super) fn refused(&self, who: usize, error: String) {
         let state = &mut *self.state.borrow_mut();
         if !state.may_lose[who] {
@@ -156,7 +156,7 @@ impl Judge {
         owners
     }
 
-    /// Notes until when a program is told that it has what it has, or this item.
+    /// Records until when a program may rely on its items, or on this item.
     fn ask(&self, state: &mut JudgeState, who: usize, item: Option<&str>) {
         let clock = self.machines[who].clock;
         let asked =
@@ -189,7 +189,8 @@ fn is_moving(assignment: &Assignment) -> bool {
     matches!(moving.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
 }
 
-/// Which member each item belongs to, as `docs/rendezvous.md` says for members of equal weight. `members`: who has each name.
+/// The member that each item belongs to, as `docs/rendezvous.md` defines for members of equal weight. `members`: the
+/// member of each name.
 pub(super) fn owners_by_hash(
     members: &BTreeMap<String, usize>,
     items: impl Iterator<Item = String>,

@@ -4,7 +4,8 @@
 //! an item moves if its owner by the hash differs, and else it keeps its token. At no moment do two programs believe
 //! that they hold one item, and the tokens of an item grow.
 //!
-//! A program leaves in one of four ways: it says so, it drops its member, it dies, or it is cut off until its session is over,
+//! A program leaves in one of four ways: it leaves, it drops its member, it dies, or it is cut off until its
+//! session is over,
 //! and then joins again by itself.
 
 mod judge;
@@ -38,7 +39,7 @@ const TICK: Duration = Duration::from_millis(500);
 const SESSION: Duration = Duration::from_secs(4);
 const LAG: Lag = Lag { usual: Duration::from_millis(5), longest: Duration::from_millis(20) };
 
-/// Between two looks at who owns what.
+/// The time between two checks of the owners.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// What a run has seen.
