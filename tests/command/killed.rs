@@ -85,8 +85,7 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
 }
 
 /// Processes that a command leaves behind when it ends by itself continue. An engine that it has started does
-/// not belong
-/// to a run, and outlives it.
+/// not belong to a run, and outlives it.
 #[tokio::test]
 async fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine() -> Result<()> {
     let home = Home::new()?;

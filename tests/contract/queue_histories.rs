@@ -52,8 +52,7 @@ const LOOKS: Duration = Duration::from_millis(500);
 const QUICK: Duration = Duration::from_millis(20);
 
 /// Whatever messages are lost and whichever programs die: each confirmed item ends once, in order, not before it
-/// is due,
-/// and is never held twice at a time.
+/// is due, and is never held twice at a time.
 async fn items_are_done_once(backend: Backend) -> Result<()> {
     // Programs of a queue stay on one thread.
     LocalSet::new().run_until(run(backend)).await

@@ -335,8 +335,7 @@ async fn ended_badly(language: Language) -> Result<()> {
 }
 
 /// Curator: rounds on one path are not distinguished. A party that is slow to leave waits for parties that have
-/// left and
-/// entered again, and they wait for it.
+/// left and entered again, and they wait for it.
 #[tokio::test]
 async fn a_party_of_curators_that_is_slow_to_leave_waits_for_the_next_round() -> Result<()> {
     let Some(place) = Place::with("barriers", &[Java]).await? else { return Ok(()) };

@@ -199,8 +199,7 @@ async fn we_and_curator_find_each_other() -> Result<()> {
 // ----- kills -----------------------------------------------------------------------------------
 
 /// Instances of both libraries start, stop, drain, are killed, and lose their sessions. After each step, all
-/// clients find
-/// the present instances, and call those that do not drain.
+/// clients find the present instances, and call those that do not drain.
 #[tokio::test]
 async fn we_and_curator_find_each_other_through_kills() -> Result<()> {
     let Some(place) = Place::with("discovery, kills", &[Java]).await? else { return Ok(()) };

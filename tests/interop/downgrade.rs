@@ -56,9 +56,8 @@ tests! {
 }
 
 /// Curator's downgrade: it acquires the read lock while it still holds the write lock, and then releases that.
-/// Contenders
-/// that enter during this or later find a reader. Earlier contenders are only safe since Curator 5.5 (CURATOR-621);
-/// `CuratorLocks.java` does what that version does.
+/// Contenders that enter during this or later find a reader. Earlier contenders are only safe since Curator 5.5
+/// (CURATOR-621); `CuratorLocks.java` does what that version does.
 #[tokio::test]
 async fn a_downgrade_of_curator_keeps_our_writers_out() -> Result<()> {
     let Some(Place { connect, client }) = Place::with("downgrades", &[Java]).await? else {

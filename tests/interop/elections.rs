@@ -105,8 +105,7 @@ async fn together(kind: Kind) -> Result<()> {
 }
 
 /// Programs of other libraries are killed, mostly while they lead. Whenever a Lockkeeper candidate leads, it is
-/// the first
-/// in the queue, and its tokens grow. In the end all remaining candidates get turns.
+/// the first in the queue, and its tokens grow. In the end all remaining candidates get turns.
 ///
 /// They know no deadline: one of theirs that leads on beside ours after its session has ended is counted as
 /// theirs, and printed.

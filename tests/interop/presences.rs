@@ -1,6 +1,5 @@
 //! Lockkeeper's presences together with Curator's `PersistentNode` and `PersistentTtlNode` on one path.
-//! Lockkeeper does not
-//! overwrite Curator's nodes. The tests document what Curator does to Lockkeeper's nodes.
+//! Lockkeeper does not overwrite Curator's nodes. The tests document what Curator does to Lockkeeper's nodes.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! Lockkeeper's queues together with Curator's and kazoo's on the same path: each item is worked on, by one
-//! program at a
-//! time, also after kills. Also how their queues handle faults, compared with Lockkeeper's.
+//! program at a time, also after kills. Also how their queues handle faults, compared with Lockkeeper's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -460,9 +459,8 @@ async fn kazoos_get_waits_on_after_a_lost_connection() -> Result<()> {
 }
 
 /// Curator: a consumer does not learn that its session has ended. It works concurrently with the next one, and
-/// deletes the
-/// item that this one has claimed. A Lockkeeper holder learns of it, and cannot end an item without its claim
-/// (contract).
+/// deletes the item that this one has claimed. A Lockkeeper holder learns of it, and cannot end an item without its
+/// claim (contract).
 #[tokio::test]
 async fn curators_consumer_ends_what_another_has_claimed() -> Result<()> {
     let Some(room) = CURATOR.room().await? else { return Ok(()) };

@@ -1,7 +1,6 @@
 //! Programs that register an instance, change it and deregister it, and directories of them: an instance
 //! that is reported as gone is gone, no instance returns to an earlier state, and in the end every directory has
-//! exactly
-//! the registered instances in their last state.
+//! exactly the registered instances in their last state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -29,8 +29,7 @@ impl Attempt {
     }
 
     /// Classifies the failure of a listing that follows the creation of a node in the queue. If the queue is
-    /// gone, another
-    /// client has deleted it since, and the node with it.
+    /// gone, another client has deleted it since, and the node with it.
     pub(crate) fn at_listing(error: Error, at_entry: impl FnOnce(Error) -> Self) -> Self {
         match error.code() {
             Some(ErrorCode::NoNode) => Self::Again,
@@ -62,8 +61,7 @@ pub(crate) async fn unless_closed<T>(
 }
 
 /// Returns when no server could be reached for a session timeout, or the client is closed. The returned error
-/// gives this
-/// as the reason why waiting for the lock is useless. Makes no request.
+/// gives this as the reason why waiting for the lock is useless. Makes no request.
 ///
 /// # Session loss
 /// Has no effect.

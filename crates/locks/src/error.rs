@@ -530,8 +530,7 @@ pub enum ReleaseError {
     #[error("the lock was lost before it was released: {0}")]
     Lost(LossReason),
     /// No server has confirmed the release yet. It continues in the background until a server confirms it or the
-    /// session
-    /// ends.
+    /// session ends.
     #[error("the release is not confirmed yet: {0}")]
     Unconfirmed(#[from] Error),
     /// The owner does not hold the lock.
@@ -602,10 +601,8 @@ pub enum ObserveError {
         names: Vec<String>,
     },
     /// The first node is not ephemeral, so it does not belong to a candidate's session, and no candidate leads
-    /// until it is
-    /// deleted. With [`ElectionLayout::Kazoo`](crate::ElectionLayout::Kazoo) it counts as a candidate, because
-    /// kazoo can
-    /// create such nodes.
+    /// until it is deleted. With [`ElectionLayout::Kazoo`](crate::ElectionLayout::Kazoo) it counts as a candidate,
+    /// because kazoo can create such nodes.
     #[error(
         "{path} cannot have a leader until {node} is deleted: it is not ephemeral, so it is not a candidate's; \
          delete it if no program uses it"
@@ -640,9 +637,8 @@ pub enum ProclaimError {
         node: ZnodePath,
     },
     /// Servers seem to close the connection at each write of the value, which has 256 KiB or more. No further
-    /// try is made.
-    /// Observers may see the value nevertheless, if only the replies were lost. Concurrent calls write the
-    /// value of the last call, so the value that is too long may be that of another call.
+    /// try is made. Observers may see the value nevertheless, if only the replies were lost. Concurrent calls write
+    /// the value of the last call, so the value that is too long may be that of another call.
     #[error(
         "the connection was lost {tries} times in a row when {node} was written with {bytes} bytes; servers \
          close it if a request exceeds jute.maxbuffer: make the value shorter, or raise the limit \

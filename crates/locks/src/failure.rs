@@ -1,6 +1,5 @@
 //! Implements [`Failure`](lockkeeper_client::Failure) for the errors of [`error`](crate::error). Inherent
-//! methods of the
-//! same names return the same values.
+//! methods of the same names return the same values.
 
 use lockkeeper_client::{Outcome, fails_for_good, impl_failure};
 

@@ -88,8 +88,8 @@ impl TurnPlace {
 }
 
 /// Returns the guard of an ephemeral node that the caller has created for a recipe at `path`. `name`: whether
-/// other nodes
-/// can have the same name. The caller deletes the node. Costs a round trip only if the newest proof is old.
+/// other nodes can have the same name. The caller deletes the node. Costs a round trip only if the newest proof is
+/// old.
 ///
 /// # Errors
 /// Same as [`Mutex::acquire`](crate::Mutex::acquire), for a contender at the front.
@@ -110,10 +110,8 @@ pub async fn grant(
 }
 
 /// Returns the guard of an ephemeral node that the caller has created with this data for a recipe at `path`.
-/// Other nodes
-/// can have the same name before and after it. The guard deletes the node. Costs a round trip only if the newest
-/// proof is
-/// old.
+/// Other nodes can have the same name before and after it. The guard deletes the node. Costs a round trip only if
+/// the newest proof is old.
 ///
 /// # Errors
 /// Same as [`grant`].

@@ -58,9 +58,8 @@ impl FencingToken {
     }
 
     /// Only the transaction, from 1 to 2⁶³ - 1, for stores that keep 64 bits. It grows with each
-    /// holder, except between holders of the same node
-    /// (`linger`, `cohort`), for which it stays the same. Those are tasks of one process, and the store cannot
-    /// distinguish
+    /// holder, except between holders of the same node (`linger`, `cohort`), for which it stays the same. Those are
+    /// tasks of one process, and the store cannot distinguish
     /// them by this number.
     pub fn to_i64(self) -> i64 {
         self.zxid.0

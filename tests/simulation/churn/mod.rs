@@ -5,8 +5,7 @@
 //! that they hold one item, and the tokens of an item grow.
 //!
 //! A program leaves in one of four ways: it leaves, it drops its member, it dies, or it is cut off until its
-//! session is over,
-//! and then joins again by itself.
+//! session is over, and then joins again by itself.
 
 mod judge;
 mod program;

@@ -135,10 +135,8 @@ impl SeenMarks {
 
 impl LockDelay {
     /// Grants the lock to the contender at the front: waits out the delay of a mark that was left, then sets its
-    /// own mark
-    /// or checks that there is none. Costs one round trip. A mark that was left costs one more to replace or
-    /// delete it, and
-    /// another one to read it if the contender sets a mark.
+    /// own mark or checks that there is none. Costs one round trip. A mark that was left costs one more to replace
+    /// or delete it, and another one to read it if the contender sets a mark.
     pub(crate) async fn grant(
         self,
         seen_marks: &SeenMarks,
@@ -176,8 +174,7 @@ impl LockDelay {
     }
 
     /// Replaces or deletes the mark `left`, whose delay is over. Returns `None` if no mark is left, and
-    /// otherwise the mark
-    /// to wait for.
+    /// otherwise the mark to wait for.
     async fn take_over(
         self,
         owned: &mut OwnedNode,

@@ -84,8 +84,7 @@ impl QueueHandle {
     }
 
     /// Waits in the queue. `tail`: the end of the queue, if the last holder of the same handle knew it. Also
-    /// returns the
-    /// queue as it was at the grant.
+    /// returns the queue as it was at the grant.
     pub(crate) async fn acquire_behind(
         &self,
         tail: Option<QueueTail>,
@@ -162,8 +161,7 @@ impl QueueHandle {
     }
 
     /// Mints a token if the creation of the holder's node is not a valid one. It always is where all contenders
-    /// are of one
-    /// kind, because then no contender overtakes another.
+    /// are of one kind, because then no contender overtakes another.
     async fn with_valid_token(
         &self,
         guard: Guard,

@@ -138,8 +138,7 @@ impl<G: Held> OwnerHold<G> {
     }
 
     /// The owner's hold, if any. A lost hold is an error, and cannot be entered again. Waiting for a new hold
-    /// could last
-    /// forever if the caller itself has an entry into the lost one.
+    /// could last forever if the caller itself has an entry into the lost one.
     fn current(&self, hold: &Weak<G>) -> Result<Option<Arc<G>>, AcquireError> {
         match hold.upgrade().map(|held| (held.guard().state(), held)) {
             Some((HolderState::Lost(reason), _)) => {

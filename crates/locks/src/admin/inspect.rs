@@ -113,9 +113,8 @@ const MAX_LISTINGS: u32 = 4;
 impl LockQueue {
     /// Reads the queue of a lock. Returns `None` if the node does not exist and no lock delay is due. For a
     /// [`Semaphore`](crate::Semaphore) in Curator's layout, it returns the leases. Costs two round trips, one
-    /// more for such a
-    /// semaphore, and one more if there is the mark of a lock delay. If contenders leave during the read, it reads
-    /// again, up to three times.
+    /// more for such a semaphore, and one more if there is the mark of a lock delay. If contenders leave during the
+    /// read, it reads again, up to three times.
     ///
     /// # Errors
     /// If a request fails. A missing permission to read a contender's node is not an error: see [`Entry::is_readable`].
@@ -193,9 +192,8 @@ impl LockQueue {
 
     /// The contenders ahead that block a contender, first to last, by index in
     /// [`LockQueue::entries`]. Empty if it is the first, holds the lock, or waits only for a lock delay. Permits
-    /// are counted,
-    /// so a contender for permits waits for all contenders ahead of it together. The kinds of other libraries
-    /// follow the same rules.
+    /// are counted, so a contender for permits waits for all contenders ahead of it together. The kinds of other
+    /// libraries follow the same rules.
     pub fn blockers(&self, index: usize) -> impl Iterator<Item = usize> {
         let waits = self.entries.get(index).filter(|entry| !entry.holds);
         let kind = waits.map(|entry| entry.kind);
@@ -377,8 +375,7 @@ async fn over(left: Option<Duration>) {
 /// Finds the queues of all locks at a path and below it: nodes with contenders, nodes that are themselves
 /// ephemeral, and locks with a delay that is due. ZooKeeper's own nodes are left out, and a lock
 /// without contenders is not found. Costs two round trips for each level of the tree, and more where a level has
-/// hundreds
-/// of nodes, or contenders leave during the read.
+/// hundreds of nodes, or contenders leave during the read.
 ///
 /// # Errors
 /// If a request fails for a reason other than a missing permission.

@@ -3,8 +3,7 @@
 //! # Guarantees
 //!
 //! Every holder that supports it gets the request: see [`revoke`]. With force, each holder loses the lock after
-//! the grace
-//! time, and its guard reports the loss.
+//! the grace time, and its guard reports the loss.
 //!
 //! # Not guaranteed
 //!
@@ -23,8 +22,7 @@
 //! # Cost
 //!
 //! Finding the holders costs 2 round trips, and asking them 1 more. With force, each holder costs 1 more to
-//! watch, and 1
-//! to delete.
+//! watch, and 1 to delete.
 //!
 //! # Examples
 //!
@@ -125,8 +123,7 @@ impl Revocation {
     ///
     /// # Session loss
     /// Fails if a request is still unanswered, and otherwise keeps waiting in the next session. Requests to
-    /// holders are not
-    /// withdrawn.
+    /// holders are not withdrawn.
     ///
     /// # Cancel safety
     /// Requests to holders are not withdrawn.
@@ -140,8 +137,7 @@ impl Revocation {
     }
 
     /// Asks the holders, and takes the lock from those that have not released it within `grace`, like
-    /// [`revoke_within`].
-    /// Returns how each one reacted. Costs the same as [`revoke_within`].
+    /// [`revoke_within`]. Returns how each one reacted. Costs the same as [`revoke_within`].
     ///
     /// # Errors
     /// If a request fails.

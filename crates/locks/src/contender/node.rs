@@ -195,8 +195,7 @@ impl Contender {
     }
 
     /// Reads a listing of the queue. If it contains nodes other than contenders, deletes the nodes of idle
-    /// locks, and lists
-    /// the queue again.
+    /// locks, and lists the queue again.
     async fn read_or_list(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
         match self.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => self.list().await,
@@ -241,8 +240,7 @@ impl Contender {
     }
 
     /// The same after an event of the deletion. Servers send the events of a session's nodes before they report
-    /// the end of
-    /// the session, and they reply only to a session that is still alive. Costs one round trip.
+    /// the end of the session, and they reply only to a session that is still alive. Costs one round trip.
     pub(crate) async fn told_deleted(&self) -> AcquireError {
         while self.session() == self.0.client.session_id() {
             match self.0.client.exists(self.path()).await {

@@ -51,8 +51,7 @@ impl LockQueue {
 
 impl Leader {
     /// The leader of the election with this queue, read from the same tree as the queue. `None` if there is no
-    /// candidate. No
-    /// I/O.
+    /// candidate. No I/O.
     pub fn in_tree(tree: &impl KnownTree, election: &LockQueue) -> Option<Self> {
         let first = election.holders().next()?;
         let record = tree.node(record_path(&election.path).as_str());

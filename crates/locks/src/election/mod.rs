@@ -139,8 +139,7 @@ impl ElectionBuilder {
 
         /// How long [`Election::lead`] waits, as the leader, before it starts the work. It is for resources that
         /// cannot check tokens: requests of a vanished leader that are still in flight arrive before the work
-        /// starts. Default:
-        /// zero.
+        /// starts. Default: zero.
         pub fn grace(self, grace: Duration) => self.grace = grace;
 
         /// Makes [`Election::lead`] run the work like [`Guard::run_through`](crate::Guard::run_through):
@@ -203,8 +202,7 @@ impl Election {
     }
 
     /// Enters the election as a candidate, and waits until it leads. Costs one round trip if there is no other
-    /// candidate;
-    /// behind others, one more and an event.
+    /// candidate; behind others, one more and an event.
     ///
     /// # Errors
     /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
@@ -254,8 +252,7 @@ impl Election {
     /// [survive outages](ElectionBuilder::ride_out).
     ///
     /// Leadership ends with the work, for each of its handles. A handle that outlives the work, such as one in a
-    /// spawned
-    /// task, reports the loss: [`LossReason::Released`](crate::LossReason::Released) if the work
+    /// spawned task, reports the loss: [`LossReason::Released`](crate::LossReason::Released) if the work
     /// is done. But such a task may still rely on a [deadline](crate::Guard::deadline) that it has read. So
     /// while a handle is kept, the next candidate leads only after that deadline, this method returns only
     /// then, and the log has a warning. To avoid this, let the work wait for its tasks, or end them.
@@ -362,8 +359,7 @@ impl Election {
 }
 
 /// Waits before a candidate that has lost its leadership or its place campaigns again, so that many candidates
-/// that lost
-/// their sessions together do not all return at once.
+/// that lost their sessions together do not all return at once.
 async fn pause() {
     tokio::time::sleep(MIN_PAUSE.mul_f64(1.0 + fastrand::f64())).await;
 }

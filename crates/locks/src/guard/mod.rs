@@ -290,8 +290,7 @@ impl Guard {
     /// If the node of a [`Mutex`](crate::Mutex) serves several holders in this process (`linger`, `cohort`),
     /// the transaction is also sent only while this guard exists and counts as held. A transaction
     /// that is in flight when the guard is released may be applied when the next of these holders holds the
-    /// lock, before
-    /// any request of that holder.
+    /// lock, before any request of that holder.
     pub fn transaction(&self) -> Transaction {
         match self.0.owned.name {
             NameUse::Once if !self.0.is_shared => self.checks(),
@@ -372,8 +371,7 @@ impl Guard {
     }
 
     /// Ends the guard for all its sharers, before its node is deleted. Returns the instant until which the node
-    /// must stay,
-    /// because a sharer may rely on that deadline; `None` if the lock was not held.
+    /// must stay, because a sharer may rely on that deadline; `None` if the lock was not held.
     pub(crate) fn end(&self, reason: LossReason) -> Option<Instant> {
         let is_held = self.is_held();
         self.lose(reason);

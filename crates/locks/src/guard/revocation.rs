@@ -9,8 +9,7 @@ use crate::owner_info::{OwnerInfo, RevokeRequest};
 pub const REQUEST: &[u8] = b"__REVOKE__";
 
 /// The data that asks a holder to release the lock. `owner`: the owner in its node, if any. Only Lockkeeper
-/// programs write
-/// an owner, and only they read more than [`REQUEST`]; other programs compare the data with it.
+/// programs write an owner, and only they read more than [`REQUEST`]; other programs compare the data with it.
 pub(crate) fn ask(owner: Option<&OwnerInfo>, request: &RevokeRequest) -> Bytes {
     let is_plain = *request == RevokeRequest::default();
     match owner.filter(|_| !is_plain).and_then(|_| serde_json::to_vec(request).ok()) {

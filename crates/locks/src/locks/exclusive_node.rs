@@ -127,8 +127,7 @@ lock_options!(ExclusiveNodeBuilder: acl, label, user, why);
 impl ExclusiveNodeBuilder {
     lockkeeper_client::setters! {
         /// The owner that enters through this handle. It can also enter through other handles. Default: a new
-        /// owner. Without a
-        /// label, the owner's name is the holder's label.
+        /// owner. Without a label, the owner's name is the holder's label.
         pub fn owner(self, owner: &Owner) => self.owner = Some(owner.clone());
 
         pub(crate) fn waits_for(self, nodes: WaitsFor) => self.waits_for = nodes;
@@ -179,8 +178,7 @@ impl ExclusiveNode {
 
     /// Waits until the lock is free and acquires it, unless another waiter is faster; then it waits again. The owner of
     /// a held lock enters again at once. Also waits for a node that is not ephemeral, as other programs may
-    /// delete theirs.
-    /// Costs one round trip if the lock is free. Entering again makes no request.
+    /// delete theirs. Costs one round trip if the lock is free. Entering again makes no request.
     ///
     /// # Errors
     /// Same as [`Mutex::acquire`](crate::Mutex::acquire), except the errors of a queue. In addition,

@@ -120,8 +120,7 @@ impl<L> MutexBuilder<L> {
             self.sharing.cohort = Some((holders, time));
 
         /// Makes the next holder wait for `delay` if this one vanishes without a release, for example because
-        /// the program
-        /// dies. For resources that cannot check fencing tokens. All programs that use the lock must
+        /// the program dies. For resources that cannot check fencing tokens. All programs that use the lock must
         /// set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) the delays of others. Costs one
         /// more round trip at each grant, and an additional node, `<path>-__delay__`. Off by default.
         pub fn lock_delay(self, delay: Duration) => self.delay = Some(LockDelay::Kept(delay));
@@ -130,8 +129,7 @@ impl<L> MutexBuilder<L> {
         /// and sets none. A lock without this option and without a delay of its own ignores lock delays, because
         /// checking for them costs a round trip at each grant. Costs one more round trip at each grant.
         /// Not needed together with [`lock_delay`](MutexBuilder::lock_delay), which also obeys the delays of
-        /// others. Off by
-        /// default.
+        /// others. Off by default.
         pub fn obey_lock_delay(self) => self.delay = self.delay.or(Some(LockDelay::Obeyed));
     }
 
@@ -193,16 +191,14 @@ impl Mutex {
 
     /// Waits in the queue for the lock. Costs one round trip if the lock is free; behind others, one more
     /// and an event. Options [change this](Mutex#cost). After this program or the servers were suspended, the
-    /// grant also
-    /// waits for a proof that the lock is held: one or two round trips, half a tick apart.
+    /// grant also waits for a proof that the lock is held: one or two round trips, half a tick apart.
     ///
     /// # Errors
     /// An [`AcquireError`]: the contender is lost (`SessionExpired`,
     /// `NodeDeleted`), no server could be reached for a session timeout (`Unreachable`), the client is closed
     /// (`ClientClosed`), the order of the queue is unknown or unreliable (`Foreign`, `NotEphemeral`,
-    /// `Exhausted`), replies
-    /// take too long for a lease (`LeaseTooShort`), a request is refused (`Client`, `Refused`), or several attempts
-    /// fail in a row (`GaveUp`).
+    /// `Exhausted`), replies take too long for a lease (`LeaseTooShort`), a request is refused (`Client`,
+    /// `Refused`), or several attempts fail in a row (`GaveUp`).
     ///
     /// # Session loss
     /// Ends the wait in the queue with [`AcquireError::SessionExpired`]. An attempt without a node
@@ -228,9 +224,8 @@ impl Mutex {
 
     /// [`Mutex::acquire`] with a time limit: `timeout` covers the whole call. While no server can be
     /// reached, it waits for one until the time is over, and enters the queue again if the outage takes longer
-    /// than a session
-    /// timeout. A limit below 10 ms makes a single try, like [`Mutex::try_acquire`], of up to a second: a free
-    /// lock is acquired however short the timeout is. Costs the same as [`Mutex::acquire`].
+    /// than a session timeout. A limit below 10 ms makes a single try, like [`Mutex::try_acquire`], of up to a
+    /// second: a free lock is acquired however short the timeout is. Costs the same as [`Mutex::acquire`].
     ///
     /// # Errors
     /// Same as [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
@@ -294,8 +289,8 @@ impl MutexGuard {
     }
 
     /// Releases the lock, and waits until a server has confirmed it; see
-    /// [`Guard::release`](crate::Guard::release). Costs one
-    /// round trip. Makes no request if `linger` or `cohort` keeps the node.
+    /// [`Guard::release`](crate::Guard::release). Costs one round trip. Makes no request if `linger` or `cohort`
+    /// keeps the node.
     ///
     /// # Errors
     /// Same as [`Guard::release`](crate::Guard::release).

@@ -49,8 +49,7 @@ impl Tick {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnceKey {
     /// Any text, such as the name of a release. Its length is limited to 255 bytes in the encoding of znode
-    /// names, in which
-    /// some characters take several bytes.
+    /// names, in which some characters take several bytes.
     Named(String),
     /// A time. Ticks are ordered: after a tick has started, no earlier one starts.
     Tick(Tick),

@@ -123,8 +123,7 @@ impl OnceBuilder {
 
         /// How many records of ticks are kept, and how many of other keys: the newest of each, and up to an
         /// eighth more. The work of a key without a record is done again; that of a tick is not. Default: 1,000.
-        /// At least
-        /// 1; 0 counts as 1.
+        /// At least 1; 0 counts as 1.
         pub fn keep(self, records: u32) => self.options.keep = records.max(1);
 
         /// How far ahead of the servers' clock a tick may be. A later tick is refused. Default: one
@@ -191,8 +190,7 @@ impl Once {
     ///
     /// # Errors
     /// If the lock is lost, the guard belongs to another lock, the tick is ahead of the servers' clock, the node
-    /// for the
-    /// record contains other data, or a request fails with a permanent error.
+    /// for the record contains other data, or a request fails with a permanent error.
     ///
     /// # Session loss
     /// Fails, because the lock is lost.

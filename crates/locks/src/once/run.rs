@@ -78,8 +78,7 @@ impl<'a> OnceRun<'a> {
     ///
     /// # Errors
     /// If the lock is lost, the record is gone, or a request fails with a permanent error. The end is then not
-    /// recorded,
-    /// unless only the reply was lost.
+    /// recorded, unless only the reply was lost.
     ///
     /// # Session loss
     /// Fails, because the lock is lost.

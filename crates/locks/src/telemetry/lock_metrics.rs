@@ -38,8 +38,8 @@ enum Tracked {
 }
 
 /// Adds a label `lock` to the counters and histograms of locks. Its value is the result of `name` for the path
-/// of the lock;
-/// the label is left out if that is `None`. Returns `false` without a change if a function was already set.
+/// of the lock; the label is left out if that is `None`. Returns `false` without a change if a function was already
+/// set.
 ///
 /// Each value creates a time series for each metric and each instance of a program, which monitoring keeps
 /// for as long as it keeps data. So use few values: `|path| path.parent().map(|it| it.to_string().into())` for

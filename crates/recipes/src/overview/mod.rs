@@ -36,14 +36,12 @@ pub use warning::{HoldTimes, Warning, WarningLimits};
 /// The recipes at and below a path at one moment.
 ///
 /// It contains only information from znodes. The tree does not show the tasks of a program, watches, when a
-/// session will
-/// end, or when a waiter was granted its lock.
+/// session will end, or when a waiter was granted its lock.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Overview {
     /// The locks and elections with contenders or with a lock delay that is due, by path. Members of groups,
-    /// instances of
-    /// services and the nodes of other recipes are left out.
+    /// instances of services and the nodes of other recipes are left out.
     pub locks: Vec<LockQueue>,
     /// The elections among the locks.
     pub elections: Vec<ElectionUse>,
@@ -118,8 +116,7 @@ pub struct PoolUse {
 
 impl Overview {
     /// Reads everything at and below a path of a tree. No I/O. Exact if the tree is a snapshot of one moment.
-    /// Takes time in
-    /// proportion to the number of nodes.
+    /// Takes time in proportion to the number of nodes.
     pub fn in_tree(tree: &impl KnownTree, top: &ZnodePath) -> Self {
         let mut overview = Self::default();
         let mut sessions = Sessions::default();

@@ -17,8 +17,7 @@ pub struct SessionUse {
     /// The program, if one of the session's nodes contains it.
     pub owner: Option<OwnerInfo>,
     /// The locks that the session holds, the elections that it leads, and the pools and queues of which it holds
-    /// a resource
-    /// or an item, once for each.
+    /// a resource or an item, once for each.
     pub holds: Vec<ZnodePath>,
     /// The locks, elections and pools for which the session waits, once for each of its contenders.
     pub waits: Vec<ZnodePath>,

@@ -28,8 +28,7 @@ struct Reasons<'a> {
     links: &'a Links,
     stuck: &'a Stuck,
     /// For each stuck contender: the contenders ahead that block it and never finish. A contender is left out if
-    /// another
-    /// one of them waits for it as well, which keeps long queues small.
+    /// another one of them waits for it as well, which keeps long queues small.
     ahead: HashMap<usize, Vec<usize>>,
 }
 

@@ -79,8 +79,7 @@ pub async fn deadlocks(client: &Client, below: &ZnodePath) -> Result<Vec<Deadloc
 }
 
 /// The queues of the locks at a path and below it, read a second time if the first read shows a cycle. Queues
-/// are not all
-/// read at one moment, so a single read can show a cycle that never existed.
+/// are not all read at one moment, so a single read can show a cycle that never existed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CycleCheck {
@@ -119,11 +118,9 @@ impl CycleCheck {
 /// Waits for `acquire`, but gives it up if a wait of this client is part of a deadlock.
 ///
 /// It checks after one second, then after 2 s, 4 s and so on, up to every 30 s. Of the programs in a cycle that
-/// check, the
-/// one that entered its queue last gives up. If that program does not check, another one gives up two seconds
-/// later. Only
-/// locks at `below` and below it are read. A wait of less than a second costs nothing, and each check costs the same as
-/// [`queues`]. If the servers also keep other data, pass the parent node of the locks.
+/// check, the one that entered its queue last gives up. If that program does not check, another one gives up two
+/// seconds later. Only locks at `below` and below it are read. Costs nothing for a wait of less than a second. Each
+/// check costs the same as [`queues`]. If the servers also keep other data, pass the parent node of the locks.
 ///
 /// All tasks of a client count as one program that does one thing at a time. If one task holds a lock that another
 /// program waits for, and a second task waits for that program, this counts as a deadlock. Give such tasks separate

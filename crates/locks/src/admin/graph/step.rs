@@ -35,15 +35,14 @@ pub enum Because {
     /// Its command waits: the contender is a run, and the other one works under it.
     ItsCommandWaits,
     /// Both have the same session, and are contenders for different locks. If they belong to different tasks,
-    /// this is not a
-    /// reason.
+    /// this is not a reason.
     ItsSessionWaits,
 }
 
 impl WaitCycle {
     /// Whether no step leads through a session. Such a cycle is a deadlock whatever the programs do in other
-    /// tasks, unless a
-    /// command under a run has left the waiting run in the background, or one of the waits has a time limit.
+    /// tasks, unless a command under a run has left the waiting run in the background, or one of the waits has a
+    /// time limit.
     pub fn is_certain(&self) -> bool {
         self.steps.iter().all(|step| step.because != Because::ItsSessionWaits)
     }

@@ -200,8 +200,7 @@ impl<'a> Plain<'a> {
     }
 
     /// The contenders that wait forever if each session does one thing at a time, and releases as soon as
-    /// neither it nor a
-    /// program under its runs waits.
+    /// neither it nor a program under its runs waits.
     fn left_by_programs(&self) -> Vec<ContenderIndex> {
         let mut there = self.all.clone();
         loop {

@@ -107,8 +107,7 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// The holders that others wait for, and whose sessions do not wait for another lock. The holder with the
-    /// most waiters
-    /// behind it comes first.
+    /// most waiters behind it comes first.
     pub fn roots(&self) -> Vec<RootBlocker> {
         let mut held: HashMap<usize, BTreeSet<usize>> = HashMap::new();
         for (lock, queue) in self.queues.iter().enumerate() {

@@ -17,8 +17,7 @@ impl WaitQueue {
     /// they are free now.
     ///
     /// Together, the returned contenders take so many permits that fewer than `wanted` are free. So at least one
-    /// of them has
-    /// left by the time `wanted` permits are free, and no other node needs a watch.
+    /// of them has left by the time `wanted` permits are free, and no other node needs a watch.
     pub(super) fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
         if self.are_permits_left(wanted, ahead, None) {
             return None;

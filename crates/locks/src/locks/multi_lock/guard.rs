@@ -187,8 +187,7 @@ impl MultiGuard {
     }
 
     /// Runs work only while all locks are held, and continues it after outages; see [`Guard::run_through`].
-    /// Costs the same
-    /// as that, for each lock.
+    /// Costs the same as that, for each lock.
     ///
     /// # Errors
     /// Same as [`Guard::run_through`], for any of them.

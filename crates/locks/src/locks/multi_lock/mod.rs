@@ -346,8 +346,7 @@ impl MultiLock {
             Err(error) => return Err(self.refused(acquired, &mut contenders, error).await),
         };
         // The reply does not show which session the nodes belong to. If the session has changed, they may belong
-        // to the old
-        // one.
+        // to the old one.
         if self.client.session_id() != session {
             return Err(Attempt::Again);
         }

@@ -154,8 +154,8 @@ impl Semaphore {
     /// # Errors
     /// Same as [`Mutex::acquire`](crate::Mutex::acquire). In addition: if there are fewer permits than requested
     /// ([`AcquireError::TooMany`]), if another number is stored ([`AcquireError::OtherPermits`]), if the stored
-    /// data is not a
-    /// number ([`AcquireError::BadPermits`]), and with kazoo's profile [`AcquireError::Lost`] if the gate is lost.
+    /// data is not a number ([`AcquireError::BadPermits`]), and with kazoo's profile [`AcquireError::Lost`] if the
+    /// gate is lost.
     ///
     /// # Session loss
     /// Same as [`Mutex::acquire`](crate::Mutex::acquire).

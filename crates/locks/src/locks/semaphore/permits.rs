@@ -80,8 +80,7 @@ impl Permits {
     }
 
     /// Fails if the number differs from the one that the handle was created with, unless it has changed since
-    /// the handle
-    /// agreed. Warns once in the life of a handle if such a number is used.
+    /// the handle agreed. Warns once in the life of a handle if such a number is used.
     fn compare(&self, number: u32) -> Result<(), AcquireError> {
         if number == self.initial || self.accepts_other {
             self.seen.agreed.store(true, Ordering::Relaxed);

@@ -122,8 +122,7 @@ impl SemaphoreQueues {
             }
             Self::Curator { gate, leases } => {
                 // Checked before a lease is created for each permit. For a single permit, creating a lease in
-                // excess is cheaper than
-                // this check.
+                // excess is cheaper than this check.
                 if wanted > 1 {
                     let permits = counted.agreed(&leases.client, None).await?;
                     counted.enough(wanted, permits)?;
