@@ -7,8 +7,8 @@ use lockkeeper_client::{
     TransactionError, ZnodePath,
 };
 
-use crate::beside::is_beside_a_lock;
 use crate::profile::{Profile, Usage};
+use crate::siblings::is_sibling_of_lock;
 
 /// Why a lock cannot be built with these options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +79,7 @@ impl BuildError {
         if !client.is_own_base(&path) {
             return Err(BuildError::Root);
         }
-        if path.as_str().split('/').any(is_beside_a_lock) {
+        if path.as_str().split('/').any(is_sibling_of_lock) {
             return Err(BuildError::Beside(path));
         }
         Ok(path)

@@ -8,7 +8,6 @@ use lockkeeper_client::{Cleanup, Client, Created, ExpectedNode, Instant, NameUse
 
 pub use crate::acquire::queue_handle::{LONGEST_TRY, TRIES_ONCE};
 pub use crate::attempt::out_of_reach;
-pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
 use crate::contender::queue_settings::QueueSettings;
@@ -19,6 +18,7 @@ pub use crate::guard::owned_node::deleted;
 pub use crate::locks::{key_of, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::profile::{Kind, Profile};
+pub use crate::siblings::sibling;
 
 /// A queue whose first contender takes the next turn. Its places are not locks, so they are not proven.
 #[derive(Debug)]

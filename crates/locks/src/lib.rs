@@ -18,7 +18,7 @@
 //!   exposure        finds znodes whose access control lists let other clients bypass a lock's own list
 //!   failure         whether a failed call may be repeated, for each error
 //!   error           the errors of locks and elections
-//!   beside          names of znodes next to a lock
+//!   siblings        names of znodes next to a lock
 //!   profile         the names of contenders, which allow sharing queues with Curator and kazoo programs
 //!   owner_info      OwnerInfo: the description of a contender's program, for display
 //!   permit_format   the format of a number of permits in a node
@@ -33,7 +33,6 @@
 mod acquire;
 mod admin;
 mod attempt;
-mod beside;
 mod contender;
 mod election;
 mod error;
@@ -48,6 +47,7 @@ mod once;
 mod owner_info;
 mod permit_format;
 mod profile;
+mod siblings;
 mod telemetry;
 mod token;
 

@@ -284,13 +284,13 @@ impl LocalHold {
         if let Some(bounds) = queue.sharing.cohort
             && queue.slot.waiting.load(Ordering::SeqCst) > 0
         {
-            return self.cohort_goes_on(guard, bounds).then(|| self.node_use.clone());
+            return self.cohort_continues(guard, bounds).then(|| self.node_use.clone());
         }
         let lingering = keep(guard, queue)?;
         Some(NodeUse { lingering: Some(lingering), ..self.node_use.clone() })
     }
 
-    fn cohort_goes_on(&self, guard: &Guard, (holders, time): (u32, Duration)) -> bool {
+    fn cohort_continues(&self, guard: &Guard, (holders, time): (u32, Duration)) -> bool {
         self.node_use.holders < holders
             && self.node_use.since.is_some_and(|since| guard.client().now().since(since) < time)
     }

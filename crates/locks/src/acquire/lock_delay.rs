@@ -20,13 +20,13 @@ use lockkeeper_client::{
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{out_of_reach, retry_acquire};
-use crate::beside::{DELAY, beside, lock_beside};
 use crate::contender::node::{Contender, Front};
 use crate::contender::watches::own_event;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
 use crate::owner_info::OwnerInfo;
+use crate::siblings::{DELAY, lock_of_sibling, sibling};
 
 /// The field in a contender's data that states that it waits out lock delays.
 const OBEYS_FIELD: &str = "obeys_lock_delay";
@@ -361,10 +361,10 @@ enum MarkOwner {
 
 /// The name of the lock that a mark of this name belongs to; `None` if the name is not that of a mark.
 pub(crate) fn lock_marked_by(name: &str) -> Option<&str> {
-    lock_beside(name, DELAY)
+    lock_of_sibling(name, DELAY)
 }
 
 /// The path of a lock's mark.
 pub(crate) fn mark_of(lock: &ZnodePath) -> ZnodePath {
-    beside(lock, DELAY)
+    sibling(lock, DELAY)
 }

@@ -22,12 +22,12 @@ use lockkeeper_client::{
 
 use crate::acquire::lock_delay::{lock_marked_by, mark_of, obeys};
 use crate::admin::due_delay::PendingListing;
-use crate::beside::is_beside_a_lock;
 use crate::contender::order::{Place, WaitQueue};
 use crate::guard::revocation::asked;
 use crate::owner_info::{OwnerInfo, RevokeRequest};
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
+use crate::siblings::is_sibling_of_lock;
 use crate::token::FencingToken;
 
 pub use crate::admin::due_delay::DueDelay;
@@ -333,7 +333,7 @@ impl QueueWatch {
     /// Safe: no change is lost.
     pub async fn changed(&mut self) -> Result<(), WatchLost> {
         let Self { below, mark } = self;
-        let beside = async {
+        let mark_event = async {
             match mark {
                 Some(mark) => mark.next().await,
                 None => std::future::pending().await,
@@ -341,8 +341,8 @@ impl QueueWatch {
         };
         tokio::select! {
             biased;
-            told = below.next() => told?,
-            told = beside => told?,
+            event = below.next() => event?,
+            event = mark_event => event?,
         };
         while self.below.try_next()?.is_some() {}
         if let Some(mark) = &mut self.mark {
@@ -531,7 +531,7 @@ pub(super) fn below(
     let unlisted: Vec<_> = marked.iter().filter(|lock| !names.contains(lock)).cloned().collect();
     names.extend(unlisted);
 
-    let names = names.into_iter().filter(|name| !is_beside_a_lock(name));
+    let names = names.into_iter().filter(|name| !is_sibling_of_lock(name));
     let searched = |name: String| {
         let child = path.child(&name).ok().filter(|child| child.as_str() != "/zookeeper")?;
         Some(SearchPath { path: child, is_marked: marked.contains(&name) })

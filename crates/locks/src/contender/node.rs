@@ -241,7 +241,7 @@ impl Contender {
 
     /// The same after an event of the deletion. Servers send the events of a session's nodes before they report
     /// the end of the session, and they reply only to a session that is still alive. Costs one round trip.
-    pub(crate) async fn told_deleted(&self) -> AcquireError {
+    pub(crate) async fn deleted_by_event(&self) -> AcquireError {
         while self.session() == self.0.client.session_id() {
             match self.0.client.exists(self.path()).await {
                 Ok(_) => break,

@@ -108,7 +108,7 @@ impl Contender {
                 // A fixed order makes simulations repeatable. Failures come first.
                 biased;
                 event = own_event(own) => match event.map_err(|_| self.session_ended())?.kind {
-                    EventKind::NodeDeleted => return Err(self.told_deleted().await),
+                    EventKind::NodeDeleted => return Err(self.deleted_by_event().await),
                     _ => watches.own = Some(self.watch_own().await?),
                 },
                 (index, event) = first_event(ahead) => {

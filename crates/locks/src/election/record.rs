@@ -8,11 +8,11 @@ use bytes::Bytes;
 use lockkeeper_client::ZnodePath;
 use serde::{Deserialize, Serialize};
 
-use crate::beside::{LEADER, beside};
+use crate::siblings::{LEADER, sibling};
 
 /// The path of an election's record.
 pub(super) fn record_path(election: &ZnodePath) -> ZnodePath {
-    beside(election, LEADER)
+    sibling(election, LEADER)
 }
 
 /// The record, stored as JSON. Unknown fields of later versions are ignored.

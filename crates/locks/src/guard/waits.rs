@@ -233,7 +233,7 @@ impl Guard {
         let event = own_watch.insert(watcher).changed().await;
         // An event is delivered once, so other futures that wait here have to check for themselves.
         *own_watch = None;
-        self.told(event)
+        self.loss_by_event(event)
     }
 
     /// The same for the first of the other nodes. Never returns if there are no other nodes.
@@ -256,11 +256,11 @@ impl Guard {
 
         let (index, event) = first_event(watches).await;
         drop(watches.swap_remove(index));
-        self.told(event)
+        self.loss_by_event(event)
     }
 
     /// The reason of the loss that an event on one of the nodes shows, if the loss is certain.
-    fn told(&self, event: Result<WatchEvent, WatchLost>) -> Option<LossReason> {
+    fn loss_by_event(&self, event: Result<WatchEvent, WatchLost>) -> Option<LossReason> {
         match event {
             // Servers send the events of a session's nodes before they report the end of the session, which
             // cannot be before the deadline. If the deadline has passed, the caller checks again.

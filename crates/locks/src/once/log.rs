@@ -3,9 +3,9 @@
 use lockkeeper_client::ZnodePath;
 
 use crate::admin::inspect::{KnownTree, LockQueue};
-use crate::beside::{ONCE, lock_beside};
 use crate::once::key::{OnceKey, Tick};
 use crate::once::record::{Floor, OnceRecord, Written};
+use crate::siblings::{ONCE, lock_of_sibling};
 
 /// The records that [`Once`](crate::Once) has written under one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct OnceLog {
 impl OnceLog {
     /// The records in a node; `None` if the node does not contain records. No I/O.
     pub fn in_tree(tree: &impl KnownTree, node: &ZnodePath) -> Option<Self> {
-        let lock = lock_beside(node.name(), ONCE)?;
+        let lock = lock_of_sibling(node.name(), ONCE)?;
         let lock = node.parent()?.child(lock).ok()?;
         let (floor, _) = tree.node(node.as_str())?;
 

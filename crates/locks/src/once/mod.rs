@@ -15,10 +15,10 @@ use std::time::Duration;
 use lockkeeper_client::retry::{Backoff, retry_anywhere};
 use lockkeeper_client::{Client, CreateMode, TransactionError, ZnodePath, present};
 
-use crate::beside::{ONCE, beside};
 use crate::error::BuildError;
 use crate::guard::Guard;
 use crate::owner_info::OwnerInfo;
+use crate::siblings::{ONCE, sibling};
 
 use record::{Floor, Verdict, Written, judge};
 use run::RecordPlace;
@@ -140,7 +140,7 @@ impl OnceBuilder {
     /// If the path is not valid for a lock.
     pub fn build(self) -> Result<Once, BuildError> {
         let lock = BuildError::check(&self.client, &self.lock)?;
-        let path = beside(&lock, ONCE);
+        let path = sibling(&lock, ONCE);
         let (client, options) = (self.client, self.options);
         Ok(Once { store: Store { client, lock, path, options } })
     }

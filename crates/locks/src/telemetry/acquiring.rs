@@ -111,8 +111,8 @@ impl<'a> Acquiring<'a> {
             token = Empty,
             waited_seconds = Empty
         );
-        let is_told = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
-        let since = is_told.then(|| client.now());
+        let is_recorded = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
+        let since = is_recorded.then(|| client.now());
         Self {
             client,
             #[cfg(feature = "metrics")]

@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 use lockkeeper_locks::OwnerInfo;
-use lockkeeper_locks::for_recipes::beside;
+use lockkeeper_locks::for_recipes::sibling;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::lanes::{DIGITS, Segment};
@@ -100,7 +100,7 @@ impl QueueNodes {
             busy: unused(),
             workers: unused(),
             dead: unused(),
-            line: beside(&path, LINE_SUFFIX),
+            line: sibling(&path, LINE_SUFFIX),
             answers: unused(),
             ids: unused(),
             slots: unused(),

@@ -83,7 +83,7 @@ impl Search<'_> {
 
         while let Some(lock) = self.dirty.pop_front() {
             self.is_dirty[lock] = false;
-            self.go_on(lock);
+            self.acquire_all(lock);
         }
     }
 
@@ -118,7 +118,7 @@ impl Search<'_> {
     }
 
     /// Finds the contenders of a lock that acquire, first to last.
-    fn go_on(&mut self, lock: usize) {
+    fn acquire_all(&mut self, lock: usize) {
         let queue = &self.queues[lock];
         let mut ahead = Ahead::default();
         for (entry, found) in queue.entries.iter().enumerate() {

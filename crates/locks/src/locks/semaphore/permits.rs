@@ -32,7 +32,7 @@ struct KnownNumber {
     /// The stored number was equal to the handle's own once, or was accepted. Another number is a later change.
     agreed: AtomicBool,
     /// The log already warns that the stored number differs from the handle's own, or the handle itself has changed it.
-    told: AtomicBool,
+    warned: AtomicBool,
 }
 
 impl Permits {
@@ -89,7 +89,7 @@ impl Permits {
             let (path, permits) = (self.path.clone(), self.initial);
             return Err(AcquireError::OtherPermits { path, permits, stored: number });
         }
-        if number != self.initial && !self.seen.told.swap(true, Ordering::Relaxed) {
+        if number != self.initial && !self.seen.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "{} has {number} permits and not {}: the stored number counts until a program \
                  changes it",
@@ -194,7 +194,7 @@ impl Permits {
         }
 
         self.seen.agreed.store(true, Ordering::Relaxed);
-        self.seen.told.store(true, Ordering::Relaxed);
+        self.seen.warned.store(true, Ordering::Relaxed);
         let number = self.format.write(number);
 
         // The server may delete a container at any time while it is empty.

@@ -14,18 +14,18 @@ pub(crate) const ONCE: &str = "-__once__";
 pub(crate) const LEADER: &str = "-__leader__";
 
 /// The sibling of a lock's node that has the lock's name with this suffix.
-pub fn beside(lock: &ZnodePath, suffix: &str) -> ZnodePath {
+pub fn sibling(lock: &ZnodePath, suffix: &str) -> ZnodePath {
     let name = format!("{}{suffix}", lock.name());
     let parent = lock.parent().unwrap_or_else(ZnodePath::root);
     parent.child(&name).expect("a lock's name with a suffix is a valid name")
 }
 
 /// The name of the lock that a node with this name belongs to; `None` if the name does not have the suffix.
-pub(crate) fn lock_beside<'a>(name: &'a str, suffix: &str) -> Option<&'a str> {
+pub(crate) fn lock_of_sibling<'a>(name: &'a str, suffix: &str) -> Option<&'a str> {
     name.strip_suffix(suffix).filter(|lock| !lock.is_empty())
 }
 
 /// Whether a node with this name keeps a lock delay or records. Such a path cannot be a lock.
-pub(crate) fn is_beside_a_lock(name: &str) -> bool {
-    [DELAY, ONCE].iter().any(|suffix| lock_beside(name, suffix).is_some())
+pub(crate) fn is_sibling_of_lock(name: &str) -> bool {
+    [DELAY, ONCE].iter().any(|suffix| lock_of_sibling(name, suffix).is_some())
 }
