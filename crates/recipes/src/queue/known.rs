@@ -5,7 +5,7 @@ use lockkeeper_locks::inspect::KnownTree;
 
 use crate::queue::admin::QueueReport;
 use crate::queue::lanes::read_segments;
-use crate::queue::layout::{ClaimName, Entry, QueueNodes, QueueMark};
+use crate::queue::layout::{ClaimName, Entry, QueueMark, QueueNodes};
 
 impl QueueReport {
     /// The queue at a path in a tree that is known already; `None` if there is none in the layout of this library. All
