@@ -10,6 +10,7 @@ mod deny;
 mod failed_tests;
 mod instructions;
 mod layers;
+mod links;
 mod mutants;
 mod promises;
 mod proof;
@@ -78,8 +79,10 @@ enum Task {
     Sections,
     /// Check that each recipe is in its places, and that no name stands for two types.
     Recipes,
-    /// Check that every test exists that the pages name for what they promise.
+    /// Check that each promise names its tests, and that every test that the pages name exists.
     Promises,
+    /// Check that every link of the documentation leads to a file, and to a heading in it.
+    Links,
     /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
     Simulate(proof::Simulate),
     /// Install what the suites with real peers need, or say what is missing.
@@ -159,6 +162,7 @@ fn main() -> ExitCode {
         Task::Day(passed) => proof::cluster("day", &passed.options),
         Task::Ensemble(passed) => proof::cluster("ensemble", &passed.options),
         Task::Keeping(passed) => proof::cluster("keeping", &passed.options),
+        Task::Links => links::run(),
         Task::Layers => layers::run(),
         Task::Sections => sections::run(),
         Task::Promises => promises::run(),
