@@ -312,9 +312,9 @@ fn a_backup_within_the_data_is_the_users_mistake() -> Result<()> {
     home.runs("l", "true")?.is_fine();
     let data = home.engine().join("data");
     let within = format!("engine backup {0} {0}/copy", data.display());
-    home.ends(&within)?.complains(73, &["is within", "outside"]);
+    home.ends(&within)?.complains(73, &["is inside", "outside"]);
     home.ends("local stop")?.is_fine();
-    home.ends(&within)?.complains(73, &["is within", "outside"]);
+    home.ends(&within)?.complains(73, &["is inside", "outside"]);
     Ok(())
 }
 

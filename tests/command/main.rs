@@ -45,6 +45,7 @@ mod serve;
 mod several;
 mod signals;
 mod slow;
+mod status;
 mod supervised;
 mod support;
 mod terminal;

@@ -211,7 +211,7 @@ fn what_another_user_puts_beside_a_data_directory_is_not_used() -> Result<()> {
     fs::hard_link(&precious, open.join("second.floor"))?;
     refused("second", "hard link")?;
     rustix::fs::mkfifoat(rustix::fs::CWD, open.join("pipe.floor"), 0o666.into())?;
-    refused("pipe", "no regular file")?;
+    refused("pipe", "not a regular file")?;
     fs::write(open.join("given.floor"), "")?;
     give(&open.join("given.floor"))?;
     refused("given", "belongs to user")

@@ -114,3 +114,18 @@ async fn a_history_is_bounded_and_nothing_is_told_of_what_was_not_seen() -> Resu
     assert_eq!(other.code, Some(1), "{other:?}");
     Ok(())
 }
+
+/// A history that is silent while servers were away would say that nothing happened.
+#[tokio::test]
+async fn servers_that_were_away_are_in_the_history() -> Result<()> {
+    let home = Home::new()?;
+    let _holder = home.holds("holder", "l").await?;
+    let _recorder = recorder(&home, "")?;
+    home.signal_engine(Signal::KILL)?;
+    let found = events(&home, "l", 4)?;
+    let told: Vec<_> = found.iter().map(|line| line["event"].as_str().unwrap_or("")).collect();
+    assert_eq!(told, ["recording_began", "held", "servers_away", "servers_back"], "{found:#?}");
+    let text = home.ends("why l --file history")?.stdout;
+    assert!(text.contains("servers away") && text.contains("servers back"), "{text}");
+    Ok(())
+}

@@ -414,7 +414,7 @@ async fn a_damaged_database_is_told_in_one_sentence() -> Result<()> {
         fs::write(&file, damaged)?;
         let ended = home.ends("engine check data")?;
         ensure!(ended.stderr.lines().count() <= 1, "page {page}: {}", ended.stderr);
-        panics += usize::from(ended.stderr.contains("reading it ended in a panic"));
+        panics += usize::from(ended.stderr.contains("reading it caused a panic"));
     }
     ensure!(panics > 0, "none of these damages shows it");
     Ok(())

@@ -354,7 +354,7 @@ async fn a_pipe_in_the_place_of_a_certificate_is_told() -> Result<()> {
     fs::remove_file(&key)?;
     rustix::fs::mkfifoat(rustix::fs::CWD, &key, 0o600.into())?;
     server.signal(Signal::HUP)?;
-    let line = "server.key cannot be read (it is no regular file)";
+    let line = "server.key cannot be read (it is not a regular file)";
     eventually("it says so", || Ok(server.stderr().contains(line)))?;
 
     fs::remove_file(&key)?;

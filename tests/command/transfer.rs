@@ -338,7 +338,7 @@ async fn a_raised_floor_is_above_all_tokens_of_the_directory() -> Result<()> {
     let second = token(&address)?;
     assert!(first < 0x7fff_0000_0000 && second > 0x7fff_0000_0000, "{first} {second}");
 
-    home.ends("engine floor . --above 1")?.complains(73, &["no data directory"]);
+    home.ends("engine floor . --above 1")?.complains(73, &["a data directory"]);
     home.ends("engine floor x --above 0x7ffffffe00000000")?.complains(65, &["used up"]);
     Ok(())
 }

@@ -13,7 +13,7 @@ use lockkeeper::{
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::history::Share;
-use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
+use lockkeeper_testkit::locks::{self, Design, Sharing, Wait};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -708,7 +708,7 @@ async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()
     let (alice, bob) = (short(backend).await?, backend.participant().await?);
     let lock = design.open(&alice.client, Sharing::Never);
     let hold = async || {
-        let held = lock.acquire(share, Patience::Endless).await?.context("it waits")?;
+        let held = lock.acquire(share, Wait::Forever).await?.context("it waits")?;
         // Its grace allows jeopardy.
         held.checkpoint(Duration::ZERO, LONG).await?;
         lose_the_way(&alice).await;

@@ -36,6 +36,7 @@ mod names;
 mod notify;
 mod once;
 mod one_service;
+mod overview;
 mod partitions;
 mod pool;
 mod presence;

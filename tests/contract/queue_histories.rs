@@ -15,12 +15,12 @@ use lockkeeper::{Client, CreateMode, Instant, ZnodePath};
 use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
 use lockkeeper_client::{Clock, Host};
 use lockkeeper_testkit::backend::{Backend, Participant};
-use lockkeeper_testkit::gate::{Gate, Mortal};
+use lockkeeper_testkit::data_event::DataEvent;
+use lockkeeper_testkit::gate::{Gate, GatedRuntime};
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::crew::{ConsumerJob, Role, Workplace};
 use lockkeeper_testkit::sharing::queues::{self, Orders, QUEUE, QueueProgram, Terms};
 use lockkeeper_testkit::sharing::{Done, Scene};
-use lockkeeper_testkit::told::Told;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
@@ -232,7 +232,7 @@ impl Workplace for Station {
     }
 
     async fn client(&self, gate: &Arc<Gate>) -> Client {
-        let mortal = Arc::new(Mortal { host: Arc::new(Sockets), gate: Arc::clone(gate) });
+        let mortal = Arc::new(GatedRuntime { host: Arc::new(Sockets), gate: Arc::clone(gate) });
         let builder = Client::builder().session_timeout(SESSION).runtime(mortal);
         loop {
             if let Ok(participant) = self.backend.participant_with(builder.clone()).await {
@@ -329,7 +329,7 @@ impl ServerClock {
     fn tell(&self, reading: &Reading) {
         self.stage.server_zero_ms.store(reading.most, Ordering::Relaxed);
         for unix_ms in [reading.least, reading.most] {
-            self.stage.note("world", What::Told(Told::ServerClock { unix_ms }));
+            self.stage.note("world", What::Data(DataEvent::ServerClock { unix_ms }));
         }
     }
 }

@@ -8,7 +8,7 @@ use lockkeeper::{
     QueueError, Round, State,
 };
 use lockkeeper_testkit::history::Share;
-use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
+use lockkeeper_testkit::locks::{Design, Held, Lock, Sharing, Wait};
 
 use crate::program::{ENDLESS, GaveUp, Phase};
 use crate::{BARRIER, QUEUE};
@@ -49,7 +49,7 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) async fn get(&self, share: Share) -> Result<Owned, GaveUp> {
         match self {
-            Self::Lock(lock) => match lock.acquire(share, Patience::Endless).await {
+            Self::Lock(lock) => match lock.acquire(share, Wait::Forever).await {
                 Ok(held) => Ok(Owned::Lock(held.expect("it waits"))),
                 Err(error) => Err(refused(&error)),
             },

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::machine::Machine;
 use crate::run::Run;
-use lockkeeper_testkit::locks::{Held, Lock, Patience};
+use lockkeeper_testkit::locks::{Held, Lock, Wait};
 
 /// Where the locks are, each with a resource that checks tokens.
 pub(crate) const LOCKS: [&str; 2] = ["/locks/a", "/locks/b"];
@@ -78,9 +78,9 @@ impl Worker {
     async fn acquire(&mut self, lock: &Lock, path: &str) -> Option<Held> {
         let share = lock.any_share(&mut self.random);
         let patience = match self.random.u8(0..6) {
-            0 => Patience::None,
-            1 | 2 => Patience::Until(self.upto(self.run.pace.patience)),
-            _ => Patience::Endless,
+            0 => Wait::Never,
+            1 | 2 => Wait::For(self.upto(self.run.pace.patience)),
+            _ => Wait::Forever,
         };
         match lock.acquire(share, patience).await {
             Ok(Some(held)) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper_client::runtime::Runtime;
-use lockkeeper_testkit::gate::{Gate, Mortal};
+use lockkeeper_testkit::gate::{Gate, GatedRuntime};
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::Scene;
 use lockkeeper_testkit::sharing::crew::{ConsumerJob, Role, Workplace};
@@ -161,7 +161,7 @@ impl Workplace for Station {
 
     async fn client(&self, gate: &Arc<Gate>) -> Client {
         let host = Arc::clone(&self.machine) as Arc<dyn Runtime>;
-        let mortal = Arc::new(Mortal { host, gate: Arc::clone(gate) });
+        let mortal = Arc::new(GatedRuntime { host, gate: Arc::clone(gate) });
         let builder = builder(&self.run, &self.machine).runtime(mortal);
         loop {
             match builder.clone().connect(&self.run.servers()).await {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use lockkeeper::{
     Client, ClientBuilder, ConnectError, Error, IfUnfinished, LeaseMode, Stat, Timing, ZnodePath,
 };
+use lockkeeper_testkit::data_event::DataEvent;
 use lockkeeper_testkit::gate::Gate;
 use lockkeeper_testkit::history::{History, What};
-use lockkeeper_testkit::told::Told;
 use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -35,7 +35,7 @@ use crate::sharing::{self, Values};
 use crate::standstill;
 use crate::strays::{STRAY, Straying, has_stray};
 use crate::ticks::{self, Book, Job, has_ticks};
-use lockkeeper_testkit::locks::{Design, Patience, Sharing};
+use lockkeeper_testkit::locks::{Design, Sharing, Wait};
 use lockkeeper_testkit::sharing::trees as tree;
 
 /// What the clients are told that the server's tick is.
@@ -94,7 +94,7 @@ impl Run {
     /// Says what the server's clock shows from now on.
     pub(crate) fn tell_server_clock(&self) {
         let unix_ms = self.host.wall_at_start_ms();
-        self.note("world", What::Told(Told::ServerClock { unix_ms }));
+        self.note("world", What::Data(DataEvent::ServerClock { unix_ms }));
     }
 
     /// Makes the server and the way to it as slow as that.
@@ -684,7 +684,7 @@ async fn all_is_well(run: &Run, clients: &[Client], designs: &[Design]) {
                     // A session or a connection that was lost in the last moments shows itself
                     // first.
                     loop {
-                        if let Ok(Some(held)) = lock.acquire(share, Patience::Endless).await
+                        if let Ok(Some(held)) = lock.acquire(share, Wait::Forever).await
                             && held.release().await
                         {
                             return;

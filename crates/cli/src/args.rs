@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use crate::commands::transfer::{export, import};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
-    record, revoke, run, serve, service, settings, show, ticks, value, wait, watch,
+    record, revoke, run, serve, service, settings, show, status, ticks, value, wait, watch,
 };
 use crate::local;
 use crate::shared::config::{self, Files};
@@ -59,6 +59,7 @@ pub(crate) enum Command {
     Revoke(revoke::RevokeOptions),
     Ls(ls::LsOptions),
     Show(show::ShowOptions),
+    Status(status::StatusOptions),
     Graph(graph::GraphOptions),
     Record(record::RecordOptions),
     Why(record::why::WhyOptions),
@@ -135,8 +136,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Locks",
         &[
-            "run", "hold", "wait", "revoke", "ls", "show", "graph", "permits", "ticks", "record",
-            "why",
+            "run", "hold", "wait", "revoke", "ls", "show", "status", "graph", "permits", "ticks",
+            "record", "why",
         ],
     ),
     (

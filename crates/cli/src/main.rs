@@ -86,7 +86,8 @@ use std::process::ExitCode;
 use crate::args::{Cli, Command};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
-    record, revoke, run, serve, service, settings, show, ticks, transfer, value, wait, watch,
+    record, revoke, run, serve, service, settings, show, status, ticks, transfer, value, wait,
+    watch,
 };
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output;
@@ -123,6 +124,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Revoke(options) => block_on(revoke::revoke(global, options)),
         Command::Ls(options) => block_on(ls::ls(global, options)),
         Command::Show(options) => block_on(show::show(global, options)),
+        Command::Status(options) => block_on(status::status(global, options)),
         Command::Graph(options) => block_on(graph::graph(global, options)),
         Command::Record(options) => block_on(record::record(global, options)),
         Command::Why(options) => record::why::why(global, &options),

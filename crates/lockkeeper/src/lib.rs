@@ -33,6 +33,9 @@
 //! ```
 
 pub mod blocking;
+// Some of the programs need a rehearsal. With all features, as in CI, all of them run.
+#[cfg(all(doctest, feature = "rehearsal"))]
+mod chinese_pages;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 

@@ -82,3 +82,16 @@ async fn what_is_shown_fits_into_a_line_of_a_log() {
         assert!(shown.len() < 160 && shown.contains("/a"), "{}: {shown}", shown.len());
     }
 }
+
+/// The documentation tests run the programs of the pages that are listed.
+#[test]
+fn every_page_in_chinese_with_a_program_is_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let listed = include_str!("chinese_pages.rs");
+    for entry in std::fs::read_dir(root.join("docs/zh-CN")).unwrap() {
+        let page = entry.unwrap().path();
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let has_program = std::fs::read_to_string(&page).unwrap().contains("```rust");
+        assert_eq!(has_program, listed.contains(&format!("/docs/zh-CN/{name}\"")), "{name}");
+    }
+}

@@ -69,7 +69,8 @@ pub use locks::{
 };
 pub use names::{ClaimError, NameClaim, NameHolder, Names, NamesBuilder};
 pub use once::{
-    Begun, IfUnfinished, Once, OnceBuilder, OnceEnd, OnceError, OnceKey, OnceRecord, OnceRun, Tick,
+    Begun, IfUnfinished, Once, OnceBuilder, OnceEnd, OnceError, OnceKey, OnceLog, OnceRecord,
+    OnceRun, Tick,
 };
 pub use owner_info::{OwnerInfo, RevokeRequest};
 pub use profile::{Kind, Profile, Usage};

@@ -2,6 +2,7 @@
 //! `lockkeeper`, which shows all of this.
 //!
 //! ```text
+//!   overview/       Overview: which recipes use a part of the tree, which sessions, and what looks wrong
 //!   updates         sources of changes as streams
 //!   pool/           Pool: one of a set of named things
 //!   worker_ids/     WorkerIds: numbers that one program has at a time, and 64-bit ids with them
@@ -28,6 +29,7 @@ mod discovery;
 mod exact;
 mod group;
 mod last_time;
+pub mod overview;
 mod partitions;
 mod pool;
 mod queue;

@@ -12,7 +12,7 @@ use lockkeeper::{
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{Share, What};
-use lockkeeper_testkit::locks::{Held, Lock, Patience, Sharing};
+use lockkeeper_testkit::locks::{Held, Lock, Sharing, Wait};
 use lockkeeper_testkit::sharing::trees;
 use tokio::time::sleep;
 
@@ -175,9 +175,9 @@ impl Worker {
         let patience = Duration::from_millis(self.random.u64(1..5_000));
         let way = self.random.u8(0..5);
         let patience = match way {
-            0 => Patience::None,
-            1 => Patience::Until(patience),
-            _ => Patience::Endless,
+            0 => Wait::Never,
+            1 => Wait::For(patience),
+            _ => Wait::Forever,
         };
         let share = match self.kind {
             ProgramKind::ReadWrite if way > 2 => Share::Reader,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use lockkeeper::{Client, LeaseMode, Partitions, ZnodePath};
 use lockkeeper_client::runtime::Runtime;
-use lockkeeper_testkit::gate::{Gate, Mortal};
+use lockkeeper_testkit::gate::{Gate, GatedRuntime};
 use lockkeeper_tree::Config;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -213,7 +213,7 @@ impl Churn {
     async fn connect(&self, who: usize) -> Life {
         let gate = Arc::<Gate>::default();
         let host = Arc::clone(&self.machines[who]) as Arc<dyn Runtime>;
-        let mortal = Arc::new(Mortal { host, gate: Arc::clone(&gate) });
+        let mortal = Arc::new(GatedRuntime { host, gate: Arc::clone(&gate) });
         let builder = Client::builder().session_timeout(SESSION).server_tick(TICK);
         let builder = builder.lease(LeaseMode::Quorum).runtime(mortal);
         let client = builder.connect("simulated:1").await.expect("nothing is wrong");

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{
     Barrier, BarrierError, BarrierReport, Client, ClosedBarrier, Deaths, DoubleBarrier, ErrorCode,
     LossReason, OwnerInfo, Round, SessionId, ZnodePath,
@@ -15,7 +16,7 @@ use crate::session::beside::{self, Beside};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::session::lasting::{Lasted, Limit, lasting};
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::session::waiting::PATIENCE;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
@@ -234,13 +235,13 @@ async fn check_is_barrier(
     name: &ZnodePath,
     is_opened: bool,
 ) -> Result<(), Failure> {
-    used::check(client, name, Used::Barrier).await?;
+    used::check(client, name, PathUse::Barrier).await?;
     let (data, stat) = match client.data(name).await {
         Ok(found) => found,
         Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let is_known = !is_opened && Used::marked(&data) == Some(Used::Barrier);
+    let is_known = !is_opened && PathUse::by_data(&data) == Some(PathUse::Barrier);
     let is_text = content::text(&data).is_some_and(|text| !text.contains(char::is_control));
     let is_other = stat.num_children > 0 || !is_text || data.starts_with(b"{\"lockkeeper");
     match is_other && !is_known && stat.ephemeral_owner == SessionId::NONE {
@@ -279,7 +280,7 @@ async fn keep_within(
     name: &ZnodePath,
 ) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    used::check(&connection.client, name, Used::Barrier).await?;
+    used::check(&connection.client, name, PathUse::Barrier).await?;
     let barrier = gate(connection, name)?;
     let guard = tokio::select! {
         biased;
@@ -333,14 +334,14 @@ async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
     let ended = match limit.is_none() {
         true => {
             let closed = Connection::during(global, async |connection| {
-                used::check(&connection.client, name, Used::Barrier).await?;
+                used::check(&connection.client, name, PathUse::Barrier).await?;
                 gate(connection, name)?.look().await.map_err(failed)
             });
             if closed.await?.is_none() { Lasted::Done(()) } else { Lasted::TimeUp }
         }
         false => {
             let ended = lasting(global, limit.time, async |connection| {
-                used::check(&connection.client, name, Used::Barrier).await?;
+                used::check(&connection.client, name, PathUse::Barrier).await?;
                 gate(connection, name)?.wait().await.map_err(failed)
             });
             ended.await?

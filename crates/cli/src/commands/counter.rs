@@ -1,11 +1,12 @@
 //! `lockkeeper counter`: a number that many programs add to.
 
 use clap::{Args, Subcommand};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{Counter, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::{names, output};
@@ -55,7 +56,7 @@ pub(crate) async fn counter(global: &Global, task: CounterTask) -> Result<u8, Fa
     };
     let value = Connection::during(global, async |connection| {
         if delta.is_some() {
-            used::check(&connection.client, &name, Used::Counter).await?;
+            used::check(&connection.client, &name, PathUse::Counter).await?;
         }
         let counter = Counter::new(&connection.client, name.as_str())
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;

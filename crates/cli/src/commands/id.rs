@@ -1,11 +1,12 @@
 //! `lockkeeper id`: 64-bit ids that come once, in the order of time.
 
 use clap::Args;
+use lockkeeper::overview::PathUse;
 use lockkeeper::{WorkerIds, ZnodePath};
 use serde::Serialize;
 
 use crate::session::lasting::{Limit, lasting};
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::tell;
@@ -59,7 +60,7 @@ pub(crate) async fn id(global: &Global, options: IdOptions) -> Result<u8, Failur
     let IdOptions { name, count, limit } = options;
     let time = limit.time.filter(|_| !limit.is_none());
     let ended = lasting(global, time, async |connection| {
-        used::check(&connection.client, &name, Used::Ids).await?;
+        used::check(&connection.client, &name, PathUse::Ids).await?;
         let failed = |error| Failure::of_recipe(&error);
         let workers = WorkerIds::new(&connection.client, name.as_str()).map_err(failed)?;
         let worker = match limit.is_none() {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::{Args, Subcommand};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{Error, Group, GroupView, Member, Members, Membership, PresenceState, ZnodePath};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -13,7 +14,7 @@ use crate::session::beside::{self, OwnEntry};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::session::lasting::{Lasted, Limit, lasting, unless_unread};
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print_to_reader, tell};
@@ -184,7 +185,7 @@ async fn join(global: &Global, options: JoinOptions) -> Result<u8, Failure> {
     let data = data.map(OsString::into_vec).unwrap_or_default();
     command.check()?;
     beside::listed(global, &command.words(), async |connection| {
-        used::check(&connection.client, &path, Used::Group).await?;
+        used::check(&connection.client, &path, PathUse::Group).await?;
         let group = Group::new(&connection.client, path.as_str()).map_err(failed)?;
         let membership = group.join(id, data).await.map_err(failed)?;
         Ok(Joined { group: path.clone(), membership })

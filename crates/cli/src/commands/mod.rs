@@ -20,6 +20,7 @@ pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod show;
+pub(crate) mod status;
 pub(crate) mod ticks;
 pub(crate) mod transfer;
 pub(crate) mod value;

@@ -5,11 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use lockkeeper::ZnodePath;
 use lockkeeper::inspect::LockQueue;
+use lockkeeper::overview::PathUse;
 use lockkeeper::revoke::{Revocation, RevokeOutcome};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::show;
@@ -104,7 +105,7 @@ fn is_time_of_wait(lock: &ZnodePath, words: impl Iterator<Item = String>) -> boo
 
 async fn ask(connection: &Connection, options: &RevokeOptions) -> Result<Vec<Asked>, Failure> {
     let client = &connection.client;
-    used::check(client, &options.lock, Used::Lock).await?;
+    used::check(client, &options.lock, PathUse::Lock).await?;
     // The request replaces what holders say of themselves.
     let before = LockQueue::inspect(client, &options.lock).await?;
 

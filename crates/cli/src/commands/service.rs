@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{
     Error, ErrorCode, Instance, Instances, Listed, Payload, Pick, PresenceState, Registration,
     ServiceDirectory, ZnodePath,
@@ -18,7 +19,7 @@ use crate::session::beside::{self, OwnEntry};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
 use crate::session::lasting::{lasting, unless_unread};
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print, print_to_reader, tell};
@@ -262,7 +263,7 @@ async fn register(global: &Global, options: RegisterOptions) -> Result<u8, Failu
 
     options.command.check()?;
     beside::listed(global, &options.command.words(), async |connection| {
-        used::check(&connection.client, &service.path, Used::Service).await?;
+        used::check(&connection.client, &service.path, PathUse::Service).await?;
         let registration =
             Registration::start(&connection.client, service.folder.as_str(), instance)
                 .await

@@ -2,13 +2,14 @@
 
 use clap::Args;
 use lockkeeper::inspect::LockQueue;
+use lockkeeper::overview::PathUse;
 use lockkeeper::{Client, ZnodePath};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::session::connect::Connection;
 use crate::session::follow::{Picture, follow};
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::view::{self, Contender, Observed};
@@ -65,7 +66,7 @@ struct SeenQueue<'a> {
     lock: &'a ZnodePath,
     queue: Option<LockQueue>,
     /// Of one without contenders.
-    used: Option<Used>,
+    used: Option<PathUse>,
 }
 
 /// Shows the queue of a lock.
@@ -117,7 +118,7 @@ impl Picture for SeenQueue<'_> {
 
     fn text(&self, observed: &Observed) -> String {
         let path = self.lock.as_str();
-        match self.used.filter(|used| *used != Used::Lock).map(Used::names) {
+        match self.used.filter(|used| *used != PathUse::Lock).map(used::names) {
             Some((what, see)) => {
                 format!("{path} is {what}, and no lock: see lockkeeper {see} {path}\n")
             }

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{Client, Publication, Raw, ValueChange, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
 use crate::session::lasting::{lasting, unless_unread};
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
@@ -192,7 +193,7 @@ async fn set(
     keep: Option<u16>,
 ) -> Result<u8, Failure> {
     let number = Connection::during(global, async |connection| {
-        used::check(&connection.client, name, Used::Value).await?;
+        used::check(&connection.client, name, PathUse::Value).await?;
         let publication = publication(&connection.client, name, keep)?;
         publication.publish(text).await.map_err(|error| Failure::of_recipe(&error))
     });

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use lockkeeper::inspect::{self, LockQueue};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{Client, Error, ZnodePath};
 
 use crate::session::connect::Connection;
-use crate::session::used::{self, Used};
+use crate::session::used;
 use crate::session::waiting::WaitOptions;
 use crate::session::{nested, waiting};
 use crate::shared::exit::{Exit, Failure};
@@ -49,7 +50,7 @@ pub(crate) async fn wait(
 async fn within(connection: &Connection, options: &WaitUntilFreeOptions) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
     let WaitOptions { limit: given, conflict_exit_code, quiet, .. } = options.wait;
-    used::check(client, lock, Used::Lock).await?;
+    used::check(client, lock, PathUse::Lock).await?;
     if given.is_none() {
         nested::check(connection, lock, |_| false).await?;
     }

@@ -10,11 +10,13 @@ use lockkeeper_client::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::admin::inspect::{KnownTree, LockQueue};
 use crate::contender::order::{Foreign, WaitQueue};
 use crate::contender::terms::Terms;
-use crate::election::record::LeaderRecord;
+use crate::election::record::{LeaderRecord, record_path};
 use crate::error::ObserveError;
 use crate::guard::revocation::REQUEST;
+use crate::profile::Kind;
 use crate::token::FencingToken;
 
 /// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
@@ -35,6 +37,35 @@ pub struct Leader {
     pub value: Option<String>,
     /// Its node.
     pub node: ZnodePath,
+}
+
+impl LockQueue {
+    /// Whether this is the queue of an election, as far as the tree shows it: its candidates are named as those of
+    /// Curator's `LeaderLatch`, or its leader has proclaimed a value. In the other layouts an election is a mutex.
+    pub fn is_election(&self, tree: &impl KnownTree) -> bool {
+        let is_latch = self.entries.first().is_some_and(|first| first.kind == Kind::Latch);
+        is_latch || tree.node(record_path(&self.path).as_str()).is_some()
+    }
+}
+
+impl Leader {
+    /// The leader of the election with this queue, in the tree that the queue is from. `None` if there is no candidate. No
+    /// I/O.
+    pub fn in_tree(tree: &impl KnownTree, election: &LockQueue) -> Option<Self> {
+        let first = election.holders().next()?;
+        let record = tree.node(record_path(&election.path).as_str());
+        let record = record.and_then(|(data, _)| LeaderRecord::read(&data));
+        let id = match first.data.starts_with(REQUEST) {
+            true => String::new(),
+            false => String::from_utf8_lossy(&first.data).into_owned(),
+        };
+        Some(Self {
+            token: first.token,
+            id,
+            value: record.and_then(|it| it.value_of(first.node.name()).map(str::to_owned)),
+            node: first.node.clone(),
+        })
+    }
 }
 
 /// An observer of an [`Election`](crate::Election).

@@ -1,10 +1,11 @@
 //! [`Once`]: something is done once for each key, whichever program comes first.
 //!
 //! `key` is what it is done for, `record` what is written and what follows from it (both pure), `store` reads
-//! and writes, `run` is what has begun.
+//! and writes, `run` is what has begun, `log` reads the records in a tree that is known already.
 
 mod error;
 mod key;
+mod log;
 mod record;
 mod run;
 mod store;
@@ -25,6 +26,7 @@ use store::{AT_ONCE, Options, Store, still_held};
 
 pub use error::OnceError;
 pub use key::{OnceKey, Tick};
+pub use log::OnceLog;
 pub use record::{IfUnfinished, OnceEnd, OnceRecord};
 pub use run::OnceRun;
 
@@ -318,7 +320,7 @@ impl Once {
                 }
             }
         }
-        records.sort_by(|one, other| (one.began, &one.key).cmp(&(other.began, &other.key)));
+        OnceRecord::sort(&mut records);
         Ok(records)
     }
 

@@ -43,6 +43,13 @@ pub struct OnceEnd {
     pub took: Duration,
 }
 
+impl OnceRecord {
+    /// Sorts records by the time at which they were begun.
+    pub(super) fn sort(records: &mut [Self]) {
+        records.sort_by(|one, other| (one.began, &one.key).cmp(&(other.began, &other.key)));
+    }
+}
+
 /// A record as it is in its node. Fields that a later version adds are read over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Written {

@@ -93,6 +93,12 @@ impl GroupLayout {
         })
     }
 
+    /// The layout in which a node of this name is a member; `None` if it is none in any.
+    pub(super) fn of(name: &str, stat: &Stat) -> Option<Self> {
+        let layouts = [Self::KazooParty, Self::KazooShallowParty, Self::CuratorMember];
+        layouts.into_iter().find(|layout| layout.is_member(name, stat))
+    }
+
     /// What the name of a member's node says of it; `None` if the node is no member. The data must not
     /// decide that: it changes, and the name of a view does not change with it.
     fn own_name<'a>(self, name: &'a str, stat: &Stat) -> Option<&'a str> {

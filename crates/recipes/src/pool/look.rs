@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use lockkeeper_client::{ReadResult, SessionId};
+use lockkeeper_client::{ReadResult, SessionId, Stat, ZnodePath};
+use lockkeeper_locks::inspect::KnownTree;
 use lockkeeper_locks::{FencingToken, OwnerInfo};
 
 use crate::pool::core::{PoolCore, ThingSet};
 use crate::pool::error::PoolError;
-use crate::pool::layout::{HeldData, WaiterData};
+use crate::pool::layout::{HeldData, PoolNodes, WaiterData, read_held, read_things, sort_line};
 use crate::reads::data_of;
 
 /// What a [`Pool`](crate::Pool) was like, by a look at it. It may have changed since.
@@ -53,6 +54,55 @@ pub struct WaitingForThing {
     pub info: OwnerInfo,
     /// When it began to wait, in milliseconds since 1970 by the clock of the servers.
     pub since_unix_ms: u64,
+    /// Its session.
+    pub session: SessionId,
+}
+
+impl PoolReport {
+    /// The pool at a path in a tree that is known already; `None` if there is none. [`PoolReport::free`] has the things
+    /// of a stored set: those of a set that programs were given are not in the tree. No I/O.
+    pub fn in_tree(tree: &impl KnownTree, path: &ZnodePath) -> Option<Self> {
+        let (mark, _) = tree.node(path.as_str())?;
+        PoolNodes::ensure_mark(&mark).ok()?;
+        let nodes = PoolNodes::new(path.clone());
+        let mut line = tree.children(nodes.line.as_str());
+        sort_line(&mut line).ok()?;
+        let held = read_held(&tree.children(nodes.held.as_str())).ok()?.things;
+
+        let stored = tree.node(nodes.things.as_str());
+        let stored = stored.and_then(|(data, _)| read_things(&data).ok()).unwrap_or_default();
+        let free = stored.into_iter().filter(|name| !held.contains(name)).collect();
+        let mut report = Self { free, ..Self::default() };
+        for name in held {
+            let Some((data, stat)) = tree.node(nodes.thing(&name).ok()?.as_str()) else { continue };
+            report.held.push(HeldThing::new(name, &data, &stat));
+        }
+        let waiters = line.iter().filter_map(|node| tree.node(nodes.waiter(node).as_str()));
+        report.waiting =
+            waiters.filter_map(|(data, stat)| WaitingForThing::read(&data, &stat)).collect();
+        Some(report)
+    }
+}
+
+impl HeldThing {
+    fn new(name: String, data: &[u8], stat: &Stat) -> Self {
+        Self {
+            name,
+            holder: HeldData::read(data).and_then(|it| it.holder),
+            info: OwnerInfo::from_data(data),
+            token: FencingToken::new(stat.czxid),
+            since_unix_ms: u64::try_from(stat.ctime).unwrap_or_default(),
+            session: stat.ephemeral_owner,
+        }
+    }
+}
+
+impl WaitingForThing {
+    fn read(data: &[u8], stat: &Stat) -> Option<Self> {
+        let WaiterData { holder, only, info, .. } = WaiterData::read(data).ok()?;
+        let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
+        Some(Self { holder, only, info, since_unix_ms, session: stat.ephemeral_owner })
+    }
 }
 
 impl PoolCore {
@@ -79,24 +129,9 @@ impl PoolCore {
         for (index, answer) in answers.into_iter().enumerate() {
             // The others were given back, or have left, since the first read.
             let ReadResult::Data { data, stat } = answer else { continue };
-            let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
             match held.get(index) {
-                Some(name) => report.held.push(HeldThing {
-                    name: (*name).clone(),
-                    holder: HeldData::read(&data).and_then(|it| it.holder),
-                    info: OwnerInfo::from_data(&data),
-                    token: FencingToken::new(stat.czxid),
-                    since_unix_ms,
-                    session: stat.ephemeral_owner,
-                }),
-                None => {
-                    report.waiting.extend(WaiterData::read(&data).ok().map(|it| WaitingForThing {
-                        holder: it.holder,
-                        only: it.only,
-                        info: it.info,
-                        since_unix_ms,
-                    }))
-                }
+                Some(name) => report.held.push(HeldThing::new((*name).clone(), &data, &stat)),
+                None => report.waiting.extend(WaitingForThing::read(&data, &stat)),
             }
         }
         Ok(report)

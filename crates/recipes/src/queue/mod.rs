@@ -5,6 +5,7 @@
 //!   work           Queue::work: a handler for each item; Verdict
 //!   peers/         queues that are shared with programs on Curator and kazoo
 //!   admin          looking at a queue, its dead letters, its deletion
+//!   known          a queue in a tree that is known already
 //!   list           its items one by one; setting one aside
 //!   item           Item: a claim, and how it ends
 //!   take           which entry is claimed; waiting in line
@@ -44,6 +45,7 @@ mod due;
 mod error;
 mod handle;
 mod item;
+mod known;
 mod lanes;
 mod layout;
 mod list;

@@ -40,6 +40,10 @@ pub(super) enum HistoryEvent {
     RecordingBegan,
     /// The recording ended.
     RecordingEnded,
+    /// No server had the recording's session: what happened until [`Self::ServersBack`] is known by its outcome.
+    ServersAway,
+    /// A server has it again.
+    ServersBack,
     /// It held the lock when the recording began.
     Held,
     /// It came into the line, or was there when the recording began.

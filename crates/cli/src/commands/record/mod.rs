@@ -1,6 +1,7 @@
 //! `lockkeeper record`: writes down what happens to locks. `lockkeeper why` reads it.
 
 mod history;
+mod hold_times;
 pub(crate) mod why;
 
 use std::fs::{self, File, OpenOptions};
@@ -12,13 +13,14 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::inspect::{LockQueue, LockQueues};
-use lockkeeper::{TreeCache, ZnodePath};
+use lockkeeper::{Contact, TreeCache, ZnodePath};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::history::{History, HistoryEvent, HistoryLine};
+pub(crate) use self::hold_times::hold_times;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
@@ -26,7 +28,7 @@ use crate::shared::signals::Signals;
 use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
-Each line is a JSON text: a contender waits, is granted the lock, is asked for it, ended as a holder, or left the line. \
+Each line is a JSON text: a contender waits, is granted the lock, is asked for it, ended as a holder, or left the line; servers are away, or back. \
 A recording costs the servers one watch on the path and one read for each change. It goes on over lost connections; of \
 what happened meanwhile it tells the outcome. It keeps this machine's engine running, if that has the locks. What is \
 taken from a pool is shown by its znodes, such as gpu/held/0. Times are by the clock of this machine. Whether a holder released the lock or its session \
@@ -59,7 +61,7 @@ pub(crate) struct RecordOptions {
 }
 
 /// Where clients note the outcomes of writes, which are no locks.
-const OUTCOMES: &str = "/lockkeeper-outcomes";
+pub(crate) const OUTCOMES: &str = "/lockkeeper-outcomes";
 
 /// How long the last line may wait for a reader.
 const LAST_LINE: Duration = Duration::from_secs(1);
@@ -125,8 +127,23 @@ impl Recorder {
             lines.extend(self.history.see(&queue.path, Some(queue), now(), true));
         }
 
+        let mut status = connection.client.status();
+        let mut is_away = false;
         while self.write(&lines).await? {
-            let update = changes.next().await.map_err(|error| Failure::of_recipe(&error))?;
+            lines.clear();
+            let update = tokio::select! {
+                biased;
+                Ok(_) = status.wait_for(|now| (now.contact != Contact::Connected) != is_away) => {
+                    is_away = !is_away;
+                    let event = match is_away {
+                        true => HistoryEvent::ServersAway,
+                        false => HistoryEvent::ServersBack,
+                    };
+                    lines.push(HistoryLine::of_recording(event, path, now()));
+                    continue;
+                }
+                update = changes.next() => update.map_err(|error| Failure::of_recipe(&error))?,
+            };
             let mut changed: Vec<ZnodePath> = Vec::new();
             for change in &update.changes {
                 let node = ZnodePath::new(change.path()).ok();
@@ -134,7 +151,6 @@ impl Recorder {
             }
             changed.sort();
             changed.dedup();
-            lines.clear();
             for lock in changed {
                 let queue = LockQueue::in_tree(&*update.snapshot, &lock);
                 lines.extend(self.history.see(&lock, queue.as_ref(), now(), false));

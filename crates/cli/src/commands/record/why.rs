@@ -17,7 +17,8 @@ use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
 It reads what lockkeeper record --file has written, and asks no server: lockkeeper show LOCK says how the lock is now. \
-What happened while nothing was recorded is not known; the lines `recording began` and `recording ended` show when.
+What happened while nothing was recorded is not known; the lines `recording began` and `recording ended` show when. \
+Between `servers away` and `servers back` only the outcome is known, and its times are when it was seen.
 
 Examples:
   lockkeeper why backups/nightly --file locks.history
@@ -81,7 +82,11 @@ pub(crate) fn why(global: &Global, options: &WhyOptions) -> Result<u8, Failure> 
 }
 
 /// Reads the lines of a file that may be missing unless `must`. A line that is cut, or of a later version, is left out.
-fn read(file: &Path, must: bool, mut each: impl FnMut(HistoryLine)) -> Result<(), Failure> {
+pub(super) fn read(
+    file: &Path,
+    must: bool,
+    mut each: impl FnMut(HistoryLine),
+) -> Result<(), Failure> {
     let text = match read_regular_file(file, LONGEST) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(()),
@@ -102,7 +107,10 @@ fn read(file: &Path, must: bool, mut each: impl FnMut(HistoryLine)) -> Result<()
 /// Whether a line is about a lock, or a recording of it.
 fn concerns(line: &HistoryLine, lock: &ZnodePath) -> bool {
     match line.event {
-        HistoryEvent::RecordingBegan | HistoryEvent::RecordingEnded => {
+        HistoryEvent::RecordingBegan
+        | HistoryEvent::RecordingEnded
+        | HistoryEvent::ServersAway
+        | HistoryEvent::ServersBack => {
             let top = line.lock.trim_end_matches('/');
             lock.as_str()
                 .strip_prefix(top)
@@ -125,6 +133,8 @@ fn row(line: &HistoryLine) -> Vec<String> {
     let (event, detail) = match line.event {
         HistoryEvent::RecordingBegan => ("recording began", None),
         HistoryEvent::RecordingEnded => ("recording ended", None),
+        HistoryEvent::ServersAway => ("servers away", None),
+        HistoryEvent::ServersBack => ("servers back", None),
         HistoryEvent::Held => ("held", Some("when the recording began".to_owned())),
         HistoryEvent::Waits => ("waits", None),
         HistoryEvent::Granted if line.lasted_ms == Some(0) => {

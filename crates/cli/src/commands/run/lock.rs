@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use lockkeeper::inspect::LockQueue;
+use lockkeeper::overview::PathUse;
 use lockkeeper::{
     AcquireError, BuildError, Client, Election, Guard, Instant, Item, Kind, Leadership, LossReason,
     MultiGuard, MultiLock, Mutex, MutexGuard, Pool, PoolError, PoolGuard, Profile, ReleaseError,
@@ -13,7 +14,7 @@ use lockkeeper::{
     SemaphoreProfile, State, Usage, ZnodePath,
 };
 
-use crate::session::used::Used;
+use crate::session::used;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::{names, person, view};
 
@@ -401,8 +402,8 @@ impl Lock {
         }
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
         let Some((library, usage)) = Usage::of(names) else {
-            if let Some(used) = Used::of_children(names).filter(|used| *used != Used::Lock) {
-                let (what, see) = used.names();
+            if let Some(used) = PathUse::by_children(names).filter(|used| *used != PathUse::Lock) {
+                let (what, see) = used::names(used);
                 let message = format!("{path} is {what}, and no lock");
                 return Failure::new(Exit::Data, message)
                     .advise(&format!("see lockkeeper {see} {path}"));

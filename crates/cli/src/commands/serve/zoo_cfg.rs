@@ -623,7 +623,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
         for path in [Path::new("/dev/zero"), &pipe] {
             let error = ZooCfg::read(path).unwrap_err().to_string();
-            assert!(error.contains("no regular file"), "{error}");
+            assert!(error.contains("not a regular file"), "{error}");
         }
         let long = folder.path().join("long");
         std::fs::write(&long, vec![b'#'; LONGEST as usize + 1]).unwrap();
