@@ -46,10 +46,17 @@ fn page(name: &str) -> Result<String> {
     fs::read_to_string(root.join("docs").join(name)).with_context(|| format!("no {name}"))
 }
 
-/// The blocks of one language on a page.
+/// The blocks of one language on a page, also those in lists.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
-    let blocks = page.split(&format!("\n```{language}\n")).skip(1).collect::<Vec<_>>();
-    blocks.into_iter().filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
+    let mut found = Vec::new();
+    let mut pieces = page.split("```");
+    pieces.next();
+    while let Some(block) = pieces.next() {
+        let body = block.strip_prefix(language).and_then(|rest| rest.strip_prefix('\n'));
+        found.extend(body);
+        pieces.next();
+    }
+    found
 }
 
 /// Lines without their indentation, which a page does not have.

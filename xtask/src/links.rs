@@ -11,7 +11,7 @@ use crate::cargo::workspace;
 /// Folders without pages of this repository.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "corpus"];
 
-/// Follows every relative link of every Markdown file, and every page that a comment or a text in Rust names.
+/// Follows every relative link of every Markdown file, and every page that a text or a source names by its path.
 ///
 /// # Errors
 ///
@@ -37,12 +37,11 @@ pub(crate) fn run() -> Result<()> {
                     findings.push(format!("{shown}: {link}: {why}"));
                 }
             }
-        } else {
-            for page in pages(&text) {
-                count += 1;
-                if !root.join(page).exists() {
-                    findings.push(format!("{shown}: there is no {page}"));
-                }
+        }
+        for page in pages(&text) {
+            count += 1;
+            if !root.join(page).exists() {
+                findings.push(format!("{shown}: there is no {page}"));
             }
         }
     }
@@ -158,7 +157,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     found
 }
 
-/// The pages below `docs` that a source names, each with its ending.
+/// The pages below `docs` that a text names, each with its ending.
 fn pages(source: &str) -> Vec<&str> {
     let is_of_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.');
     let mut found = Vec::new();
@@ -166,7 +165,8 @@ fn pages(source: &str) -> Vec<&str> {
         let is_inner = source[..start].ends_with(|c: char| is_of_path(c) || c == '{');
         let end = source[start..].find(|c| !is_of_path(c)).map_or(source.len(), |end| start + end);
         let path = source[start..end].trim_end_matches('.');
-        if !is_inner && path.ends_with(".md") {
+        let is_pattern = path.contains("NNNN");
+        if !is_inner && !is_pattern && path.ends_with(".md") {
             found.push(path);
         }
     }
