@@ -65,11 +65,11 @@ async fn a_line_is_not_shown_to_others() -> Result<()> {
     Ok(())
 }
 
-/// The script of `docs/choosing.md`, word for word.
+/// The script of `docs/run.md`, word for word.
 #[test]
 fn a_script_runs_itself_under_its_lock() -> Result<()> {
     let home = Home::new()?;
-    let page = include_str!("../../docs/choosing.md");
+    let page = include_str!("../../docs/run.md");
     let (_, script) = page.split_once("```sh\n#!/bin/sh\n").context("no script")?;
     let (script, _) = script.split_once("```").context("no end")?;
     let file = home.folder().join("backup.sh");

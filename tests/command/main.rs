@@ -32,6 +32,7 @@ mod one_machine;
 mod one_of;
 mod one_service;
 mod page;
+mod pages;
 mod pause;
 mod planted;
 mod put_back;

@@ -1,4 +1,4 @@
-//! What each lock costs: every figure of the table in `docs/locks.md`, by frames and in round trips.
+//! What each lock costs: every figure of the table in `docs/costs.md`, by frames and in round trips.
 //!
 //! A round trip is what is sent before any answer to it has come: the proxy keeps the answers back
 //! until all of it has passed.

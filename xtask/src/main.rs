@@ -10,6 +10,7 @@ mod deny;
 mod failed_tests;
 mod instructions;
 mod layers;
+mod links;
 mod mutants;
 mod promises;
 mod proof;
@@ -78,8 +79,10 @@ enum Task {
     Sections,
     /// Check that each recipe is in all required places, and that type names are unique.
     Recipes,
-    /// Check that all tests exist that the documentation names for its promises.
+    /// Check that each promise names its tests, and that every test that the pages name exists.
     Promises,
+    /// Check that every link of the documentation leads to a file, and to a heading in it.
+    Links,
     /// Run whole programs in virtual time, with the faults of many seeds, or repeat one seed.
     Simulate(proof::Simulate),
     /// Install the peers that the suites need, or list what is missing.
@@ -159,6 +162,7 @@ fn main() -> ExitCode {
         Task::Day(passed) => proof::cluster("day", &passed.options),
         Task::Ensemble(passed) => proof::cluster("ensemble", &passed.options),
         Task::Keeping(passed) => proof::cluster("keeping", &passed.options),
+        Task::Links => links::run(),
         Task::Layers => layers::run(),
         Task::Sections => sections::run(),
         Task::Promises => promises::run(),

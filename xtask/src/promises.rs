@@ -1,4 +1,4 @@
-//! Checks that each test exists that the documentation names.
+//! What the pages say about tests: each promise names its tests, and each test that is named exists.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const PAGES: &[&str] = &["docs/guarantees.md", "docs/bugs-found.md"];
 ///
 /// # Errors
 ///
-/// If a name does not exist, or a promise does not name a test.
+/// A named test does not exist, a promise names no test, or a row of the table is for no promise.
 pub(crate) fn run() -> Result<()> {
     let metadata = workspace()?;
     let root = metadata.workspace_root.as_path();
@@ -43,9 +43,7 @@ pub(crate) fn run() -> Result<()> {
     let mut count = 0;
     for page in PAGES {
         let text = fs::read_to_string(root.join(page)).with_context(|| format!("no {page}"))?;
-        for promise in promises_without_tests(&text) {
-            findings.push(format!("{page}: {promise:?} does not name a test"));
-        }
+        findings.extend(unchecked(&text).into_iter().map(|finding| format!("{page}: {finding}")));
         let names = names_of_tests(&text);
         count += names.len();
         let missing = names.iter().filter(|name| !exists(name));
@@ -83,37 +81,48 @@ enum Name<'a> {
     Quoted(&'a str),
 }
 
-/// The names of tests in paragraphs that begin with "Checked by", and in the last column of tables whose
-/// header ends with `test`.
+/// The names in the last column of tables of tests.
 fn names_of_tests(page: &str) -> Vec<Name<'_>> {
-    let mut names = Vec::new();
-    for paragraph in page.split("\n\n") {
-        let listed = paragraph.find("Checked by:").map(|start| &paragraph[start..]);
-        if let Some(text) = listed {
-            names.extend(between(text, '`').map(Name::Code));
-            names.extend(between(text, '"').map(Name::Quoted));
-        }
-
-        let mut rows = paragraph.lines().filter(|line| line.starts_with('|'));
-        if rows.next().is_some_and(|head| head.trim_end().ends_with("| test |")) {
-            for row in rows {
-                let last = row.trim_end().trim_end_matches('|').rsplit('|').next();
-                names.extend(last.into_iter().flat_map(|cell| between(cell, '`')).map(Name::Code));
-            }
-        }
-    }
-    names
+    tables(page).flat_map(|(_, names)| names).collect()
 }
 
-/// The bold beginnings of the paragraphs under `## Promises` that do not name a check.
-fn promises_without_tests(page: &str) -> Vec<&str> {
+/// The first cell of each row in a table whose head ends with `test` or `checked by`, and the tests in the last one.
+/// Only the latter kind of table quotes names.
+fn tables(page: &str) -> impl Iterator<Item = (&str, Vec<Name<'_>>)> {
+    page.split("\n\n").flat_map(|paragraph| {
+        let mut rows = paragraph.lines().filter(|line| line.starts_with('|'));
+        let head = rows.next().unwrap_or_default().trim_end();
+        let quotes = head.ends_with("| checked by |");
+        let wanted = quotes || head.ends_with("| test |");
+        rows.skip(1).filter(move |_| wanted).map(move |row| {
+            let row = row.trim().trim_matches('|');
+            let (first, rest) = row.split_once('|').unwrap_or((row, ""));
+            let last = rest.rsplit('|').next().unwrap_or_default();
+            let quoted = between(last, '"').filter(|_| quotes).map(Name::Quoted);
+            (first.trim(), between(last, '`').map(Name::Code).chain(quoted).collect())
+        })
+    })
+}
+
+/// The headings under `## Promises` without a row that names a test, and the rows that are for no such heading.
+fn unchecked(page: &str) -> Vec<String> {
     let Some((_, promises)) = page.split_once("\n## Promises\n") else { return Vec::new() };
     let promises = promises.split("\n## ").next().unwrap_or_default();
-    let paragraphs = promises.split("\n\n").filter(|text| text.trim_start().starts_with("**"));
-    let silent = paragraphs.filter(|text| !text.contains("Checked by:") || !text.contains('`'));
-    silent
-        .filter_map(|text| text.trim_start().trim_start_matches("**").split("**").next())
-        .collect()
+    let titles: Vec<_> = promises.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let rows: Vec<_> = tables(page).collect();
+
+    let mut findings = Vec::new();
+    if titles.is_empty() {
+        findings.push("no promises".to_owned());
+    }
+    for title in &titles {
+        if !rows.iter().any(|(row, names)| row == title && !names.is_empty()) {
+            findings.push(format!("{title:?} names no test"));
+        }
+    }
+    let strays = rows.iter().filter(|(row, _)| !titles.contains(row));
+    findings.extend(strays.map(|(row, _)| format!("no promise {row:?}")));
+    findings
 }
 
 /// The texts between pairs of a mark.
@@ -127,11 +136,13 @@ mod tests {
 
     #[test]
     fn names_are_found_where_tests_are_named_and_nowhere_else() {
-        let page = "`code`\n\n**A promise.** More.\nChecked by: `suite` (\"an invariant\").\n\n\
-                    | symptom | test |\n|---|---|\n| `this` | `that`, `too` |\n| x | none |\n\n\
+        let page = "`code`\n\n| promise | checked by |\n|---|---|\n\
+                    | A `promise` | `suite` (\"an invariant\"), `file` |\n\n\
+                    | symptom \"x\" | test |\n|---|---|\n| `this` | `that`, `too` |\n| x | none |\n\n\
                     | `not` | run it |\n|---|---|\n| `a` | `b` |\n";
         let expected = [
             Name::Code("suite"),
+            Name::Code("file"),
             Name::Quoted("an invariant"),
             Name::Code("that"),
             Name::Code("too"),
@@ -140,9 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_without_a_test_is_found() {
-        let page = "\n## Promises\n\n**One.** It is so.\nChecked by: `x`.\n\n**Two.** Trust us.\n\n\
-                    ## Not promised\n\n**Three.**";
-        assert_eq!(promises_without_tests(page), ["Two."]);
+    fn a_promise_without_a_test_is_found_and_a_row_without_a_promise() {
+        let page = "\n## Promises\n\n### One\n\nIt is so.\n\n### Two\n\nTrust us.\n\n### Three\n\n\
+                    ## Not promised\n\n### Four\n\n## Checked by\n\n| promise | checked by |\n|---|---|\n\
+                    | One | `x` |\n| Three | soon |\n| Five | `y` |\n";
+        let expected = ["\"Two\" names no test", "\"Three\" names no test", "no promise \"Five\""];
+        assert_eq!(unchecked(page), expected);
+        assert!(unchecked("# A page without promises").is_empty());
     }
 }

@@ -17,7 +17,7 @@ use crate::failed_tests::Outcome;
 use crate::instructions;
 use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
-use crate::{deny, failed_tests, layers, promises, recipes, sections, setup};
+use crate::{deny, failed_tests, layers, links, promises, recipes, sections, setup};
 
 /// A suite of the daily run, or an xtask.
 struct Suite {
@@ -136,6 +136,7 @@ fn checks(steps: &mut Steps) {
     steps.run("sections", || sections::run().map(|()| Verdict::Passed));
     steps.run("deny", || deny::run().map(|()| Verdict::Passed));
     steps.run("promises", || promises::run().map(|()| Verdict::Passed));
+    steps.run("links", || links::run().map(|()| Verdict::Passed));
     steps.run("recipes", || recipes::run().map(|()| Verdict::Passed));
     steps.run("fmt", || cargo(&["fmt", "--all", "--check"]));
     steps.run("clippy", || {

@@ -1,5 +1,5 @@
 //! Whether a thread that has run out of work polls for a moment before it sleeps
-//! (`docs/decisions/0007-look-out-before-sleeping.md`).
+//! (`docs/decisions/0007-adaptive-spinning.md`).
 //!
 //! The policy is in `policy` only: which threads may poll, and for how long. `arrivals` and `series` record what has
 //! happened so far; the tree thread and the commit thread poll.
