@@ -11,7 +11,8 @@ use lockkeeper::overview::{
 use lockkeeper::{OnceKey, OnceLog, TreeCache, ZnodePath};
 use serde::Serialize;
 
-use super::record::{OUTCOMES, hold_times};
+use super::record::OUTCOMES;
+use super::record::hold_times::hold_times;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;

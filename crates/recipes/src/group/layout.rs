@@ -4,6 +4,7 @@ use bytes::Bytes;
 use lockkeeper_client::{CreateMode, SessionId, Stat, ZnodePath};
 use lockkeeper_locks::FencingToken;
 use lockkeeper_locks::Usage;
+use lockkeeper_locks::inspect::KnownTree;
 use uuid::Uuid;
 
 use crate::group::error::GroupError;
@@ -113,6 +114,21 @@ impl GroupLayout {
                 is_hex(own).then_some(id)
             }
         }
+    }
+}
+
+impl Member {
+    /// The members of a group in a tree that is known already, by when they joined. The layout follows from the name of
+    /// each node. No I/O.
+    pub fn in_tree(tree: &impl KnownTree, group: &ZnodePath) -> Vec<Self> {
+        let names = tree.children(group.as_str()).into_iter();
+        let members = names.filter_map(|name| {
+            let (data, stat) = tree.node(group.child(&name).ok()?.as_str())?;
+            GroupLayout::of(&name, &stat)?.read(group, &name, &data, &stat)
+        });
+        let mut members: Vec<_> = members.collect();
+        members.sort_by_key(|member| member.token);
+        members
     }
 }
 

@@ -5,9 +5,6 @@ use lockkeeper_client::{SessionId, ZnodePath};
 use serde::{Deserialize, Serialize};
 
 use lockkeeper_locks::FencingToken;
-use lockkeeper_locks::inspect::KnownTree;
-
-use crate::group::layout::GroupLayout;
 
 /// One member of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,21 +24,6 @@ pub struct Member {
     pub session: SessionId,
     /// Its node.
     pub node: ZnodePath,
-}
-
-impl Member {
-    /// The members of a group in a tree that is known already, by when they joined. The layout follows from the name of
-    /// each node. No I/O.
-    pub fn in_tree(tree: &impl KnownTree, group: &ZnodePath) -> Vec<Self> {
-        let names = tree.children(group.as_str()).into_iter();
-        let members = names.filter_map(|name| {
-            let (data, stat) = tree.node(group.child(&name).ok()?.as_str())?;
-            GroupLayout::of(&name, &stat)?.read(group, &name, &data, &stat)
-        });
-        let mut members: Vec<_> = members.collect();
-        members.sort_by_key(|member| member.token);
-        members
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use lockkeeper_locks::graph::WaitGraph;
 use lockkeeper_locks::inspect::{Entry, LockQueue};
 use lockkeeper_locks::{OnceKey, OwnerInfo};
 
-use crate::overview::Overview;
+use crate::overview::uses::Overview;
 
 /// The limits from which on there is a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `lockkeeper record`: records events of locks. `lockkeeper why` reads them.
 
 mod history;
-mod hold_times;
+pub(crate) mod hold_times;
 pub(crate) mod why;
 
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::history::{History, HistoryEvent, HistoryLine};
-pub(crate) use self::hold_times::hold_times;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
