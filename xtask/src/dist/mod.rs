@@ -40,9 +40,26 @@ pub(crate) struct Options {
     #[arg(long, default_value = FIRST, conflicts_with = "thin")]
     from: String,
     /// Only these steps. `build` makes the files; without it, those of the last run are tried.
-    #[arg(value_name = "STEP")]
+    #[arg(value_name = "STEP", value_parser = STEPS)]
     only: Vec<String>,
 }
+
+/// All steps, in their order. Each needs those before it that build something.
+const STEPS: [&str; 13] = [
+    "setup",
+    "build",
+    "again",
+    "earlier",
+    "lintian",
+    "unit",
+    "bare-root",
+    "image",
+    "older",
+    "attacks",
+    "crates",
+    "install",
+    "dependency",
+];
 
 /// The last commit without packages.
 const FIRST: &str = "b806e67c";
@@ -59,9 +76,12 @@ pub(crate) fn dist(options: &Options) -> Result<()> {
     let mut steps = Steps::new(|_| None);
     let form = if options.thin { Form::Thin } else { Form::Full };
     let dist = Dist::open(&options.out, form)?;
-    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|it| it == name);
     let mut step = |name: &'static str, of: Form, run: &dyn Fn() -> Result<()>| {
-        if wanted(name) && (of == Form::Thin || form == Form::Full) {
+        let is_wanted = match options.only.is_empty() {
+            true => of == Form::Thin || form == Form::Full,
+            false => options.only.iter().any(|it| it == name),
+        };
+        if is_wanted {
             steps.run(name, || run().map(|()| Verdict::Passed));
         }
     };
