@@ -128,6 +128,7 @@ impl Dist {
             Form::Thin => Binary::of_debug_build(self)?,
         };
         self.assemble(&binary)?;
+        fs::write(self.work.join("epoch"), &self.epoch)?;
         if self.form == Form::Thin {
             // Nothing but the version differs.
             let earlier = Self { version: EARLIER.to_owned(), ..self.beside("earlier") };
@@ -151,7 +152,9 @@ impl Dist {
 
     /// Builds the same sources in another folder, and compares every byte.
     fn is_reproducible(&self) -> Result<()> {
-        let again = self.copy_to("again", None)?;
+        // That of the first build, which may have been made in an earlier run.
+        let epoch = fs::read_to_string(self.work.join("epoch")).context("build first")?;
+        let again = Dist { epoch, ..self.copy_to("again", None)? };
         again.make()?;
         let mut compare = Command::new("diff");
         compare.args(["--recursive", "--brief"]).args([&self.out, &again.out]);
