@@ -7,6 +7,7 @@ mod bench;
 mod cargo;
 mod crash;
 mod deny;
+mod dist;
 mod failed_tests;
 mod instructions;
 mod layers;
@@ -44,6 +45,8 @@ enum Task {
     Cost(proof::Cost),
     /// Check the licences, names and sources of all dependencies against deny.toml.
     Deny,
+    /// Build the packages, a tar, an image and their papers, and try each.
+    Dist(dist::Options),
     /// Kill engines in the middle of a write load, and look for the acknowledged writes.
     Crash {
         /// The number of engines.
@@ -156,6 +159,7 @@ fn main() -> ExitCode {
         Task::Differential(options) => proof::differential(&options),
         Task::Cost(options) => proof::cost(&options),
         Task::Deny => deny::run(),
+        Task::Dist(options) => dist::dist(&options),
         Task::Crash { runs } => crash::run(runs),
         Task::Interop { filter } => proof::interop(filter.as_deref()),
         Task::Histories { minutes } => proof::histories(minutes),

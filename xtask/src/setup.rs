@@ -37,6 +37,12 @@ const NEEDS: &[Need] = &[
     ("ps", "procps", "ps"),
     ("strace", "strace", "strace"),
     ("valgrind", "valgrind", "valgrind"),
+    ("mmdebstrap", "mmdebstrap", "mmdebstrap"),
+    ("systemd-nspawn", "systemd-container", "systemd-nspawn"),
+    ("systemd-analyze", "systemd", "systemd-analyze"),
+    ("lintian", "lintian", "lintian"),
+    ("skopeo", "skopeo", "skopeo"),
+    ("umoci", "umoci", "umoci"),
 ];
 
 /// Needed only by the benchmarks.

@@ -17,7 +17,7 @@ use crate::failed_tests::Outcome;
 use crate::instructions;
 use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
-use crate::{deny, failed_tests, layers, links, promises, recipes, sections, setup};
+use crate::{deny, dist, failed_tests, layers, links, promises, recipes, sections, setup};
 
 /// A suite of the daily run, or an xtask.
 struct Suite {
@@ -41,6 +41,8 @@ enum Lane {
     /// From beginning to end, with the processor time that the others leave, as this xtask, which does more
     /// than the suite of the same name.
     Computing(&'static [&'static str]),
+    /// After all others: a task of ours that needs what they have built.
+    Last,
 }
 
 /// Every suite has its time share here.
@@ -64,6 +66,7 @@ const SUITES: &[Suite] = &[
     suite("model", Lane::Computing(&["model"]), 1, 60),
     suite("mutants", Lane::Computing(&["mutants", "--check"]), 1, 90),
     suite("instructions", Lane::Computing(&["instructions"]), 1, 120),
+    suite("dist", Lane::Last, 1, 150),
 ];
 
 const fn suite(name: &'static str, lane: Lane, threads: usize, share: u64) -> Suite {
@@ -225,6 +228,7 @@ impl Workspace {
         self.run_all(steps, Lane::Others);
         steps.run(DOC_TESTS, || passed(&mut self.selected(DOC_TESTS)));
         steps.run("examples", || self.examples());
+        steps.run("dist", || dist::thin(policy));
         for (name, output) in steps.join(servers) {
             self.note_failed(name, failed_tests::in_output(&output));
         }

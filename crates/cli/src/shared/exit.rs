@@ -315,4 +315,37 @@ mod tests {
             assert_eq!(rows.iter().filter(|row| row.starts_with(&code)).count(), 1, "{exit:?}");
         }
     }
+
+    const ADMINISTRATION: &str = include_str!("../../../../docs/administration.md");
+
+    #[test]
+    fn every_exit_code_has_a_heading_for_administrators() {
+        let codes = Exit::value_variants().iter().map(|exit| exit.code().to_string());
+        for code in codes.chain(["128 + n".to_owned()]) {
+            let heading = format!("### {code}");
+            assert!(ADMINISTRATION.lines().any(|line| line == heading), "{heading}");
+        }
+    }
+
+    #[test]
+    fn every_error_of_the_engine_is_explained_to_administrators() {
+        let sources = [
+            include_str!("../../../engine/src/error.rs"),
+            include_str!("../../../engine/src/storage/error.rs"),
+        ];
+        let mut variants = 0;
+        for source in sources {
+            let errors =
+                source.split("\npub enum ").skip(1).filter_map(|it| it.split("\n}").next());
+            let lines = errors.flat_map(|body| body.lines().skip(1));
+            // A variant is indented once, and what belongs to it twice.
+            let names = lines.filter_map(|line| line.strip_prefix("    "));
+            for name in names.filter(|name| name.starts_with(char::is_uppercase)) {
+                let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                assert!(ADMINISTRATION.contains(&format!("`{name}`")), "{name}");
+                variants += 1;
+            }
+        }
+        assert!(variants > 30, "{variants}");
+    }
 }

@@ -7,19 +7,33 @@ use std::process::{Child, Command, Stdio};
 use lockkeeper_engine::{Builder, Engine};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The text that the child prints before its address.
+/// The text that the child prints before its process id and its address.
 const LISTENING: &str = "listening ";
+
+/// The program that starts the child, for example with the limits of a service manager.
+const UNDER: &str = "LOCKKEEPER_TEST_UNDER";
 
 /// A running engine, killed on drop. It also ends with this process.
 pub(crate) struct EngineProcess {
     process: Child,
+    /// That of the engine, if another program has started it.
+    id: u32,
     pub(crate) connect: String,
 }
 
 impl EngineProcess {
     /// Runs the ignored test `test`, which calls [`serve`], with these variables.
     pub(crate) fn start(test: &str, variables: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
+        let program = env::current_exe().unwrap();
+        let mut command = match env::var_os(UNDER) {
+            Some(under) => {
+                let mut command = Command::new(under);
+                command.arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        let mut process = command
             .args([test, "--exact", "--ignored", "--nocapture"])
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
@@ -28,16 +42,18 @@ impl EngineProcess {
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let mut lines = output.lines().map_while(Result::ok);
-        let connect = lines.find_map(|line| line.strip_prefix(LISTENING).map(str::to_owned));
-        Self { process, connect: connect.expect("the child did not start") }
+        let told = lines.find_map(|line| line.strip_prefix(LISTENING).map(str::to_owned));
+        let told = told.expect("the child did not start");
+        let (id, connect) = told.split_once(' ').unwrap();
+        Self { process, id: id.parse().unwrap(), connect: connect.to_owned() }
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.process.id()
+        self.id
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
+        kill_process(Pid::from_raw(self.id.cast_signed()).unwrap(), signal).unwrap();
     }
 }
 
@@ -56,6 +72,6 @@ pub(crate) async fn serve(builder: Builder) {
 
 /// Prints where the engine listens, and waits until the parent ends.
 pub(crate) fn wait(engine: &Engine) {
-    println!("\n{LISTENING}{}", engine.connect_string());
+    println!("\n{LISTENING}{} {}", std::process::id(), engine.connect_string());
     let _ = std::io::stdin().read(&mut [0]);
 }
