@@ -22,6 +22,7 @@
 //!       elect        while this program leads     items   for each item of a queue
 //!     wait         until a lock is free      revoke  asks its holders to give it back
 //!     ls, show     who holds and who waits   permits how many permits a lock has
+//!     console/     pages for a browser
 //!     queue        items: put, take, list, change   leader  who leads an election
 //!     members      programs that are there         service  the instances of a service
 //!     value        a value that programs share     counter  a number
@@ -84,6 +85,8 @@ mod shell;
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
+#[cfg(feature = "console")]
+use crate::commands::console;
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
     record, revoke, run, serve, service, settings, show, status, ticks, transfer, value, wait,
@@ -126,6 +129,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Show(options) => block_on(show::show(global, options)),
         Command::Status(options) => block_on(status::status(global, options)),
         Command::Graph(options) => block_on(graph::graph(global, options)),
+        #[cfg(feature = "console")]
+        Command::Console(options) => block_on(console::console(global, options)),
         Command::Record(options) => block_on(record::record(global, options)),
         Command::Why(options) => record::why::why(global, &options),
         Command::Ticks(options) => block_on(ticks::ticks(global, options)),

@@ -1,6 +1,8 @@
 //! What each subcommand does. Each takes its options as parsed, and gives the exit code.
 
 pub(crate) mod barrier;
+#[cfg(feature = "console")]
+pub(crate) mod console;
 pub(crate) mod counter;
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -1,6 +1,7 @@
 //! What happens to the contenders of locks, as the queues tell it from one time to the next: pure.
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
 
 use lockkeeper::inspect::{Entry, LockQueue};
 use lockkeeper::{FencingToken, ZnodePath};
@@ -10,32 +11,32 @@ use crate::shared::view;
 
 /// Something that happened, as a line of a history. The names are stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HistoryLine {
+pub(crate) struct HistoryLine {
     /// When it was seen, by the clock of the recording machine.
-    pub(super) at_unix_ms: u64,
-    pub(super) event: HistoryEvent,
+    pub(crate) at_unix_ms: u64,
+    pub(crate) event: HistoryEvent,
     /// The lock; of what concerns the recording itself, the path below which it looks.
-    pub(super) lock: String,
+    pub(crate) lock: String,
     /// The contender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) who: Option<String>,
+    pub(crate) who: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) session: Option<String>,
+    pub(crate) session: Option<String>,
     /// Of a grant, how long it had waited; of an end, how long it had held or waited. Only if the recording saw the
     /// beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) lasted_ms: Option<u64>,
+    pub(crate) lasted_ms: Option<u64>,
     /// Who asked it to release the lock, and why, if the request said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) request: Option<String>,
+    pub(crate) request: Option<String>,
 }
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum HistoryEvent {
+pub(crate) enum HistoryEvent {
     /// The recording began.
     RecordingBegan,
     /// The recording ended.
@@ -56,7 +57,7 @@ pub(super) enum HistoryEvent {
 
 /// The contenders of all locks, as they were last seen.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     locks: HashMap<ZnodePath, HashMap<ContenderKey, Known>>,
 }
 
@@ -76,7 +77,7 @@ struct Known {
 impl History {
     /// Notes how a lock is now, and gives what has happened since it was last seen: who went, who came, who was granted
     /// the lock, and who was asked for it. `begins`: nothing was seen before.
-    pub(super) fn see(
+    pub(crate) fn see(
         &mut self,
         lock: &ZnodePath,
         queue: Option<&LockQueue>,
@@ -138,6 +139,17 @@ impl History {
     }
 }
 
+impl History {
+    /// Since when contenders hold that were seen to be granted their locks, by the clock of this machine.
+    pub(crate) fn observed(&self) -> impl Iterator<Item = (ZnodePath, SystemTime)> {
+        let all = self.locks.values().flatten().filter(|(_, known)| known.holds);
+        all.filter_map(|((node, _), known)| {
+            let since = Duration::from_millis(known.since?);
+            Some((node.clone(), SystemTime::UNIX_EPOCH.checked_add(since)?))
+        })
+    }
+}
+
 impl Known {
     fn of(entry: &Entry) -> Self {
         Self {
@@ -172,7 +184,7 @@ impl Known {
 
 impl HistoryLine {
     /// Something about the recording itself.
-    pub(super) fn of_recording(event: HistoryEvent, path: &ZnodePath, at_unix_ms: u64) -> Self {
+    pub(crate) fn of_recording(event: HistoryEvent, path: &ZnodePath, at_unix_ms: u64) -> Self {
         let lock = path.to_string();
         Self {
             at_unix_ms,

@@ -1,6 +1,6 @@
 //! `lockkeeper record`: writes down what happens to locks. `lockkeeper why` reads it.
 
-mod history;
+pub(crate) mod history;
 mod hold_times;
 pub(crate) mod why;
 

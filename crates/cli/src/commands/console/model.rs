@@ -1,0 +1,174 @@
+//! [`Model`]: what all pages show, computed once for all viewers.
+
+use std::collections::{HashMap, HashSet};
+use std::time::SystemTime;
+
+use lockkeeper::graph::{Because, ContenderIndex, RootBlocker, WaitCycle, WaitGraph};
+use lockkeeper::inspect::{Entry, KnownTree, LockQueue, LockQueues};
+use lockkeeper::{SessionId, ZnodePath, Zxid};
+
+use crate::shared::view::Observed;
+
+/// How many root blockers and long waits are kept.
+const MOST_ROWS: usize = 200;
+
+/// How many waits of one session are looked at, for one contender.
+const MOST_WAITS: usize = 20;
+
+/// The locks at one moment, and who waits for whom.
+#[derive(Debug)]
+pub(super) struct Model {
+    /// Another one for each model.
+    pub(super) number: u64,
+    /// When it was read, by the clock of this machine.
+    pub(super) at: SystemTime,
+    pub(super) zxid: Zxid,
+    pub(super) nodes: usize,
+    pub(super) queues: Vec<LockQueue>,
+    /// The nodes that may not be read.
+    pub(super) unreadable: Vec<String>,
+    pub(super) holders: usize,
+    pub(super) waiters: usize,
+    /// Those with the most waiters behind them first.
+    pub(super) roots: Vec<RootBlocker>,
+    /// How many there are.
+    pub(super) all_roots: usize,
+    pub(super) cycles: Vec<WaitCycle>,
+    /// Those who wait in a circle or behind one.
+    pub(super) stuck: HashSet<ContenderIndex>,
+    /// Those who have waited longest, first.
+    pub(super) longest: Vec<ContenderIndex>,
+    /// Since when holders hold, as far as the console has seen it.
+    pub(super) observed: Observed,
+    sessions: HashMap<SessionId, Vec<ContenderIndex>>,
+    /// The holders under whose runs other contenders work, by their nodes.
+    runs: HashMap<ZnodePath, ContenderIndex>,
+    /// The contenders that work under each of them.
+    under: HashMap<ZnodePath, Vec<ContenderIndex>>,
+}
+
+impl Model {
+    /// Reads the locks of a tree. Takes time in proportion to the number of nodes.
+    pub(super) fn of(tree: &impl KnownTree, top: &ZnodePath) -> Self {
+        let queues = LockQueues::in_tree(tree, top).queues;
+        let graph = WaitGraph::new(&queues);
+        let mut roots = graph.roots();
+        let all_roots = roots.len();
+        roots.truncate(MOST_ROWS);
+        let cycles = graph.cycles();
+        let stuck = match cycles.is_empty() {
+            true => HashSet::new(),
+            false => graph.waiters().filter(|at| graph.is_stuck(*at)).collect(),
+        };
+        let mut longest: Vec<_> = graph.waiters().collect();
+        let waiters = longest.len();
+        let since = |at: &ContenderIndex| queues[at.lock].entries[at.entry].since;
+        if longest.len() > MOST_ROWS {
+            longest.select_nth_unstable_by_key(MOST_ROWS, since);
+            longest.truncate(MOST_ROWS);
+        }
+        longest.sort_by_key(since);
+
+        let mut sessions: HashMap<SessionId, Vec<ContenderIndex>> = HashMap::new();
+        let mut under: HashMap<ZnodePath, Vec<ContenderIndex>> = HashMap::new();
+        for (at, entry) in contenders(&queues) {
+            if entry.session != SessionId::NONE {
+                sessions.entry(entry.session).or_default().push(at);
+            }
+            let outer = entry.owner.iter().flat_map(|owner| &owner.under);
+            for node in outer.filter_map(|node| ZnodePath::new(node).ok()) {
+                under.entry(node).or_default().push(at);
+            }
+        }
+        let mut runs = HashMap::new();
+        if !under.is_empty() {
+            let found = contenders(&queues).filter(|(_, entry)| under.contains_key(&entry.node));
+            runs.extend(found.map(|(at, entry)| (entry.node.clone(), at)));
+        }
+        let all: usize = queues.iter().map(|queue| queue.entries.len()).sum();
+
+        Self {
+            number: 0,
+            at: SystemTime::now(),
+            zxid: Zxid::default(),
+            nodes: 0,
+            unreadable: Vec::new(),
+            holders: all - waiters,
+            waiters,
+            roots,
+            all_roots,
+            cycles,
+            stuck,
+            longest,
+            observed: Observed::new(),
+            sessions,
+            runs,
+            under,
+            queues,
+        }
+    }
+
+    /// A lock that is held, or that others wait for.
+    pub(super) fn find(&self, path: &ZnodePath) -> Option<usize> {
+        self.queues.binary_search_by(|queue| queue.path.cmp(path)).ok()
+    }
+
+    pub(super) fn queue(&self, at: ContenderIndex) -> &LockQueue {
+        &self.queues[at.lock]
+    }
+
+    pub(super) fn contender(&self, at: ContenderIndex) -> &Entry {
+        &self.queues[at.lock].entries[at.entry]
+    }
+
+    /// The sessions with what they hold and wait for, those with the most waits first.
+    pub(super) fn sessions(&self) -> Vec<(SessionId, &[ContenderIndex])> {
+        let mut all: Vec<_> = self.sessions.iter().map(|(id, own)| (*id, own.as_slice())).collect();
+        let waits =
+            |own: &[ContenderIndex]| own.iter().filter(|at| !self.contender(**at).holds).count();
+        all.sort_by_cached_key(|(id, own)| {
+            (std::cmp::Reverse(waits(own)), std::cmp::Reverse(own.len()), *id)
+        });
+        all
+    }
+
+    /// What a session holds and waits for.
+    pub(super) fn session(&self, id: SessionId) -> &[ContenderIndex] {
+        self.sessions.get(&id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// What keeps a holder from going on: the waits of its session for other locks, and of what runs under it.
+    pub(super) fn kept_for(&self, at: ContenderIndex) -> Vec<(ContenderIndex, Because)> {
+        let entry = self.contender(at);
+        let waits = |at: &&ContenderIndex| !self.contender(**at).holds;
+        let own = self.session(entry.session).iter().filter(|wait| wait.lock != at.lock);
+        let own = own.filter(waits).map(|wait| (*wait, Because::ItsSessionWaits));
+        let below = self.under.get(&entry.node).into_iter().flatten();
+        let below = below.filter(waits).map(|wait| (*wait, Because::ItsCommandWaits));
+        below.chain(own).take(MOST_WAITS).collect()
+    }
+
+    /// The sessions that do not go on while a contender waits: its own, and those of the runs that it works under.
+    pub(super) fn kept_by(&self, at: ContenderIndex) -> Vec<SessionId> {
+        let entry = self.contender(at);
+        let outer = entry.owner.iter().flat_map(|owner| &owner.under);
+        let outer = outer.filter_map(|node| self.runs.get(&ZnodePath::new(node).ok()?));
+        let mut sessions = vec![entry.session];
+        sessions.extend(outer.map(|at| self.contender(*at).session));
+        sessions.retain(|session| *session != SessionId::NONE);
+        sessions.dedup();
+        sessions
+    }
+
+    /// Whether somebody waits for a lock.
+    pub(super) fn is_contended(&self, lock: usize) -> bool {
+        self.queues[lock].entries.iter().any(|entry| !entry.holds)
+    }
+}
+
+fn contenders(queues: &[LockQueue]) -> impl Iterator<Item = (ContenderIndex, &Entry)> {
+    queues.iter().enumerate().flat_map(|(lock, queue)| {
+        let entries = queue.entries.iter().enumerate();
+        entries.map(move |(entry, found)| (ContenderIndex { lock, entry }, found))
+    })
+}

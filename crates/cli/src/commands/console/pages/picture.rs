@@ -1,0 +1,303 @@
+//! The graph as a picture: a card for each program that is in the way, a card for each lock that it holds, and lines from
+//! left to right to those who wait behind it and hold other locks. Programs that only wait are counted on the lock's card.
+
+use std::collections::{HashMap, HashSet};
+
+use lockkeeper::SessionId;
+use lockkeeper::graph::ContenderIndex;
+
+use crate::commands::console::model::Model;
+use crate::commands::console::text;
+use crate::commands::console::words::Who;
+use crate::shared::view;
+
+/// How many locks are drawn.
+const MOST_LOCKS: usize = 60;
+
+/// How many programs are followed behind one lock.
+const MOST_BEHIND: usize = 12;
+
+const WIDTH: usize = 216;
+const HEIGHT: usize = 48;
+const GAP_X: usize = 64;
+const GAP_Y: usize = 20;
+const MARGIN: usize = 12;
+
+/// How many characters fit onto a card.
+const CARD_TEXT: usize = 27;
+
+/// The picture.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) cards: Vec<Card>,
+    pub(super) lines: Vec<Line>,
+    /// How many contended locks are not drawn.
+    pub(super) omitted: usize,
+    /// What is drawn, in words.
+    pub(super) description: String,
+}
+
+/// A program or a lock.
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) x: usize,
+    pub(super) y: usize,
+    pub(super) is_lock: bool,
+    pub(super) is_stuck: bool,
+    pub(super) is_root: bool,
+    pub(super) title: String,
+    pub(super) detail: String,
+    pub(super) link: Option<String>,
+}
+
+/// A line between two cards.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) path: String,
+    pub(super) is_stuck: bool,
+}
+
+/// A card of the picture that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Node {
+    Program(SessionId),
+    /// The holder of a lock that no session's end frees.
+    Nobody(usize),
+    Lock(usize),
+}
+
+/// A tree of cards, walked from the root blockers on.
+struct Drawing<'a> {
+    model: &'a Model,
+    places: HashMap<Node, (usize, usize)>,
+    order: Vec<(Node, usize)>,
+    edges: Vec<(Node, Node)>,
+    /// The edges that are parts of a circle.
+    circle: HashSet<(Node, Node)>,
+    roots: HashSet<Node>,
+    locks: usize,
+    next_row: usize,
+}
+
+impl Picture {
+    /// The root blockers with what is behind them, and the circles.
+    pub(super) fn of(model: &Model) -> Self {
+        let mut drawing = Drawing {
+            model,
+            places: HashMap::new(),
+            order: Vec::new(),
+            edges: Vec::new(),
+            circle: HashSet::new(),
+            roots: HashSet::new(),
+            locks: 0,
+            next_row: 0,
+        };
+        for cycle in &model.cycles {
+            for (step, next) in cycle.steps.iter().zip(cycle.steps.iter().cycle().skip(1)) {
+                let lock = Node::Lock(step.waiter.lock);
+                let blocker = drawing.program_of(step.blocker);
+                drawing.circle.insert((blocker, lock));
+                // The blocker of this step is kept by the waiter of the next one.
+                drawing.circle.insert((Node::Lock(next.waiter.lock), blocker));
+            }
+        }
+        for cycle in &model.cycles {
+            if let Some(step) = cycle.steps.first() {
+                let start = drawing.program_of(step.blocker);
+                drawing.walk(start, Some(step.blocker.lock), 0);
+            }
+        }
+        for root in &model.roots {
+            if drawing.locks == MOST_LOCKS {
+                break;
+            }
+            let start = drawing.program_of(root.holder);
+            drawing.roots.insert(start);
+            drawing.walk(start, Some(root.holder.lock), 0);
+        }
+        drawing.picture()
+    }
+}
+
+impl Drawing<'_> {
+    fn program_of(&self, at: ContenderIndex) -> Node {
+        match self.model.contender(at).session {
+            SessionId::NONE => Node::Nobody(at.lock),
+            session => Node::Program(session),
+        }
+    }
+
+    /// The contended locks that a program holds, with `first` before all others.
+    fn locks_of(&self, node: Node, first: Option<usize>) -> Vec<usize> {
+        let mut locks = match node {
+            Node::Program(session) => {
+                let held = self
+                    .model
+                    .session(session)
+                    .iter()
+                    .filter(|at| self.model.contender(**at).holds);
+                let mut locks: Vec<usize> = held.map(|at| at.lock).collect();
+                locks.retain(|lock| self.model.is_contended(*lock));
+                locks
+            }
+            Node::Nobody(lock) => vec![lock],
+            Node::Lock(_) => Vec::new(),
+        };
+        locks.sort_by_key(|lock| (Some(*lock) != first, *lock));
+        locks.dedup();
+        locks
+    }
+
+    /// The programs that wait for a lock and hold others that are waited for.
+    fn behind(&self, lock: usize) -> Vec<Node> {
+        let mut behind = Vec::new();
+        for (entry, found) in self.model.queues[lock].entries.iter().enumerate() {
+            if found.holds || behind.len() == MOST_BEHIND {
+                continue;
+            }
+            for session in self.model.kept_by(ContenderIndex { lock, entry }) {
+                let node = Node::Program(session);
+                let mut held = self.locks_of(node, None);
+                held.retain(|held| *held != lock);
+                if !held.is_empty() && !behind.contains(&node) {
+                    behind.push(node);
+                }
+            }
+        }
+        behind
+    }
+
+    /// Gives a card and all behind it their places. Returns the row of the card.
+    fn walk(&mut self, node: Node, first: Option<usize>, column: usize) -> usize {
+        if let Some((_, row)) = self.places.get(&node) {
+            return *row;
+        }
+        // Where it is drawn is known when all behind it are; that it is drawn, before.
+        self.places.insert(node, (column, self.next_row));
+        self.order.push((node, column));
+        let next: Vec<Node> = match node {
+            Node::Lock(lock) => self.behind(lock),
+            _ => self.locks_of(node, first).into_iter().map(Node::Lock).collect(),
+        };
+        let mut rows = Vec::new();
+        for other in next {
+            let is_new = !self.places.contains_key(&other);
+            if is_new && matches!(other, Node::Lock(_)) {
+                if self.locks == MOST_LOCKS {
+                    continue;
+                }
+                self.locks += 1;
+            }
+            self.edges.push((node, other));
+            if is_new {
+                rows.push(self.walk(other, None, column + 1));
+            }
+        }
+        let row = match (rows.first(), rows.last()) {
+            (Some(first), Some(last)) => (first + last) / 2,
+            _ => {
+                self.next_row += 2;
+                self.next_row - 2
+            }
+        };
+        self.places.insert(node, (column, row));
+        row
+    }
+
+    fn picture(self) -> Picture {
+        let columns = self.order.iter().map(|(_, column)| column + 1).max().unwrap_or_default();
+        let has_back = self.edges.iter().any(|(from, to)| self.places[to].0 <= self.places[from].0);
+        let below = if has_back { 40 } else { 0 };
+        let cards: Vec<Card> = self.order.iter().map(|(node, _)| self.card(*node)).collect();
+        let bottom = cards.iter().map(|card| card.y + HEIGHT).max().unwrap_or_default();
+        let lines = self.edges.iter().map(|(from, to)| self.line(*from, *to, bottom)).collect();
+        let contended =
+            (0..self.model.queues.len()).filter(|lock| self.model.is_contended(*lock)).count();
+        let programs = self.order.iter().filter(|(node, _)| !matches!(node, Node::Lock(_))).count();
+        Picture {
+            width: columns * (WIDTH + GAP_X) + 2 * MARGIN - GAP_X.min(columns * GAP_X),
+            height: bottom + below + MARGIN,
+            description: format!(
+                "{} that block others through {}. The table below has the same in words.",
+                text::count(programs, "program"),
+                text::count(self.locks, "lock")
+            ),
+            omitted: contended.saturating_sub(self.locks),
+            cards,
+            lines,
+        }
+    }
+
+    fn corner(&self, node: Node) -> (usize, usize) {
+        let (column, row) = self.places[&node];
+        (MARGIN + column * (WIDTH + GAP_X), MARGIN + row * (HEIGHT + GAP_Y) / 2)
+    }
+
+    fn card(&self, node: Node) -> Card {
+        let (x, y) = self.corner(node);
+        let is_stuck = self.circle.iter().any(|(from, to)| *from == node || *to == node);
+        let (title, detail, link) = match node {
+            Node::Lock(lock) => {
+                let queue = &self.model.queues[lock];
+                let waits = queue.waiters().count();
+                let oldest = queue.waiters().map(|entry| entry.since).min();
+                let oldest =
+                    oldest.map(|since| view::duration(since.elapsed().unwrap_or_default()));
+                let detail = format!(
+                    "{} waiting, longest {}",
+                    text::number(waits),
+                    oldest.unwrap_or_default()
+                );
+                let link = (queue.path.as_str().len() <= text::LONGEST_LINK)
+                    .then(|| format!("/lock?path={}", text::query(queue.path.as_str())));
+                (ending(queue.path.as_str()), detail, link)
+            }
+            Node::Program(session) => {
+                let own = self.model.session(session);
+                let known = own.iter().find(|at| self.model.contender(**at).owner.is_some());
+                let who = known.or(own.first()).map(|at| Who::of(self.model.contender(*at)));
+                let (name, place) = who.map(|who| (who.name, who.place)).unwrap_or_default();
+                let link = format!("/programs?q={}", text::query(&session.to_string()));
+                (text::visible(&name, CARD_TEXT), text::visible(&place, CARD_TEXT + 4), Some(link))
+            }
+            Node::Nobody(_) => ("a node that is not ephemeral".to_owned(), String::new(), None),
+        };
+        let (is_lock, is_root) = (matches!(node, Node::Lock(_)), self.roots.contains(&node));
+        Card { x, y, is_lock, is_stuck, is_root, title, detail, link }
+    }
+
+    fn line(&self, from: Node, to: Node, bottom: usize) -> Line {
+        let (start, end) = (self.corner(from), self.corner(to));
+        let (x0, y0) = (start.0 + WIDTH, start.1 + HEIGHT / 2);
+        let (x1, y1) = (end.0, end.1 + HEIGHT / 2);
+        let is_stuck = self.circle.contains(&(from, to));
+        let path = if x1 > x0 {
+            let middle = (x0 + x1) / 2;
+            format!("M{x0} {y0}C{middle} {y0} {middle} {y1} {x1} {y1}")
+        } else {
+            // Back to the left, below all cards.
+            let (right, left, low) = (x0 + 28, x1.saturating_sub(10), bottom + 24);
+            format!(
+                "M{x0} {y0}C{right} {y0} {right} {low} {} {low}L{} {low}C{left} {low} {left} {} {} {}",
+                x0 - 20,
+                x1 + 20,
+                end.1 + HEIGHT + 10,
+                x1 + 20,
+                end.1 + HEIGHT
+            )
+        };
+        Line { path, is_stuck }
+    }
+}
+
+/// The end of a path, which tells locks apart, as it fits onto a card.
+fn ending(path: &str) -> String {
+    let length = path.chars().count();
+    if length <= CARD_TEXT {
+        return text::visible(path, CARD_TEXT);
+    }
+    let end: String = path.chars().skip(length - CARD_TEXT + 1).collect();
+    format!("…{}", text::visible(&end, CARD_TEXT))
+}

@@ -1,0 +1,273 @@
+//! Follows the tree: one cache for all viewers, a model when it has changed, and what has happened to the locks.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use lockkeeper::inspect::{LockQueue, LockQueues};
+use lockkeeper::{CacheChanges, CacheUpdate, Client, Contact, Snapshot, TreeCache, ZnodePath};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::commands::console::model::Model;
+use crate::commands::record::OUTCOMES;
+use crate::commands::record::history::{History, HistoryLine};
+use crate::shared::exit::{Exit, Failure};
+use crate::shared::view;
+
+/// The pause between two models: a tree that is always busy is shown four times a second.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How much longer the pause after some work is than the work: on a large tree, a fifth of a processor is used.
+const REST: u32 = 4;
+
+/// How many events are kept.
+const MOST_EVENTS: usize = 20_000;
+
+/// How many locks of one update are looked at one by one. With more, all are read at once.
+const FEW_LOCKS: usize = 64;
+
+/// What has happened since the console began to watch.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) began: SystemTime,
+    /// The oldest first.
+    pub(super) events: VecDeque<HistoryLine>,
+    /// How many older ones are not kept.
+    pub(super) dropped: usize,
+}
+
+/// Whether there is a connection to a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) is_connected: bool,
+    /// Since when it is so, by the clock of this machine.
+    pub(super) since: SystemTime,
+    /// Another one after each change.
+    pub(super) number: u64,
+}
+
+/// What the viewers see.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) model: watch::Receiver<Arc<Model>>,
+    pub(super) link: watch::Receiver<Link>,
+    cache: TreeCache,
+    past: Arc<Mutex<Past>>,
+}
+
+impl Watched {
+    pub(super) fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is known that is not shown.
+    pub(super) fn is_current(&self) -> bool {
+        self.cache.is_current()
+    }
+}
+
+/// Keeps what the viewers see up to date.
+#[derive(Debug)]
+pub(super) struct Follower {
+    changes: CacheChanges,
+    newest: Arc<Snapshot>,
+    recorder: Option<Recorder>,
+    model: watch::Sender<Arc<Model>>,
+    link: watch::Sender<Link>,
+    client: Client,
+}
+
+/// What turns snapshots into models and events.
+#[derive(Debug)]
+struct Recorder {
+    path: ZnodePath,
+    history: History,
+    past: Arc<Mutex<Past>>,
+    models: u64,
+}
+
+/// Reads the tree at a path and below, for the first time.
+pub(super) async fn open(
+    client: &Client,
+    path: &ZnodePath,
+) -> Result<(Watched, Follower), Failure> {
+    let is_wanted = |path: &str| !path.starts_with(OUTCOMES);
+    let cache = TreeCache::builder(client, path.as_str()).filter(is_wanted).skip_unreadable();
+    let cache = cache.open().await.map_err(|error| Failure::of_recipe(&error))?;
+    let changes = cache.changes();
+    let newest = cache.snapshot();
+
+    let past = Past { began: SystemTime::now(), events: VecDeque::new(), dropped: 0 };
+    let past = Arc::new(Mutex::new(past));
+    let mut recorder = Recorder {
+        path: path.clone(),
+        history: History::default(),
+        past: Arc::clone(&past),
+        models: 0,
+    };
+    let first = Arc::clone(&newest);
+    let (recorder, model) = aside(move || {
+        let model = recorder.begin(&first);
+        (recorder, model)
+    })
+    .await?;
+
+    let (model, models) = watch::channel(Arc::new(model));
+    let link = Link {
+        is_connected: client.contact() == Contact::Connected,
+        since: SystemTime::now(),
+        number: 0,
+    };
+    let (link, links) = watch::channel(link);
+    let watched = Watched { model: models, link: links, cache, past };
+    let client = client.clone();
+    Ok((watched, Follower { changes, newest, recorder: Some(recorder), model, link, client }))
+}
+
+impl Follower {
+    /// Ends only if the cache does.
+    pub(super) async fn run(mut self) -> Failure {
+        let link = self.link.clone();
+        let client = self.client.clone();
+        tokio::select! {
+            failure = self.follow() => failure.err().unwrap_or_else(|| Failure::new(Exit::Bug, "the watch has ended")),
+            () = follow_link(&client, &link) => Failure::new(Exit::NoServer, "the client is closed"),
+        }
+    }
+
+    async fn follow(&mut self) -> Result<(), Failure> {
+        let mut due = Instant::now();
+        loop {
+            let update = self.next().await?;
+            self.note(update, due).await?;
+            while let Ok(update) = timeout_at(due, self.next()).await {
+                self.note(update?, due).await?;
+            }
+
+            let began = Instant::now();
+            let snapshot = Arc::clone(&self.newest);
+            let model = self.with_recorder(move |recorder| recorder.model(&snapshot)).await?;
+            self.model.send_replace(Arc::new(model));
+            due = Instant::now() + PAUSE.max(began.elapsed() * REST);
+        }
+    }
+
+    async fn next(&mut self) -> Result<CacheUpdate, Failure> {
+        self.changes.next().await.map_err(|error| Failure::of_recipe(&error))
+    }
+
+    /// Notes what has happened, and rests in proportion to the work.
+    async fn note(&mut self, update: CacheUpdate, due: Instant) -> Result<(), Failure> {
+        self.newest = Arc::clone(&update.snapshot);
+        let began = Instant::now();
+        self.with_recorder(move |recorder| recorder.note(&update)).await?;
+        let rest = began.elapsed() * REST;
+        sleep(rest.min(due.saturating_duration_since(Instant::now()))).await;
+        Ok(())
+    }
+
+    async fn with_recorder<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Recorder) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Some(mut recorder) = self.recorder.take() else {
+            return Err(Failure::new(Exit::Bug, "the recorder is gone"));
+        };
+        let (recorder, result) = aside(move || {
+            let result = work(&mut recorder);
+            (recorder, result)
+        })
+        .await?;
+        self.recorder = Some(recorder);
+        Ok(result)
+    }
+}
+
+/// Does work that takes a while beside the event loop.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|error| Failure::new(Exit::Bug, format!("a model could not be made: {error}")))
+}
+
+async fn follow_link(client: &Client, link: &watch::Sender<Link>) {
+    let mut status = client.status();
+    loop {
+        let contact = status.borrow_and_update().contact;
+        if contact == Contact::Closed {
+            return;
+        }
+        let is_connected = contact == Contact::Connected;
+        link.send_if_modified(|link| {
+            let is_other = link.is_connected != is_connected;
+            if is_other {
+                *link = Link { is_connected, since: SystemTime::now(), number: link.number + 1 };
+            }
+            is_other
+        });
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Recorder {
+    fn begin(&mut self, first: &Snapshot) -> Model {
+        let model = self.model(first);
+        let mut lines = Vec::new();
+        for queue in &model.queues {
+            lines.extend(self.history.see(&queue.path, Some(queue), now(), true));
+        }
+        self.keep(lines);
+        model
+    }
+
+    fn note(&mut self, update: &CacheUpdate) {
+        let mut changed: Vec<ZnodePath> = Vec::new();
+        for change in &update.changes {
+            let node = ZnodePath::new(change.path()).ok();
+            changed.extend(node.iter().flat_map(LockQueue::changed_by));
+        }
+        changed.sort();
+        changed.dedup();
+
+        let mut lines = Vec::new();
+        if changed.len() <= FEW_LOCKS {
+            for lock in changed {
+                let queue = LockQueue::in_tree(&*update.snapshot, &lock);
+                lines.extend(self.history.see(&lock, queue.as_ref(), now(), false));
+            }
+        } else {
+            let all = LockQueues::in_tree(&*update.snapshot, &self.path).queues;
+            for lock in changed {
+                let found = all.binary_search_by(|queue| queue.path.cmp(&lock)).ok();
+                lines.extend(self.history.see(&lock, found.map(|at| &all[at]), now(), false));
+            }
+        }
+        self.keep(lines);
+    }
+
+    fn model(&mut self, snapshot: &Snapshot) -> Model {
+        self.models += 1;
+        let mut model = Model::of(snapshot, &self.path);
+        model.number = self.models;
+        model.zxid = snapshot.zxid();
+        model.nodes = snapshot.len();
+        model.unreadable = snapshot.unreadable().map(str::to_owned).collect();
+        model.observed = self.history.observed().collect();
+        model
+    }
+
+    fn keep(&self, lines: Vec<HistoryLine>) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        past.events.extend(lines);
+        let more = past.events.len().saturating_sub(MOST_EVENTS);
+        past.events.drain(..more);
+        past.dropped += more;
+    }
+}
+
+fn now() -> u64 {
+    u64::try_from(view::unix_ms(SystemTime::now())).unwrap_or(u64::MAX)
+}
