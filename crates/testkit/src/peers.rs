@@ -73,6 +73,8 @@ pub enum Peer {
     Strace,
     /// PostgreSQL's server.
     PostgreSql,
+    /// Chromium, and its driver.
+    Chromium,
 }
 
 impl Peer {
@@ -86,7 +88,7 @@ impl Peer {
             Peer::CClient => missing_file(C_HEADER),
             Peer::Network => network::missing().into_iter().collect(),
             Peer::WallClock => missing_file(SYSTEM_PYTHON),
-            Peer::Strace => Vec::new(),
+            Peer::Strace | Peer::Chromium => Vec::new(),
             Peer::PostgreSql => {
                 postgres::programs().err().map(|error| error.to_string()).into_iter().collect()
             }
@@ -104,6 +106,7 @@ impl Peer {
             Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
             Peer::Strace => &["setpriv", "strace"],
             Peer::PostgreSql => &["setpriv"],
+            Peer::Chromium => &["setpriv", "chromium", "chromedriver"],
         }
     }
 }
@@ -119,6 +122,7 @@ impl fmt::Display for Peer {
             Peer::WallClock => "wall clocks that jump",
             Peer::Strace => "calls of the system that fail",
             Peer::PostgreSql => "PostgreSQL",
+            Peer::Chromium => "Chromium",
         })
     }
 }

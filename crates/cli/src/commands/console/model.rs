@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use lockkeeper::graph::{Because, ContenderIndex, RootBlocker, WaitCycle, WaitGraph};
-use lockkeeper::inspect::{Entry, KnownTree, LockQueue, LockQueues};
+use lockkeeper::inspect::{Entry, KnownTree, LockQueue};
+use lockkeeper::overview::{HoldTimes, Overview, Warning, WarningLimits};
 use lockkeeper::{SessionId, ZnodePath, Zxid};
 
 use crate::shared::view::Observed;
@@ -15,7 +16,7 @@ const MOST_ROWS: usize = 200;
 /// How many waits of one session are looked at, for one contender.
 const MOST_WAITS: usize = 20;
 
-/// The locks at one moment, and who waits for whom.
+/// The tree at one moment, and who waits for whom.
 #[derive(Debug)]
 pub(super) struct Model {
     /// Another one for each model.
@@ -24,7 +25,13 @@ pub(super) struct Model {
     pub(super) at: SystemTime,
     pub(super) zxid: Zxid,
     pub(super) nodes: usize,
+    /// The locks and elections, by path.
     pub(super) queues: Vec<LockQueue>,
+    /// What else there is, without the locks.
+    pub(super) others: Overview,
+    /// What looks wrong, other than deadlocks: the most urgent first.
+    pub(super) warnings: Vec<Warning>,
+    pub(super) all_warnings: usize,
     /// The nodes that may not be read.
     pub(super) unreadable: Vec<String>,
     pub(super) holders: usize,
@@ -48,9 +55,15 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Reads the locks of a tree. Takes time in proportion to the number of nodes.
-    pub(super) fn of(tree: &impl KnownTree, top: &ZnodePath) -> Self {
-        let queues = LockQueues::in_tree(tree, top).queues;
+    /// Reads the recipes of a tree. `times`: how long locks are usually held. Takes time in proportion to the number of nodes.
+    pub(super) fn of(tree: &impl KnownTree, top: &ZnodePath, times: &HoldTimes) -> Self {
+        let mut others = Overview::in_tree(tree, top);
+        let mut warnings =
+            others.warnings(SystemTime::now(), &WarningLimits::default(), times);
+        warnings.retain(|warning| !matches!(warning, Warning::Deadlock { .. }));
+        let all_warnings = warnings.len();
+        warnings.truncate(MOST_ROWS);
+        let queues = std::mem::take(&mut others.locks);
         let graph = WaitGraph::new(&queues);
         let mut roots = graph.roots();
         let all_roots = roots.len();
@@ -101,6 +114,9 @@ impl Model {
             stuck,
             longest,
             observed: Observed::new(),
+            others,
+            warnings,
+            all_warnings,
             sessions,
             runs,
             under,
@@ -111,6 +127,12 @@ impl Model {
     /// A lock that is held, or that others wait for.
     pub(super) fn find(&self, path: &ZnodePath) -> Option<usize> {
         self.queues.binary_search_by(|queue| queue.path.cmp(path)).ok()
+    }
+
+    /// The first holder of a lock.
+    pub(super) fn holder(&self, lock: usize) -> Option<ContenderIndex> {
+        let entry = self.queues[lock].entries.iter().position(|entry| entry.holds)?;
+        Some(ContenderIndex { lock, entry })
     }
 
     pub(super) fn queue(&self, at: ContenderIndex) -> &LockQueue {

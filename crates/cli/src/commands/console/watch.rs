@@ -1,17 +1,18 @@
 //! Follows the tree: one cache for all viewers, a model when it has changed, and what has happened to the locks.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::inspect::{LockQueue, LockQueues};
+use lockkeeper::overview::{HoldTimes, Overview};
 use lockkeeper::{CacheChanges, CacheUpdate, Client, Contact, Snapshot, TreeCache, ZnodePath};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::commands::console::model::Model;
-use crate::commands::record::OUTCOMES;
+use crate::commands::record::{OUTCOMES, hold_times_of};
 use crate::commands::record::history::{History, HistoryLine};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::view;
@@ -21,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// How much longer the pause after some work is than the work: on a large tree, a fifth of a processor is used.
 const REST: u32 = 4;
+
+/// After this, a tree in which nothing has changed is looked at again: a wait may have become a long one.
+const LONG_PAUSE: Duration = Duration::from_secs(15);
 
 /// How many events are kept.
 const MOST_EVENTS: usize = 20_000;
@@ -86,6 +90,11 @@ struct Recorder {
     history: History,
     past: Arc<Mutex<Past>>,
     models: u64,
+    /// What belongs to recipes that are no locks, though it looks like some: they are not told of.
+    hidden: HashSet<ZnodePath>,
+    times: HoldTimes,
+    /// When the times were computed.
+    times_at: Option<Instant>,
 }
 
 /// Reads the tree at a path and below, for the first time.
@@ -106,6 +115,9 @@ pub(super) async fn open(
         history: History::default(),
         past: Arc::clone(&past),
         models: 0,
+        hidden: HashSet::new(),
+        times: HoldTimes::default(),
+        times_at: None,
     };
     let first = Arc::clone(&newest);
     let (recorder, model) = aside(move || {
@@ -140,8 +152,11 @@ impl Follower {
     async fn follow(&mut self) -> Result<(), Failure> {
         let mut due = Instant::now();
         loop {
-            let update = self.next().await?;
-            self.note(update, due).await?;
+            match timeout(LONG_PAUSE, self.next()).await {
+                Ok(update) => self.note(update?, due).await?,
+                Err(_) if self.model.borrow().waiters == 0 => continue,
+                Err(_) => {}
+            }
             while let Ok(update) = timeout_at(due, self.next()).await {
                 self.note(update?, due).await?;
             }
@@ -231,6 +246,7 @@ impl Recorder {
         }
         changed.sort();
         changed.dedup();
+        changed.retain(|lock| !self.is_hidden(lock));
 
         let mut lines = Vec::new();
         if changed.len() <= FEW_LOCKS {
@@ -250,13 +266,24 @@ impl Recorder {
 
     fn model(&mut self, snapshot: &Snapshot) -> Model {
         self.models += 1;
-        let mut model = Model::of(snapshot, &self.path);
+        if self.times_at.is_none_or(|at| at.elapsed() > LONG_PAUSE) {
+            let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+            self.times = hold_times_of(&past.events);
+            self.times_at = Some(Instant::now());
+        }
+        let mut model = Model::of(snapshot, &self.path, &self.times);
+        self.hidden = hidden(&model.others);
         model.number = self.models;
         model.zxid = snapshot.zxid();
         model.nodes = snapshot.len();
         model.unreadable = snapshot.unreadable().map(str::to_owned).collect();
         model.observed = self.history.observed().collect();
         model
+    }
+
+    fn is_hidden(&self, lock: &ZnodePath) -> bool {
+        let mut above = std::iter::successors(Some(lock.clone()), ZnodePath::parent);
+        !self.hidden.is_empty() && above.any(|path| self.hidden.contains(&path))
     }
 
     fn keep(&self, lines: Vec<HistoryLine>) {
@@ -266,6 +293,16 @@ impl Recorder {
         past.events.drain(..more);
         past.dropped += more;
     }
+}
+
+/// The paths at and below which nothing is a lock.
+fn hidden(others: &Overview) -> HashSet<ZnodePath> {
+    let queues = others.queues.iter().map(|queue| &queue.path);
+    let pools = others.pools.iter().map(|pool| &pool.path);
+    let services = others.services.iter().map(|service| &service.path);
+    let more = others.others.iter().map(|(path, _)| path);
+    let members = others.groups.iter().flat_map(|group| &group.members).map(|member| &member.node);
+    queues.chain(pools).chain(services).chain(more).chain(members).cloned().collect()
 }
 
 fn now() -> u64 {

@@ -151,3 +151,27 @@ pub(super) fn clock(unix_ms: u64) -> String {
         false => format!("{day} {}", view::local(at, "%T")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_znode_is_neither_markup_nor_an_attribute() {
+        for hostile in ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "'\u{202e}&"] {
+            let link = LockLink::to(&format!("/{hostile}")).to_string();
+            let who = Who {
+                name: text::visible(hostile, 60),
+                place: text::visible(hostile, 60),
+                why: text::visible(hostile, 60),
+                asked: text::visible(hostile, 60),
+            };
+            let both = link + &who.to_string();
+            assert_eq!(both.matches("<bdi").count(), 5, "{both}");
+            for acting in ["<script", "<img", "onerror=alert(1)>", "'", "\u{202e}"] {
+                assert!(!both.contains(acting), "{acting} in {both}");
+            }
+        }
+        assert!(!LockLink::to(&format!("/{}", "x".repeat(5_000))).to_string().contains("href"));
+    }
+}

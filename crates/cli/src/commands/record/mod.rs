@@ -21,6 +21,8 @@ use tokio::time::timeout;
 
 use self::history::{History, HistoryEvent, HistoryLine};
 pub(crate) use self::hold_times::hold_times;
+#[cfg(feature = "console")]
+pub(crate) use self::hold_times::hold_times_of;
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;

@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use lockkeeper::graph::{RootBlocker, WaitCycle};
+use lockkeeper::overview::Warning;
 
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
@@ -21,6 +22,7 @@ const MOST_BLOCKERS: usize = 12;
 const MOST_WAITS: usize = 8;
 const MOST_EVENTS: usize = 8;
 const MOST_CYCLES: usize = 5;
+const MOST_WARNINGS: usize = 8;
 
 /// How many other locks are named.
 const MOST_LOCKS: usize = 3;
@@ -36,11 +38,31 @@ struct FirstPage {
     deadlocks: String,
     cycles: Vec<ShownCycle>,
     more_cycles: usize,
+    warnings: Vec<ShownWarning>,
+    more_warnings: usize,
     unreadable: Vec<String>,
-    blockers: Vec<ShownBlocker>,
+    blockers: ShownBlockers,
     more_blockers: String,
     waits: Vec<ShownWait>,
     events: Vec<ShownEvent>,
+}
+
+/// The holders that others wait for.
+#[derive(Debug, Template)]
+#[template(path = "console/blockers.html")]
+pub(super) struct ShownBlockers {
+    pub(super) rows: Vec<ShownBlocker>,
+    has_others: bool,
+}
+
+impl ShownBlockers {
+    /// The first ones.
+    pub(super) fn of(model: &Model, most: usize) -> Self {
+        let rows = model.roots.iter().take(most).map(|root| ShownBlocker::of(model, root));
+        let rows: Vec<_> = rows.collect();
+        let has_others = rows.iter().any(|row| !row.others.is_empty());
+        Self { rows, has_others }
+    }
 }
 
 /// A holder that others wait for.
@@ -56,12 +78,34 @@ pub(super) struct ShownBlocker {
     pub(super) more: usize,
 }
 
+/// Something that looks wrong.
+#[derive(Debug)]
+struct ShownWarning {
+    text: String,
+    /// The page about it.
+    link: Option<String>,
+}
+
 #[derive(Debug)]
 struct ShownWait {
     who: Who,
     lock: LockLink,
     since: Since,
     is_stuck: bool,
+}
+
+impl ShownWarning {
+    fn of(warning: &Warning) -> Self {
+        let page = match warning {
+            Warning::ItemWaitsLong { .. } | Warning::NoConsumers { .. } | Warning::DeadLetters { .. } => "queue",
+            _ => "lock",
+        };
+        let path = warning.path().filter(|path| path.as_str().len() <= text::LONGEST_LINK);
+        Self {
+            text: text::visible(&warning.to_string(), 3 * text::LONG),
+            link: path.map(|path| format!("/{page}?path={}", text::query(path.as_str()))),
+        }
+    }
 }
 
 impl ShownBlocker {
@@ -103,14 +147,11 @@ pub(in super::super) async fn first(State(app): State<Arc<App>>) -> Response {
         longest: model.longest.first().map(|at| Age::of(model.contender(*at).since)),
         deadlocks: text::number(model.cycles.len()),
         cycles: shown_cycles.iter().map(|cycle| ShownCycle::of(&model, cycle)).collect(),
+        warnings: model.warnings.iter().take(MOST_WARNINGS).map(ShownWarning::of).collect(),
+        more_warnings: model.all_warnings.saturating_sub(MOST_WARNINGS),
         more_cycles: model.cycles.len() - shown_cycles.len(),
         unreadable: model.unreadable.iter().take(5).map(|path| text::path(path)).collect(),
-        blockers: model
-            .roots
-            .iter()
-            .take(MOST_BLOCKERS)
-            .map(|root| ShownBlocker::of(&model, root))
-            .collect(),
+        blockers: ShownBlockers::of(&model, MOST_BLOCKERS),
         more_blockers: if more > 0 { text::number(more) } else { String::new() },
         waits: model.longest.iter().take(MOST_WAITS).copied().map(wait).collect(),
         events,

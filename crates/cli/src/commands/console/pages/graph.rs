@@ -10,7 +10,7 @@ use lockkeeper::graph::{Because, WaitCycle};
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
 use crate::commands::console::model::Model;
-use crate::commands::console::pages::first::ShownBlocker;
+use crate::commands::console::pages::first::ShownBlockers;
 use crate::commands::console::pages::picture::Picture;
 use crate::commands::console::routes::page;
 use crate::commands::console::text;
@@ -28,7 +28,7 @@ struct GraphPage {
     frame: Frame,
     picture: Picture,
     cycles: Vec<ShownCycle>,
-    blockers: Vec<ShownBlocker>,
+    blockers: ShownBlockers,
     more: String,
     waiters: String,
 }
@@ -82,12 +82,7 @@ pub(in super::super) async fn graph(State(app): State<Arc<App>>) -> Response {
             .take(MOST_STEPS)
             .map(|cycle| ShownCycle::of(&model, cycle))
             .collect(),
-        blockers: model
-            .roots
-            .iter()
-            .take(MOST_ROWS)
-            .map(|root| ShownBlocker::of(&model, root))
-            .collect(),
+        blockers: ShownBlockers::of(&model, MOST_ROWS),
         more: if more > 0 { text::number(more) } else { String::new() },
         waiters: text::number(model.waiters),
     })
