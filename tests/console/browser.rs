@@ -72,10 +72,10 @@ impl Browser {
 
     /// Waits until the present page shows a text, without a reload.
     pub(crate) async fn shows(&self, text: &str) -> Result<()> {
-        let seen = eventually(&format!("the page shows {text}"), async || {
+        eventually(&format!("the page shows {text}"), async || {
             Ok(self.text().await?.contains(text))
-        });
-        seen.await.with_context(|| format!("seen instead of {text:?}"))
+        })
+        .await
     }
 
     /// Waits until it does not.

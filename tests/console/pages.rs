@@ -50,7 +50,7 @@ pub(crate) async fn a_hand_over_is_followed(site: &Site, browser: &Browser) -> R
     let waiting = lock(&second, "ben")?;
     let waits = tokio::spawn(async move { waiting.acquire().await });
     browser.shows("ben").await?;
-    browser.shows("waits for 1").await?;
+    browser.shows("behind 1").await?;
     let marks = "return [...document.querySelectorAll('svg.rail circle')].map((it) => it.classList[0]).join()";
     ensure!(browser.js(marks).await? == "holds,waits");
     ensure!(browser.js("return document.querySelectorAll('svg.rail .arc').length").await? == 1);

@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use lockkeeper::Kind;
 use lockkeeper::graph::{Because, ContenderIndex};
 use serde::Deserialize;
 
@@ -41,6 +42,7 @@ struct LockPage {
     delay: String,
     foreign: String,
     rows: Vec<Row>,
+    has_holder: bool,
     more: String,
     rail: Option<Rail>,
     /// What a screen reader says of the picture.
@@ -56,6 +58,7 @@ struct Row {
     who: Who,
     holds: bool,
     is_stuck: bool,
+    /// What it asks for, if that is not all of the lock.
     kind: String,
     since: Since,
     waits_for: String,
@@ -92,6 +95,7 @@ pub(in super::super) async fn lock(
         delay: String::new(),
         foreign: String::new(),
         rows: Vec::new(),
+        has_holder: false,
         more: String::new(),
         rail: None,
         picture: String::new(),
@@ -114,6 +118,7 @@ pub(in super::super) async fn lock(
     };
     shown.foreign = text::visible(&view::listed(&queue.foreign), 400);
     shown.rows = (0..rows).map(|entry| Row::of(&model, at(entry))).collect();
+    shown.has_holder = shown.rows.iter().any(|row| row.holds);
     let more = queue.entries.len() - rows;
     shown.more = if more > 0 { text::count(more, "more contender") } else { String::new() };
     shown.rail = Some(Rail::of(queue, rows, |entry| model.stuck.contains(&at(entry))));
@@ -141,7 +146,10 @@ impl Row {
             who: Who::of(entry),
             holds: entry.holds,
             is_stuck: model.stuck.contains(&at),
-            kind: view::wish(entry),
+            kind: match entry.kind {
+                Kind::Exclusive => String::new(),
+                _ => view::wish(entry),
+            },
             since: Since::of(model, at),
             waits_for: waits_for(queue, at.entry),
             token: entry.token.to_string(),

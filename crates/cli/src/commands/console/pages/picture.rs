@@ -107,6 +107,8 @@ impl Picture {
             if let Some(step) = cycle.steps.first() {
                 let start = drawing.program_of(step.blocker);
                 drawing.walk(start, Some(step.blocker.lock), 0);
+                // Room for the line that closes the circle.
+                drawing.next_row += 1;
             }
         }
         for root in &model.roots {
@@ -212,7 +214,7 @@ impl Drawing<'_> {
         let below = if has_back { 40 } else { 0 };
         let cards: Vec<Card> = self.order.iter().map(|(node, _)| self.card(*node)).collect();
         let bottom = cards.iter().map(|card| card.y + HEIGHT).max().unwrap_or_default();
-        let lines = self.edges.iter().map(|(from, to)| self.line(*from, *to, bottom)).collect();
+        let lines = self.edges.iter().map(|(from, to)| self.line(*from, *to)).collect();
         let contended =
             (0..self.model.queues.len()).filter(|lock| self.model.is_contended(*lock)).count();
         let programs = self.order.iter().filter(|(node, _)| !matches!(node, Node::Lock(_))).count();
@@ -268,7 +270,7 @@ impl Drawing<'_> {
         Card { x, y, is_lock, is_stuck, is_root, title, detail, link }
     }
 
-    fn line(&self, from: Node, to: Node, bottom: usize) -> Line {
+    fn line(&self, from: Node, to: Node) -> Line {
         let (start, end) = (self.corner(from), self.corner(to));
         let (x0, y0) = (start.0 + WIDTH, start.1 + HEIGHT / 2);
         let (x1, y1) = (end.0, end.1 + HEIGHT / 2);
@@ -277,15 +279,13 @@ impl Drawing<'_> {
             let middle = (x0 + x1) / 2;
             format!("M{x0} {y0}C{middle} {y0} {middle} {y1} {x1} {y1}")
         } else {
-            // Back to the left, below all cards.
-            let (right, left, low) = (x0 + 28, x1.saturating_sub(10), bottom + 24);
+            // Back to the left, below both cards.
+            let low = start.1.max(end.1) + HEIGHT + GAP_Y;
+            let (right, to, foot) = (x0 + 30, x1 + WIDTH / 2, end.1 + HEIGHT + 1);
             format!(
-                "M{x0} {y0}C{right} {y0} {right} {low} {} {low}L{} {low}C{left} {low} {left} {} {} {}",
-                x0 - 20,
-                x1 + 20,
-                end.1 + HEIGHT + 10,
-                x1 + 20,
-                end.1 + HEIGHT
+                "M{x0} {y0}C{right} {y0} {right} {low} {} {low}L{} {low}Q{to} {low} {to} {foot}",
+                x0 - 10,
+                to + 24
             )
         };
         Line { path, is_stuck }

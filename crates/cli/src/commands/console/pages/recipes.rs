@@ -113,7 +113,9 @@ impl Election {
             let at = model.holder(lock)?;
             Some((Who::of(model.contender(at)), Since::of(model, at)))
         });
-        let id = election.leader.as_ref().map(|leader| leader.id.as_str()).unwrap_or_default();
+        let is_named = |id: &&str| !leader.iter().any(|(who, _): &(Who, Since)| who.name == **id);
+        let id = election.leader.as_ref().map(|leader| leader.id.as_str());
+        let id = id.filter(is_named).unwrap_or_default();
         Self {
             path: LockLink::to(election.path.as_str()),
             leader,
