@@ -8,7 +8,10 @@ use crate::browser::Browser;
 use crate::site::{Site, is_asked};
 use crate::{LIMIT, eventually};
 
-pub(crate) async fn a_holder_is_asked_after_a_confirmation(site: &Site, browser: &Browser) -> Result<()> {
+pub(crate) async fn a_holder_is_asked_after_a_confirmation(
+    site: &Site,
+    browser: &Browser,
+) -> Result<()> {
     let client = site.client().await?;
     let guard = Mutex::builder(&client, "/asked").label("holder").build()?.acquire().await?;
     browser.open(&site.page("/lock?path=/asked")).await?;
@@ -24,7 +27,10 @@ pub(crate) async fn a_holder_is_asked_after_a_confirmation(site: &Site, browser:
 
     timeout(LIMIT, guard.revoke_requested()).await.context("the guard is told")??;
     let request = guard.revoke_request().context("it says who asks")?;
-    ensure!(request.by.as_deref().is_some_and(|by| by.starts_with("Ann at 127.0.0.1")), "{request:?}");
+    ensure!(
+        request.by.as_deref().is_some_and(|by| by.starts_with("Ann at 127.0.0.1")),
+        "{request:?}"
+    );
     ensure!(request.reason.as_deref() == Some("an upgrade"), "{request:?}");
     ensure!(site.log().contains("Ann at 127.0.0.1: ask the holder of /asked"), "{}", site.log());
     browser.open(&site.page("/history")).await?;

@@ -51,7 +51,8 @@ impl Browser {
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(capabilities);
         let address = format!("http://127.0.0.1:{port}");
-        let client = timeout(START, builder.connect(&address)).await.context("Chromium hangs")??;
+        let client =
+            timeout(START, builder.connect(&address)).await.context("Chromium hangs")??;
         let about = client.capabilities();
         println!("browser: {:?}", about.and_then(|about| about.get("browserVersion")));
         Ok(Self { client, folder: folder.to_owned(), _driver: driver })

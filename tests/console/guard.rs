@@ -17,15 +17,22 @@ async fn a_rebound_name_and_a_stranger_see_nothing() -> Result<()> {
     let site = Site::start(&["--allow-host", "locks.example"]).await?;
     let cookie = site.cookie().await?;
     for path in ADDRESSES {
-        for host in ["evil.example", &site.host.replace("127.0.0.1", "127.0.0.1.evil.example"), ""] {
-            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n");
+        for host in ["evil.example", &site.host.replace("127.0.0.1", "127.0.0.1.evil.example"), ""]
+        {
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n");
             let answer = site.ask(&request).await?;
             ensure!(answer.status == 421, "{path} as {host:?}: {}", answer.status);
         }
     }
     for path in ["/", "/lock?path=/a", "/events", "/act"] {
-        let answer = site.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", site.host)).await?;
-        ensure!(answer.status == 401 && answer.body.contains("printed when it started"), "{path}: {}", answer.head);
+        let answer =
+            site.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", site.host)).await?;
+        ensure!(
+            answer.status == 401 && answer.body.contains("printed when it started"),
+            "{path}: {}",
+            answer.head
+        );
     }
     for host in ["localhost:1", "locks.example", &site.host] {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n");
@@ -54,7 +61,7 @@ async fn nothing_is_done_for_a_foreign_page() -> Result<()> {
     let guard = Mutex::new(&client, "/a")?.acquire().await?;
     let (cookie, other) = (site.cookie().await?, site.cookie().await?);
     let host = &site.host;
-    let wish = format!("do=ask&lock=/a&node={}&token={}", guard.node(), guard.token());
+    let wish = format!("do=ask&lock=/a&node={}&fence={}", guard.node(), guard.token());
     let get = format!("GET /act?{wish} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n");
     let mut page = String::new();
     eventually("the page knows the holder", async || {
@@ -74,12 +81,16 @@ async fn nothing_is_done_for_a_foreign_page() -> Result<()> {
     };
     let form = format!("{wish}&name=ann&key={key}");
     let own = format!("Origin: http://{host}\r\n");
-    let other_token = form.replace(&format!("token={}", guard.token()), "token=1.0");
+    let other_token = form.replace(&format!("fence={}", guard.token()), "fence=1");
     let other_node = form.replace(guard.node().as_str(), "/a/other");
     for (what, status, request) in [
         ("no origin", 403, post("", &cookie, &form)),
         ("a foreign origin", 403, post("Origin: http://evil.example\r\n", &cookie, &form)),
-        ("a foreign site", 403, post("Origin: null\r\nSec-Fetch-Site: cross-site\r\n", &cookie, &form)),
+        (
+            "a foreign site",
+            403,
+            post("Origin: null\r\nSec-Fetch-Site: cross-site\r\n", &cookie, &form),
+        ),
         ("no cookie", 401, post(&own, "", &form)),
         ("the key of another browser", 403, post(&own, &other, &form)),
         ("no key", 403, post(&own, &cookie, &wish)),
@@ -104,7 +115,10 @@ async fn nothing_is_done_for_a_foreign_page() -> Result<()> {
 async fn a_console_is_read_only_unless_it_was_told() -> Result<()> {
     let site = Site::start(&[]).await?;
     let cookie = site.cookie().await?;
-    let get = format!("GET /act?do=ask&lock=/a HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n", site.host);
+    let get = format!(
+        "GET /act?do=ask&lock=/a HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n",
+        site.host
+    );
     let answer = site.ask(&get).await?;
     ensure!(answer.status == 403 && answer.body.contains("--allow-actions"), "{}", answer.head);
 

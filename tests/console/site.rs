@@ -110,7 +110,8 @@ impl Site {
     /// A cookie of a browser that came through the start address.
     pub(crate) async fn cookie(&self) -> Result<String> {
         let path = self.url.split_once(&self.host).context("its host")?.1;
-        let answer = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host)).await?;
+        let answer =
+            self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host)).await?;
         let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
         let (pair, _) = cookie.and_then(|cookie| cookie.split_once(';')).context("a cookie")?;
         Ok(pair.to_owned())

@@ -45,7 +45,7 @@ pub(super) struct Wish {
     /// The holder's node, or the claim.
     node: String,
     /// The holder's token, or when the dead letter became one.
-    token: String,
+    fence: String,
     /// The item.
     id: String,
     /// The name that was typed in.
@@ -291,7 +291,7 @@ async fn carry_out(
 }
 
 fn is_meant(entry: &Entry, wish: &Wish) -> bool {
-    entry.holds && entry.node.as_str() == wish.node && entry.token.to_string() == wish.token
+    entry.holds && entry.node.as_str() == wish.node && entry.token.to_string() == wish.fence
 }
 
 async fn within<T, E: ToString>(work: impl Future<Output = Result<T, E>>) -> Result<T, Undone> {
@@ -366,7 +366,7 @@ async fn retry(app: &App, path: &ZnodePath, wish: &Wish) -> Result<String, Undon
     let queue = pages::open_queue(&app.client, path).map_err(|error| Undone::failed(&error))?;
     let letters = within(queue.dead_letters()).await?;
     let is_there =
-        letters.iter().any(|it| it.id == wish.id && it.since_unix_ms.to_string() == wish.token);
+        letters.iter().any(|it| it.id == wish.id && it.since_unix_ms.to_string() == wish.fence);
     if !is_there {
         return Err(Undone::other(OTHER_LETTER));
     }

@@ -58,8 +58,7 @@ impl Model {
     /// Reads the recipes of a tree. `times`: how long locks are usually held. Takes time in proportion to the number of nodes.
     pub(super) fn of(tree: &impl KnownTree, top: &ZnodePath, times: &HoldTimes) -> Self {
         let mut others = Overview::in_tree(tree, top);
-        let mut warnings =
-            others.warnings(SystemTime::now(), &WarningLimits::default(), times);
+        let mut warnings = others.warnings(SystemTime::now(), &WarningLimits::default(), times);
         warnings.retain(|warning| !matches!(warning, Warning::Deadlock { .. }));
         let all_warnings = warnings.len();
         warnings.truncate(MOST_ROWS);

@@ -12,8 +12,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::commands::console::model::Model;
-use crate::commands::record::{OUTCOMES, hold_times_of};
 use crate::commands::record::history::{History, HistoryLine};
+use crate::commands::record::{OUTCOMES, hold_times_of};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::view;
 

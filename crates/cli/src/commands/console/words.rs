@@ -158,7 +158,9 @@ mod tests {
 
     #[test]
     fn text_of_a_znode_is_neither_markup_nor_an_attribute() {
-        for hostile in ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "'\u{202e}&"] {
+        for hostile in
+            ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "'\u{202e}&"]
+        {
             let link = LockLink::to(&format!("/{hostile}")).to_string();
             let who = Who {
                 name: text::visible(hostile, 60),

@@ -97,7 +97,9 @@ struct ShownWait {
 impl ShownWarning {
     fn of(warning: &Warning) -> Self {
         let page = match warning {
-            Warning::ItemWaitsLong { .. } | Warning::NoConsumers { .. } | Warning::DeadLetters { .. } => "queue",
+            Warning::ItemWaitsLong { .. }
+            | Warning::NoConsumers { .. }
+            | Warning::DeadLetters { .. } => "queue",
             _ => "lock",
         };
         let path = warning.path().filter(|path| path.as_str().len() <= text::LONGEST_LINK);

@@ -157,7 +157,7 @@ impl Row {
             node: text::path(entry.node.as_str()),
             kept_for: kept_for.collect(),
             act: format!(
-                "lock={}&node={}&token={}",
+                "lock={}&node={}&fence={}",
                 text::query(queue.path.as_str()),
                 text::query(entry.node.as_str()),
                 text::query(&entry.token.to_string())

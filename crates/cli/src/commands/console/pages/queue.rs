@@ -137,7 +137,7 @@ impl Row {
 
     fn of_letter(queue: &ZnodePath, letter: &DeadLetter) -> Self {
         let [queue, id] = [queue.as_str(), &letter.id].map(text::query);
-        let act = format!("do=retry&lock={queue}&id={id}&token={}", letter.since_unix_ms);
+        let act = format!("do=retry&lock={queue}&id={id}&fence={}", letter.since_unix_ms);
         Self {
             id: text::visible(&letter.id, text::LONG),
             state: "dead",

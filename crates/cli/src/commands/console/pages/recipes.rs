@@ -195,7 +195,8 @@ impl Runs {
             OnceKey::Named(key) => text::visible(key, 60),
             OnceKey::Tick(tick) => clock(tick.unix_ms()),
         });
-        let began = last.map(|record| u64::try_from(view::unix_ms(record.began)).unwrap_or_default());
+        let began =
+            last.map(|record| u64::try_from(view::unix_ms(record.began)).unwrap_or_default());
         let end = last.and_then(|record| record.end);
         Self {
             lock: LockLink::to(log.lock.as_str()),
