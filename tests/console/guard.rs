@@ -41,7 +41,7 @@ async fn a_rebound_name_and_a_stranger_see_nothing() -> Result<()> {
         for header in [
             "content-security-policy: default-src 'none'; script-src 'self'",
             "x-content-type-options: nosniff",
-            "referrer-policy: no-referrer",
+            "referrer-policy: same-origin",
             "cache-control: no-store",
         ] {
             ensure!(answer.head.contains(header), "{header} is not in {}", answer.head);

@@ -157,7 +157,7 @@ pub(super) async fn ask(
     Query(wish): Query<Wish>,
 ) -> Response {
     let (Some(deed), Some(lock)) = (Deed::of(&wish), read_path(&wish.lock)) else {
-        return refused(StatusCode::BAD_REQUEST, "This is nothing that a page can do.");
+        return refused(StatusCode::BAD_REQUEST, "A page cannot do this.");
     };
     if !app.allows_actions {
         return read_only();
@@ -190,7 +190,7 @@ const OTHER_HOLDER: &str =
     "Another program holds the lock now, or it is free. Nothing was done. Look again.";
 const OTHER_ITEM: &str =
     "The item has ended, or another worker has it now. Nothing was done. Look again.";
-const OTHER_LETTER: &str = "There is no such dead letter now. Nothing was done. Look again.";
+const OTHER_LETTER: &str = "The dead letter is not there any more. Nothing was done. Look again.";
 
 fn read_only() -> Response {
     refused(
@@ -207,7 +207,7 @@ pub(super) async fn act(
     form: Result<Form<Wish>, FormRejection>,
 ) -> Response {
     let Ok(Form(wish)) = form else {
-        return refused(StatusCode::BAD_REQUEST, "This is no form of this console.");
+        return refused(StatusCode::BAD_REQUEST, "This form was not made by this console.");
     };
     if let Err(Refusal { status, reason }) = app.gate.check_form(&visit, &wish.key) {
         return refused(status, reason);
@@ -216,7 +216,7 @@ pub(super) async fn act(
         return read_only();
     }
     let (Some(deed), Some(lock)) = (Deed::of(&wish), read_path(&wish.lock)) else {
-        return refused(StatusCode::BAD_REQUEST, "This is nothing that a page can do.");
+        return refused(StatusCode::BAD_REQUEST, "A page cannot do this.");
     };
     let name = text::visible(wish.name.trim(), 60);
     if name.is_empty() {
@@ -260,7 +260,7 @@ fn back(deed: Deed, lock: &ZnodePath) -> String {
     format!("/{page}?path={}", text::query(lock.as_str()))
 }
 
-/// Does it, and notes who asked and what came of it.
+/// Does it, and notes the person who asked and the outcome.
 async fn carry_out(
     app: Arc<App>,
     deed: Deed,

@@ -1,7 +1,7 @@
-//! Who may see a page, and who may act: pure.
+//! Which requests may see a page, and which may act: pure.
 //!
-//! A page on the loopback interface can be reached by every program of the machine, and by every web page that the user's
-//! browser has open. So each request shows three things: a `Host` that is this console's (a web page whose name was rebound
+//! A page on the loopback interface can be reached by every program of the machine, and by every web page that is open in
+//! the user's browser. So each request shows three things: a `Host` that is this console's (a web page whose name was rebound
 //! to this address has another one), a cookie that only the start URL gives, and, to act, an `Origin` that is this console's
 //! and a word that only its own pages know.
 
@@ -195,7 +195,7 @@ fn is_same(given: &str, own: &str) -> bool {
 fn secret() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Failure::new(Exit::System, format!("the system gives no random numbers: {error}"))
+        Failure::new(Exit::System, format!("cannot read random numbers: {error}"))
     })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -6,11 +6,11 @@
 //!   pages/      what each page shows
 //!     picture     the graph as a picture     line   the line of one lock as a picture
 //!   frame       what all pages have around their content
-//!   words       who, since when, which lock
+//!   words       contenders, times and locks as the pages write them
 //!   app         what all requests share
 //!   watch       one cache for all viewers, a model when it has changed, and the history
-//!   model       the locks at one moment, and who waits for whom
-//!   guard       who may see a page, and who may act
+//!   model       the tree at one moment, with the wait graph
+//!   guard       which requests may see a page, and which may act
 //!   server      the connections
 //!   text        text that any client may have written
 //! ```
@@ -79,7 +79,7 @@ lockkeeper run --help";
 /// How many pages may be open at once.
 const MOST_STREAMS: usize = 64;
 
-/// Show the locks on pages for a browser, live: who holds, who waits, deadlocks, history
+/// Show the locks on pages for a browser, live: holders, waiters, deadlocks, history
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct ConsoleOptions {
@@ -99,7 +99,7 @@ pub(crate) struct ConsoleOptions {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
-    /// Listen at an address that other machines reach: whoever reads the network between sees the token
+    /// Listen at an address that other machines can reach. The token can be read on the network between
     #[arg(long)]
     allow_remote: bool,
 }

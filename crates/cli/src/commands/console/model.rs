@@ -16,7 +16,7 @@ const MOST_ROWS: usize = 200;
 /// How many waits of one session are looked at, for one contender.
 const MOST_WAITS: usize = 20;
 
-/// The tree at one moment, and who waits for whom.
+/// The tree at one moment, with the wait graph.
 #[derive(Debug)]
 pub(super) struct Model {
     /// Another one for each model.
@@ -41,9 +41,9 @@ pub(super) struct Model {
     /// How many there are.
     pub(super) all_roots: usize,
     pub(super) cycles: Vec<WaitCycle>,
-    /// Those who wait in a circle or behind one.
+    /// The contenders that wait in a circle or behind one.
     pub(super) stuck: HashSet<ContenderIndex>,
-    /// Those who have waited longest, first.
+    /// The contenders that have waited longest, first.
     pub(super) longest: Vec<ContenderIndex>,
     /// Since when holders hold, as far as the console has seen it.
     pub(super) observed: Observed,
@@ -181,7 +181,7 @@ impl Model {
         sessions
     }
 
-    /// Whether somebody waits for a lock.
+    /// Whether a contender waits for a lock.
     pub(super) fn is_contended(&self, lock: usize) -> bool {
         self.queues[lock].entries.iter().any(|entry| !entry.holds)
     }

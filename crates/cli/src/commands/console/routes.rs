@@ -33,7 +33,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // With none at all, browsers hide the origin of a form from this console too.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
@@ -65,7 +66,7 @@ pub(super) fn routes(app: Arc<App>) -> Router {
             get(|| file("text/css; charset=utf-8", include_str!("assets/style.css"))),
         )
         .route("/icon.svg", get(|| file("image/svg+xml", include_str!("assets/icon.svg"))))
-        .fallback(|| async { refused(StatusCode::NOT_FOUND, "There is no such page.") })
+        .fallback(|| async { refused(StatusCode::NOT_FOUND, "This page does not exist.") })
         .layer(from_fn_with_state(Arc::clone(&app), own))
         .layer(DefaultBodyLimit::max(MOST_FORM))
         .with_state(app)
@@ -136,7 +137,7 @@ async fn file(kind: &'static str, content: &'static str) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, kind)], content)
 }
 
-/// A page without what the console shows: for whoever may not see that.
+/// A page that shows nothing of the locks: for requests that are refused.
 #[derive(Debug, Template)]
 #[template(path = "console/refused.html")]
 struct RefusedPage<'a> {
@@ -158,8 +159,8 @@ pub(super) fn page(template: &impl Template) -> Response {
     }
 }
 
-/// Tells a page which model is the newest, whenever that is another one. A reader that is slow misses some: it is told the
-/// newest when it reads on.
+/// Sends the number of the newest model whenever there is a newer one. A slow reader misses some numbers, and gets the newest
+/// when it reads on.
 async fn events(State(app): State<Arc<App>>) -> Response {
     let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
         return refused(StatusCode::SERVICE_UNAVAILABLE, "Too many pages are open.");

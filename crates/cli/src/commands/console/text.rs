@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// How many characters of a path, a name or a remark are shown.
 pub(super) const LONG: usize = 160;
 
-/// How long a path may be that a link leads to: a request has no room for more.
+/// The longest path that is linked: a longer one does not fit into a request.
 pub(super) const LONGEST_LINK: usize = 2_000;
 
 /// The text with its control and direction characters spelled out, and at most so many characters of it.

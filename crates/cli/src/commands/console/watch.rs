@@ -90,7 +90,7 @@ struct Recorder {
     history: History,
     past: Arc<Mutex<Past>>,
     models: u64,
-    /// What belongs to recipes that are no locks, though it looks like some: they are not told of.
+    /// The paths of recipes whose nodes look like locks: the history leaves them out.
     hidden: HashSet<ZnodePath>,
     times: HoldTimes,
     /// When the times were computed.
@@ -200,7 +200,7 @@ impl Follower {
     }
 }
 
-/// Does work that takes a while beside the event loop.
+/// Does work that takes a while on a thread of its own.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     let done = spawn_blocking(work).await;
     done.map_err(|error| Failure::new(Exit::Bug, format!("a model could not be made: {error}")))

@@ -1,4 +1,4 @@
-//! What the pages are made of: who, since when, which lock; each as a small template.
+//! Contenders, times and locks as the pages write them, each as a small template.
 
 use std::time::{Duration, SystemTime};
 
@@ -62,7 +62,7 @@ pub(super) struct Who {
     /// Where it runs.
     pub(super) place: String,
     why: String,
-    /// By whom it is asked to go, and why.
+    /// The request to release the lock, with the person who asks and the reason.
     asked: String,
 }
 

@@ -115,10 +115,12 @@
 
   let typing = 0;
   addEventListener("input", (event) => {
-    const form = event.target.closest("form.filter[role=search]");
-    if (!form) return;
+    const find = () => document.querySelector("form.filter[role=search]");
+    if (!find()?.contains(event.target)) return;
     clearTimeout(typing);
     typing = setTimeout(() => {
+      // The form itself may be another one by now.
+      const form = find();
       const query = new URLSearchParams(new FormData(form));
       history.replaceState(null, "", `${form.getAttribute("action")}?${query}`);
       wanted = "filter";

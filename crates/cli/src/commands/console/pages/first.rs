@@ -1,4 +1,4 @@
-//! The first page: is something stuck, and who is in the way?
+//! The first page: what is stuck, and which holders are in the way.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who waits for whom: a picture with the root blockers at the left, deadlocks in words, and the same as a table.
+//! The wait graph: a picture with the root blockers at the left, deadlocks in words, and the same as a table.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl ShownCycle {
     }
 }
 
-/// Who waits for whom.
+/// The wait graph.
 pub(in super::super) async fn graph(State(app): State<Arc<App>>) -> Response {
     let model = app.model();
     let more = model.all_roots.saturating_sub(MOST_ROWS);

@@ -2,7 +2,7 @@
 
 use lockkeeper::inspect::LockQueue;
 
-/// The height of a row of the list beside the rail.
+/// The height of a row of the list at the right of the rail.
 pub(super) const ROW: usize = 56;
 
 /// Where the marks are.

@@ -1,4 +1,4 @@
-//! One lock: who holds it, its line as a picture, and what has happened to it.
+//! One lock: its holders, its line as a picture, and its history.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use lockkeeper::SessionId;
-use lockkeeper::graph::ContenderIndex;
+use lockkeeper::graph::{Because, ContenderIndex};
 use serde::Deserialize;
 
 use crate::commands::console::app::App;
@@ -44,6 +44,8 @@ struct Row {
     holds: Vec<(LockLink, Since)>,
     more_holds: usize,
     waits: Vec<(LockLink, Since)>,
+    /// What the commands under its runs wait for.
+    below: Vec<(LockLink, Since)>,
     more_waits: usize,
 }
 
@@ -85,6 +87,9 @@ impl Row {
             all.map(|at| (LockLink::to(model.queue(*at).path.as_str()), Since::of(model, *at)))
                 .collect()
         };
+        let below = holds.iter().take(MOST_LOCKS).flat_map(|at| model.kept_for(*at));
+        let below = below.filter(|(_, because)| *because == Because::ItsCommandWaits);
+        let below: Vec<_> = below.map(|(at, _)| at).take(MOST_LOCKS).collect();
         let first = own.iter().find(|at| model.contender(**at).owner.is_some()).or(own.first());
         Self {
             who: first.map(|at| Who::of(model.contender(*at))),
@@ -93,6 +98,7 @@ impl Row {
             more_waits: waits.len().saturating_sub(MOST_LOCKS),
             holds: shown(&holds),
             waits: shown(&waits),
+            below: shown(&below),
         }
     }
 }

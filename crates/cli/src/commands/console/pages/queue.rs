@@ -1,4 +1,4 @@
-//! One queue: what waits, what is worked on and by whom, and dead letters. This page asks the servers.
+//! One queue: the items, their workers, and the dead letters. This page asks the servers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

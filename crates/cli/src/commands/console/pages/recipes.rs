@@ -53,7 +53,7 @@ struct ShownQueue {
     oldest: Option<Age>,
 }
 
-/// A group or a service, with those who are there.
+/// A group or a service, with its members or instances.
 #[derive(Debug)]
 struct Named {
     path: String,

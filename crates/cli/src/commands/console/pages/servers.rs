@@ -1,4 +1,4 @@
-//! The servers: what the client knows, and what each tells of itself. This page asks them.
+//! The servers: what the client knows of them, and their answers to `srvr`. This page asks them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
