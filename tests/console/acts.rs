@@ -18,7 +18,7 @@ pub(crate) async fn a_holder_is_asked_after_a_confirmation(
     browser.click(".line summary").await?;
     browser.click("a[href*='do=ask']").await?;
     browser.shows("Ask the holder to release the lock?").await?;
-    let confirmation = browser.client.current_url().await?;
+    let confirmation = browser.address().await?;
     browser.write("#name", "Ann").await?;
     browser.write("#reason", "an upgrade").await?;
     ensure!(!is_asked(&client, "/asked").await?, "before the confirmation");
@@ -40,7 +40,7 @@ pub(crate) async fn a_holder_is_asked_after_a_confirmation(
     guard.release().await?;
     let next = Mutex::builder(&client, "/asked").label("next").build()?.acquire().await?;
     eventually("the page knows", async || {
-        browser.open(confirmation.as_str()).await?;
+        browser.open(&confirmation).await?;
         Ok(browser.text().await?.contains("Another program holds the lock now"))
     })
     .await?;

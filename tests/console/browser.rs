@@ -1,26 +1,24 @@
 //! Chromium, driven by WebDriver.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fantoccini::{Client, ClientBuilder, Locator};
-use hyper_util::client::legacy::connect::HttpConnector;
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::zookeeper::free_ports;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-use crate::eventually;
+use crate::{LIMIT, eventually, webdriver};
 
 /// How long Chromium may take to start: a cold one on a busy machine takes long.
 const START: Duration = Duration::from_secs(60);
 
 /// A browser with one window.
 pub(crate) struct Browser {
-    pub(crate) client: Client,
-    folder: PathBuf,
+    driver_address: String,
+    /// The path of its commands.
+    session: String,
     _driver: Process,
 }
 
@@ -47,19 +45,42 @@ impl Browser {
             &profile,
         ];
         let options = json!({ "goog:chromeOptions": { "args": flags } });
-        let capabilities = options.as_object().context("an object")?.clone();
-        let mut builder = ClientBuilder::new(HttpConnector::new());
-        builder.capabilities(capabilities);
-        let address = format!("http://127.0.0.1:{port}");
-        let client =
-            timeout(START, builder.connect(&address)).await.context("Chromium hangs")??;
-        let about = client.capabilities();
-        println!("browser: {:?}", about.and_then(|about| about.get("browserVersion")));
-        Ok(Self { client, folder: folder.to_owned(), _driver: driver })
+        let wish = json!({ "capabilities": { "alwaysMatch": options } });
+        let driver_address = format!("127.0.0.1:{port}");
+        let started = webdriver::post(&driver_address, "/session", &wish, START).await?;
+        println!("browser: {}", started["capabilities"]["browserVersion"]);
+        let id = started["sessionId"].as_str().context("a session")?;
+        let session = format!("/session/{id}");
+        Ok(Self { driver_address, session, _driver: driver })
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        webdriver::get(&self.driver_address, &format!("{}{path}", self.session), LIMIT).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Result<Value> {
+        let path = format!("{}{path}", self.session);
+        webdriver::post(&self.driver_address, &path, &body, LIMIT).await
+    }
+
+    /// The path of the commands for an element.
+    async fn find(&self, css: &str) -> Result<String> {
+        let wish = json!({ "using": "css selector", "value": css });
+        let found = self.post("/element", wish).await?;
+        let id = found.as_object().and_then(|it| it.values().next()).and_then(Value::as_str);
+        Ok(format!("/element/{}", id.context("an element")?))
+    }
+
+    pub(crate) async fn address(&self) -> Result<String> {
+        Ok(self.get("/url").await?.as_str().unwrap_or_default().to_owned())
+    }
+
+    pub(crate) async fn title(&self) -> Result<String> {
+        Ok(self.get("/title").await?.as_str().unwrap_or_default().to_owned())
     }
 
     pub(crate) async fn open(&self, address: &str) -> Result<()> {
-        Ok(self.client.goto(address).await?)
+        self.post("/url", json!({ "url": address })).await.map(drop)
     }
 
     /// What is seen of the present page.
@@ -68,7 +89,7 @@ impl Browser {
     }
 
     pub(crate) async fn js(&self, script: &str) -> Result<Value> {
-        Ok(self.client.execute(script, Vec::new()).await?)
+        self.post("/execute/sync", json!({ "script": script, "args": [] })).await
     }
 
     /// Waits until the present page shows a text, without a reload.
@@ -90,28 +111,25 @@ impl Browser {
     /// Clicks on what this selects.
     pub(crate) async fn click(&self, css: &str) -> Result<()> {
         eventually(&format!("{css} can be clicked"), async || {
-            let Ok(element) = self.client.find(Locator::Css(css)).await else { return Ok(false) };
+            let Ok(element) = self.find(css).await else { return Ok(false) };
             // The page may be replaced between the look and the click.
-            Ok(element.click().await.is_ok())
+            Ok(self.post(&format!("{element}/click"), json!({})).await.is_ok())
         })
         .await
     }
 
     pub(crate) async fn write(&self, css: &str, text: &str) -> Result<()> {
-        Ok(self.client.find(Locator::Css(css)).await?.send_keys(text).await?)
+        let element = self.find(css).await?;
+        self.post(&format!("{element}/value"), json!({ "text": text })).await.map(drop)
     }
 
-    /// Leaves a picture and the text of the page for whoever looks into a failure.
+    /// Prints the text of the page for whoever looks into a failure.
     pub(crate) async fn show_failure(&self) {
-        let address = self.client.current_url().await;
+        let address = self.address().await;
         eprintln!("at {address:?}: {}", self.text().await.unwrap_or_default());
-        if let Ok(picture) = self.client.screenshot().await {
-            let file = self.folder.join("failure.png");
-            let _ = std::fs::write(&file, picture);
-        }
     }
 
     pub(crate) async fn end(self) {
-        let _ = self.client.close().await;
+        let _ = webdriver::delete(&self.driver_address, &self.session, LIMIT).await;
     }
 }

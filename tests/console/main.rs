@@ -7,6 +7,7 @@ mod browser;
 mod guard;
 mod pages;
 mod site;
+mod webdriver;
 
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use crate::site::Site;
 
 pub(crate) async fn the_first_page_shows_a_busy_tree(site: &Site, browser: &Browser) -> Result<()> {
     // The token has left the address for a cookie that no script reads.
-    ensure!(!browser.client.current_url().await?.as_str().contains("token"));
+    ensure!(!browser.address().await?.contains("token"));
     ensure!(browser.js("return document.cookie").await? == "");
     browser.shows("No program waits for a lock").await?;
 
@@ -81,7 +81,7 @@ pub(crate) async fn what_is_typed_stays_while_the_page_follows(
     let client = site.client().await?;
     let kept = Mutex::new(&client, "/typed/kept")?.acquire().await?;
     browser.open(&site.page("/locks")).await?;
-    browser.client.find(fantoccini::Locator::Css("body")).await?.send_keys("/").await?;
+    browser.write("body", "/").await?;
     ensure!(browser.js("return document.activeElement.id").await? == "q", "the key for the filter");
     browser.write("#q", "typed").await?;
     browser.shows("1 lock of").await?;
@@ -94,7 +94,7 @@ pub(crate) async fn what_is_typed_stays_while_the_page_follows(
     );
     browser.write("#q", "/more").await?;
     browser.hides("/typed/kept").await?;
-    ensure!(browser.client.current_url().await?.as_str().contains("q=typed%2Fmore"));
+    ensure!(browser.address().await?.contains("q=typed%2Fmore"));
     kept.release().await?;
     more.release().await?;
     client.close().await;
@@ -122,7 +122,7 @@ pub(crate) async fn text_of_a_znode_stays_text(site: &Site, browser: &Browser) -
     browser.open(&site.page("/locks")).await?;
     browser.click("#locks a.path[href*=hostile]").await?;
     browser.shows("<img src=x").await?;
-    let title = browser.client.title().await?;
+    let title = browser.title().await?;
     ensure!(title.starts_with("/hostile/<img"), "{title}");
     guard.release().await?;
     client.close().await;

@@ -14,14 +14,14 @@ use lockkeeper::{OwnerInfo, ZnodePath};
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use crate::commands::console::answers::{page, refused};
 use crate::commands::console::app::{Act, App};
 use crate::commands::console::frame::Frame;
 use crate::commands::console::guard::{Refusal, Visit};
 use crate::commands::console::pages;
-use crate::commands::console::routes::{page, refused};
 use crate::commands::console::server::Peer;
 use crate::commands::console::text;
-use crate::commands::console::words::{LockLink, Who, read_path};
+use crate::commands::console::words::{ContenderName, LockLink, read_path};
 use crate::shared::output::tell;
 use crate::shared::person;
 
@@ -69,7 +69,7 @@ struct ActPage {
     title: &'static str,
     lock: LockLink,
     /// The holder, or the item.
-    who: Option<Who>,
+    who: Option<ContenderName>,
     item: String,
     effect: &'static str,
     is_danger: bool,
@@ -167,7 +167,7 @@ pub(super) async fn ask(
     if matches!(deed, Deed::Ask | Deed::Force) {
         let entries = model.find(&lock).map(|at| model.queues[at].entries.as_slice());
         match entries.unwrap_or_default().iter().find(|entry| is_meant(entry, &wish)) {
-            Some(entry) => who = Some(Who::of(entry)),
+            Some(entry) => who = Some(ContenderName::of(entry)),
             None => return refused(StatusCode::CONFLICT, OTHER_HOLDER),
         }
     }

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use crate::commands::console::guard::Gate;
 use crate::commands::console::model::Model;
-use crate::commands::console::watch::Watched;
+use crate::commands::console::watch::LiveView;
 
 /// How many acts are kept for the page.
 const MOST_ACTS: usize = 200;
@@ -17,7 +17,7 @@ const MOST_ACTS: usize = 200;
 /// What all requests share.
 #[derive(Debug)]
 pub(super) struct App {
-    pub(super) watched: Watched,
+    pub(super) watched: LiveView,
     pub(super) gate: Gate,
     pub(super) client: Client,
     /// For questions to single servers.

@@ -5,6 +5,7 @@
 //!   actions     what a page can do: ask a holder to leave, take its lock, return an item
 //!   pages/      what each page shows
 //!     picture     the graph as a picture     line   the line of one lock as a picture
+//!   answers     templates and refusals as answers
 //!   frame       what all pages have around their content
 //!   words       contenders, times and locks as the pages write them
 //!   app         what all requests share
@@ -19,6 +20,7 @@
 //! of a znode reaches a page other than as escaped, bounded text.
 
 mod actions;
+mod answers;
 mod app;
 mod frame;
 mod guard;

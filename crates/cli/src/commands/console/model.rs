@@ -193,3 +193,79 @@ fn contenders(queues: &[LockQueue]) -> impl Iterator<Item = (ContenderIndex, &En
         entries.map(move |(entry, found)| (ContenderIndex { lock, entry }, found))
     })
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use lockkeeper::{OwnerInfo, Stat, Zxid};
+
+    use super::*;
+
+    /// A tree of contenders: the lock, the place in line, the session, and the node of the run that it works under.
+    #[derive(Default)]
+    pub(crate) struct FakeTree(BTreeMap<String, (Bytes, Stat)>);
+
+    impl FakeTree {
+        pub(crate) fn add(
+            &mut self,
+            lock: &str,
+            place: u32,
+            session: i64,
+            under: Option<&str>,
+        ) -> String {
+            let node = format!("{lock}/_c_00000000-0000-4000-8000-{session:012}-lock-{place:010}");
+            let mut owner = OwnerInfo::current(Some(format!("program <{session}>")));
+            owner.under = under.iter().map(|&node| node.to_owned()).collect();
+            let data = serde_json::to_vec(&owner).unwrap().into();
+            let zxid = Zxid(i64::try_from(self.0.len()).unwrap() + 1);
+            self.0
+                .entry(lock.to_owned())
+                .or_insert((Bytes::new(), Stat::of_new(zxid, SessionId::NONE)));
+            self.0.insert(node.clone(), (data, Stat::of_new(zxid, SessionId(session))));
+            node
+        }
+
+        pub(crate) fn model(&self) -> Model {
+            Model::of(self, &ZnodePath::root(), &HoldTimes::default())
+        }
+    }
+
+    impl KnownTree for FakeTree {
+        fn node(&self, path: &str) -> Option<(Bytes, Stat)> {
+            match path {
+                "/" => Some((Bytes::new(), Stat::of_new(Zxid(0), SessionId::NONE))),
+                path => self.0.get(path).cloned(),
+            }
+        }
+
+        fn children(&self, path: &str) -> Vec<String> {
+            let top = format!("{}/", path.trim_end_matches('/'));
+            let below = self.0.keys().filter_map(|node| node.strip_prefix(&top));
+            below.filter(|name| !name.contains('/')).map(str::to_owned).collect()
+        }
+    }
+
+    /// A run holds `/a`, and its command waits for `/b`, whose holder's command waits for `/a`.
+    pub(crate) fn circle() -> Model {
+        let mut tree = FakeTree::default();
+        let (a, b) = (tree.add("/a", 0, 1, None), tree.add("/b", 0, 2, None));
+        tree.add("/b", 1, 3, Some(&a));
+        tree.add("/a", 1, 4, Some(&b));
+        tree.add("/c", 0, 5, None);
+        tree.model()
+    }
+
+    #[test]
+    fn a_circle_through_commands_is_seen() {
+        let model = circle();
+        assert_eq!((model.queues.len(), model.holders, model.waiters), (3, 3, 2));
+        assert_eq!((model.cycles.len(), model.all_roots), (1, 0));
+        let (holder, waiter) =
+            (ContenderIndex { lock: 0, entry: 0 }, ContenderIndex { lock: 1, entry: 1 });
+        assert_eq!(model.kept_for(holder), [(waiter, Because::ItsCommandWaits)]);
+        assert_eq!(model.kept_by(waiter), [SessionId(3), SessionId(1)]);
+        assert!(model.stuck.contains(&waiter) && model.is_contended(0) && !model.is_contended(2));
+    }
+}

@@ -4,16 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use askama::Template;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::stream;
 
+use crate::commands::console::answers::refused;
 use crate::commands::console::app::App;
 use crate::commands::console::guard::Refusal;
 use crate::commands::console::server::Peer;
@@ -135,28 +135,6 @@ fn token_of(uri: &Uri) -> Option<(String, String)> {
 
 async fn file(kind: &'static str, content: &'static str) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, kind)], content)
-}
-
-/// A page that shows nothing of the locks: for requests that are refused.
-#[derive(Debug, Template)]
-#[template(path = "console/refused.html")]
-struct RefusedPage<'a> {
-    title: &'static str,
-    reason: &'a str,
-}
-
-/// The answer to a request that is not carried out.
-pub(super) fn refused(status: StatusCode, reason: &str) -> Response {
-    let title = status.canonical_reason().unwrap_or("Refused");
-    (status, page(&RefusedPage { title, reason })).into_response()
-}
-
-/// A template as an answer.
-pub(super) fn page(template: &impl Template) -> Response {
-    match template.render() {
-        Ok(text) => Html(text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
 }
 
 /// Sends the number of the newest model whenever there is a newer one. A slow reader misses some numbers, and gets the newest

@@ -44,7 +44,7 @@ pub(super) struct Past {
 
 /// Whether there is a connection to a server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct LinkState {
     pub(super) is_connected: bool,
     /// Since when it is so, by the clock of this machine.
     pub(super) since: SystemTime,
@@ -54,14 +54,14 @@ pub(super) struct Link {
 
 /// What the viewers see.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct LiveView {
     pub(super) model: watch::Receiver<Arc<Model>>,
-    pub(super) link: watch::Receiver<Link>,
+    pub(super) link: watch::Receiver<LinkState>,
     cache: TreeCache,
     past: Arc<Mutex<Past>>,
 }
 
-impl Watched {
+impl LiveView {
     pub(super) fn past(&self) -> MutexGuard<'_, Past> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ pub(super) struct Follower {
     newest: Arc<Snapshot>,
     recorder: Option<Recorder>,
     model: watch::Sender<Arc<Model>>,
-    link: watch::Sender<Link>,
+    link: watch::Sender<LinkState>,
     client: Client,
 }
 
@@ -101,7 +101,7 @@ struct Recorder {
 pub(super) async fn open(
     client: &Client,
     path: &ZnodePath,
-) -> Result<(Watched, Follower), Failure> {
+) -> Result<(LiveView, Follower), Failure> {
     let is_wanted = |path: &str| !path.starts_with(OUTCOMES);
     let cache = TreeCache::builder(client, path.as_str()).filter(is_wanted).skip_unreadable();
     let cache = cache.open().await.map_err(|error| Failure::of_recipe(&error))?;
@@ -127,13 +127,13 @@ pub(super) async fn open(
     .await?;
 
     let (model, models) = watch::channel(Arc::new(model));
-    let link = Link {
+    let link = LinkState {
         is_connected: client.contact() == Contact::Connected,
         since: SystemTime::now(),
         number: 0,
     };
     let (link, links) = watch::channel(link);
-    let watched = Watched { model: models, link: links, cache, past };
+    let watched = LiveView { model: models, link: links, cache, past };
     let client = client.clone();
     Ok((watched, Follower { changes, newest, recorder: Some(recorder), model, link, client }))
 }
@@ -206,7 +206,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     done.map_err(|error| Failure::new(Exit::Bug, format!("a model could not be made: {error}")))
 }
 
-async fn follow_link(client: &Client, link: &watch::Sender<Link>) {
+async fn follow_link(client: &Client, link: &watch::Sender<LinkState>) {
     let mut status = client.status();
     loop {
         let contact = status.borrow_and_update().contact;
@@ -217,7 +217,8 @@ async fn follow_link(client: &Client, link: &watch::Sender<Link>) {
         link.send_if_modified(|link| {
             let is_other = link.is_connected != is_connected;
             if is_other {
-                *link = Link { is_connected, since: SystemTime::now(), number: link.number + 1 };
+                *link =
+                    LinkState { is_connected, since: SystemTime::now(), number: link.number + 1 };
             }
             is_other
         });

@@ -56,7 +56,7 @@ impl LockLink {
               {% if !asked.is_empty() %} <span class=\"asked\"><bdi>{{ asked }}</bdi></span>{% endif %}</span>",
     ext = "html"
 )]
-pub(super) struct Who {
+pub(super) struct ContenderName {
     /// What it calls itself.
     pub(super) name: String,
     /// Where it runs.
@@ -66,7 +66,7 @@ pub(super) struct Who {
     asked: String,
 }
 
-impl Who {
+impl ContenderName {
     pub(super) fn of(entry: &Entry) -> Self {
         let asked = match entry.is_revoked() {
             true => {
@@ -162,7 +162,7 @@ mod tests {
             ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "'\u{202e}&"]
         {
             let link = LockLink::to(&format!("/{hostile}")).to_string();
-            let who = Who {
+            let who = ContenderName {
                 name: text::visible(hostile, 60),
                 place: text::visible(hostile, 60),
                 why: text::visible(hostile, 60),

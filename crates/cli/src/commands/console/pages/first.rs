@@ -5,17 +5,16 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use lockkeeper::graph::{RootBlocker, WaitCycle};
+use lockkeeper::graph::WaitCycle;
 use lockkeeper::overview::Warning;
 
+use crate::commands::console::answers::page;
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
-use crate::commands::console::model::Model;
-use crate::commands::console::pages::graph::ShownCycle;
 use crate::commands::console::pages::history::ShownEvent;
-use crate::commands::console::routes::page;
+use crate::commands::console::pages::parts::{ShownBlockers, ShownCycle};
 use crate::commands::console::text;
-use crate::commands::console::words::{Age, LockLink, Since, Who};
+use crate::commands::console::words::{Age, ContenderName, LockLink, Since};
 
 /// How many rows each table has here.
 const MOST_BLOCKERS: usize = 12;
@@ -23,9 +22,6 @@ const MOST_WAITS: usize = 8;
 const MOST_EVENTS: usize = 8;
 const MOST_CYCLES: usize = 5;
 const MOST_WARNINGS: usize = 8;
-
-/// How many other locks are named.
-const MOST_LOCKS: usize = 3;
 
 #[derive(Debug, Template)]
 #[template(path = "console/first.html")]
@@ -47,37 +43,6 @@ struct FirstPage {
     events: Vec<ShownEvent>,
 }
 
-/// The holders that others wait for.
-#[derive(Debug, Template)]
-#[template(path = "console/blockers.html")]
-pub(super) struct ShownBlockers {
-    pub(super) rows: Vec<ShownBlocker>,
-    has_others: bool,
-}
-
-impl ShownBlockers {
-    /// The first ones.
-    pub(super) fn of(model: &Model, most: usize) -> Self {
-        let rows = model.roots.iter().take(most).map(|root| ShownBlocker::of(model, root));
-        let rows: Vec<_> = rows.collect();
-        let has_others = rows.iter().any(|row| !row.others.is_empty());
-        Self { rows, has_others }
-    }
-}
-
-/// A holder that others wait for.
-#[derive(Debug)]
-pub(super) struct ShownBlocker {
-    pub(super) who: Who,
-    pub(super) lock: LockLink,
-    pub(super) since: Since,
-    pub(super) waiters: String,
-    pub(super) oldest: Age,
-    /// Other locks whose lines it holds up.
-    pub(super) others: Vec<LockLink>,
-    pub(super) more: usize,
-}
-
 /// Something that looks wrong.
 #[derive(Debug)]
 struct ShownWarning {
@@ -88,7 +53,7 @@ struct ShownWarning {
 
 #[derive(Debug)]
 struct ShownWait {
-    who: Who,
+    who: ContenderName,
     lock: LockLink,
     since: Since,
     is_stuck: bool,
@@ -110,27 +75,11 @@ impl ShownWarning {
     }
 }
 
-impl ShownBlocker {
-    pub(super) fn of(model: &Model, root: &RootBlocker) -> Self {
-        let others: Vec<_> = root.locks.iter().filter(|lock| **lock != root.holder.lock).collect();
-        let shown = others.iter().take(MOST_LOCKS);
-        Self {
-            who: Who::of(model.contender(root.holder)),
-            lock: LockLink::to(model.queue(root.holder).path.as_str()),
-            since: Since::of(model, root.holder),
-            waiters: text::number(root.waiters),
-            oldest: Age::of(model.contender(root.oldest).since),
-            others: shown.map(|lock| LockLink::to(model.queues[**lock].path.as_str())).collect(),
-            more: others.len().saturating_sub(MOST_LOCKS),
-        }
-    }
-}
-
 /// Deadlocks, root blockers, the longest waits, and what happened last.
-pub(in super::super) async fn first(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn first(State(app): State<Arc<App>>) -> Response {
     let model = app.model();
     let wait = |at| ShownWait {
-        who: Who::of(model.contender(at)),
+        who: ContenderName::of(model.contender(at)),
         lock: LockLink::to(model.queue(at).path.as_str()),
         since: Since::of(&model, at),
         is_stuck: model.stuck.contains(&at),

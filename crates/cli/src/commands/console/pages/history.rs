@@ -8,9 +8,9 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 
+use crate::commands::console::answers::page;
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
-use crate::commands::console::routes::page;
 use crate::commands::console::text;
 use crate::commands::console::words::{LockLink, clock};
 use crate::commands::record::history::{HistoryEvent, HistoryLine};
@@ -22,7 +22,7 @@ const MOST_ROWS: usize = 200;
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in super::super) struct Wanted {
+pub(crate) struct HistoryQuery {
     q: String,
     event: String,
 }
@@ -101,9 +101,9 @@ impl ShownEvent {
 }
 
 /// The events, the newest first, and what was done from pages.
-pub(in super::super) async fn history(
+pub(crate) async fn history(
     State(app): State<Arc<App>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<HistoryQuery>,
 ) -> Response {
     let model = app.model();
     let q = wanted.q.trim().to_lowercase();

@@ -10,14 +10,14 @@ use lockkeeper::Kind;
 use lockkeeper::graph::{Because, ContenderIndex};
 use serde::Deserialize;
 
+use crate::commands::console::answers::{page, refused};
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
 use crate::commands::console::model::Model;
 use crate::commands::console::pages::history::ShownEvent;
 use crate::commands::console::pages::line::Rail;
-use crate::commands::console::routes::{page, refused};
 use crate::commands::console::text;
-use crate::commands::console::words::{LockLink, Since, Who, read_path, waits_for};
+use crate::commands::console::words::{ContenderName, LockLink, Since, read_path, waits_for};
 use crate::shared::view;
 
 /// How many contenders are drawn, and how many events are listed.
@@ -27,7 +27,7 @@ const MOST_EVENTS: usize = 60;
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in super::super) struct Wanted {
+pub(crate) struct LockQuery {
     path: String,
 }
 
@@ -55,7 +55,7 @@ struct LockPage {
 #[derive(Debug)]
 struct Row {
     position: usize,
-    who: Who,
+    who: ContenderName,
     holds: bool,
     is_stuck: bool,
     /// What it asks for, if that is not all of the lock.
@@ -72,10 +72,7 @@ struct Row {
 }
 
 /// One lock.
-pub(in super::super) async fn lock(
-    State(app): State<Arc<App>>,
-    Query(wanted): Query<Wanted>,
-) -> Response {
+pub(crate) async fn lock(State(app): State<Arc<App>>, Query(wanted): Query<LockQuery>) -> Response {
     let Some(path) = read_path(&wanted.path) else {
         return refused(StatusCode::BAD_REQUEST, "This is not a path of a lock.");
     };
@@ -143,7 +140,7 @@ impl Row {
         });
         Self {
             position: at.entry + 1,
-            who: Who::of(entry),
+            who: ContenderName::of(entry),
             holds: entry.holds,
             is_stuck: model.stuck.contains(&at),
             kind: match entry.kind {

@@ -10,12 +10,12 @@ use lockkeeper::graph::ContenderIndex;
 use lockkeeper::inspect::LockQueue;
 use serde::Deserialize;
 
+use crate::commands::console::answers::page;
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
 use crate::commands::console::model::Model;
-use crate::commands::console::routes::page;
 use crate::commands::console::text;
-use crate::commands::console::words::{Age, LockLink, Since, Who};
+use crate::commands::console::words::{Age, ContenderName, LockLink, Since};
 use crate::shared::view;
 
 /// How many rows a page has.
@@ -24,7 +24,7 @@ const MOST_ROWS: usize = 200;
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in super::super) struct Wanted {
+pub(crate) struct LocksQuery {
     q: String,
     sort: String,
     page: usize,
@@ -58,7 +58,7 @@ struct Column {
 struct Row {
     lock: LockLink,
     /// The first holder, and how many more there are.
-    holder: Option<(Who, Since)>,
+    holder: Option<(ContenderName, Since)>,
     more: usize,
     /// What is known without a holder.
     state: String,
@@ -77,9 +77,9 @@ const COLUMNS: [(&str, &str, bool); 5] = [
 ];
 
 /// The locks that are held, or that others wait for.
-pub(in super::super) async fn locks(
+pub(crate) async fn locks(
     State(app): State<Arc<App>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<LocksQuery>,
 ) -> Response {
     let model = app.model();
     let sort = match COLUMNS.iter().find(|(_, word, _)| *word == wanted.sort) {
@@ -170,8 +170,9 @@ impl Row {
             queue.entries.iter().enumerate().any(|(entry, _)| model.stuck.contains(&at(entry)));
         Self {
             lock: LockLink::to(queue.path.as_str()),
-            holder: holder
-                .map(|entry| (Who::of(&queue.entries[entry]), Since::of(model, at(entry)))),
+            holder: holder.map(|entry| {
+                (ContenderName::of(&queue.entries[entry]), Since::of(model, at(entry)))
+            }),
             more: holders.saturating_sub(1),
             state: match &queue.delay {
                 Some(delay) if holder.is_none() => {

@@ -7,6 +7,7 @@ mod history;
 mod line;
 mod lock;
 mod locks;
+mod parts;
 mod picture;
 mod programs;
 mod queue;

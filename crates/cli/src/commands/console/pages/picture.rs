@@ -8,7 +8,7 @@ use lockkeeper::graph::ContenderIndex;
 
 use crate::commands::console::model::Model;
 use crate::commands::console::text;
-use crate::commands::console::words::Who;
+use crate::commands::console::words::ContenderName;
 use crate::shared::view;
 
 /// How many locks are drawn.
@@ -28,11 +28,11 @@ const CARD_TEXT: usize = 27;
 
 /// The picture.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub(super) struct GraphPicture {
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) cards: Vec<Card>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<Edge>,
     /// How many contended locks are not drawn.
     pub(super) omitted: usize,
     /// What is drawn, in words.
@@ -54,14 +54,14 @@ pub(super) struct Card {
 
 /// A line between two cards.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Edge {
     pub(super) path: String,
     pub(super) is_stuck: bool,
 }
 
 /// A card of the picture that is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Node {
+enum CardKey {
     Program(SessionId),
     /// The holder of a lock that no session's end frees.
     Nobody(usize),
@@ -71,17 +71,17 @@ enum Node {
 /// A tree of cards, walked from the root blockers on.
 struct Drawing<'a> {
     model: &'a Model,
-    places: HashMap<Node, (usize, usize)>,
-    order: Vec<(Node, usize)>,
-    edges: Vec<(Node, Node)>,
+    places: HashMap<CardKey, (usize, usize)>,
+    order: Vec<(CardKey, usize)>,
+    edges: Vec<(CardKey, CardKey)>,
     /// The edges that are parts of a circle.
-    circle: HashSet<(Node, Node)>,
-    roots: HashSet<Node>,
+    circle: HashSet<(CardKey, CardKey)>,
+    roots: HashSet<CardKey>,
     locks: usize,
     next_row: usize,
 }
 
-impl Picture {
+impl GraphPicture {
     /// The root blockers with what is behind them, and the circles.
     pub(super) fn of(model: &Model) -> Self {
         let mut drawing = Drawing {
@@ -96,11 +96,11 @@ impl Picture {
         };
         for cycle in &model.cycles {
             for (step, next) in cycle.steps.iter().zip(cycle.steps.iter().cycle().skip(1)) {
-                let lock = Node::Lock(step.waiter.lock);
+                let lock = CardKey::Lock(step.waiter.lock);
                 let blocker = drawing.program_of(step.blocker);
                 drawing.circle.insert((blocker, lock));
                 // The blocker of this step is kept by the waiter of the next one.
-                drawing.circle.insert((Node::Lock(next.waiter.lock), blocker));
+                drawing.circle.insert((CardKey::Lock(next.waiter.lock), blocker));
             }
         }
         for cycle in &model.cycles {
@@ -124,17 +124,17 @@ impl Picture {
 }
 
 impl Drawing<'_> {
-    fn program_of(&self, at: ContenderIndex) -> Node {
+    fn program_of(&self, at: ContenderIndex) -> CardKey {
         match self.model.contender(at).session {
-            SessionId::NONE => Node::Nobody(at.lock),
-            session => Node::Program(session),
+            SessionId::NONE => CardKey::Nobody(at.lock),
+            session => CardKey::Program(session),
         }
     }
 
     /// The contended locks that a program holds, with `first` before all others.
-    fn locks_of(&self, node: Node, first: Option<usize>) -> Vec<usize> {
+    fn locks_of(&self, node: CardKey, first: Option<usize>) -> Vec<usize> {
         let mut locks = match node {
-            Node::Program(session) => {
+            CardKey::Program(session) => {
                 let held = self
                     .model
                     .session(session)
@@ -144,8 +144,8 @@ impl Drawing<'_> {
                 locks.retain(|lock| self.model.is_contended(*lock));
                 locks
             }
-            Node::Nobody(lock) => vec![lock],
-            Node::Lock(_) => Vec::new(),
+            CardKey::Nobody(lock) => vec![lock],
+            CardKey::Lock(_) => Vec::new(),
         };
         locks.sort_by_key(|lock| (Some(*lock) != first, *lock));
         locks.dedup();
@@ -153,14 +153,14 @@ impl Drawing<'_> {
     }
 
     /// The programs that wait for a lock and hold others that are waited for.
-    fn behind(&self, lock: usize) -> Vec<Node> {
+    fn behind(&self, lock: usize) -> Vec<CardKey> {
         let mut behind = Vec::new();
         for (entry, found) in self.model.queues[lock].entries.iter().enumerate() {
             if found.holds || behind.len() == MOST_BEHIND {
                 continue;
             }
             for session in self.model.kept_by(ContenderIndex { lock, entry }) {
-                let node = Node::Program(session);
+                let node = CardKey::Program(session);
                 let mut held = self.locks_of(node, None);
                 held.retain(|held| *held != lock);
                 if !held.is_empty() && !behind.contains(&node) {
@@ -172,21 +172,21 @@ impl Drawing<'_> {
     }
 
     /// Gives a card and all behind it their places. Returns the row of the card.
-    fn walk(&mut self, node: Node, first: Option<usize>, column: usize) -> usize {
+    fn walk(&mut self, node: CardKey, first: Option<usize>, column: usize) -> usize {
         if let Some((_, row)) = self.places.get(&node) {
             return *row;
         }
         // Where it is drawn is known when all behind it are; that it is drawn, before.
         self.places.insert(node, (column, self.next_row));
         self.order.push((node, column));
-        let next: Vec<Node> = match node {
-            Node::Lock(lock) => self.behind(lock),
-            _ => self.locks_of(node, first).into_iter().map(Node::Lock).collect(),
+        let next: Vec<CardKey> = match node {
+            CardKey::Lock(lock) => self.behind(lock),
+            _ => self.locks_of(node, first).into_iter().map(CardKey::Lock).collect(),
         };
         let mut rows = Vec::new();
         for other in next {
             let is_new = !self.places.contains_key(&other);
-            if is_new && matches!(other, Node::Lock(_)) {
+            if is_new && matches!(other, CardKey::Lock(_)) {
                 if self.locks == MOST_LOCKS {
                     continue;
                 }
@@ -208,7 +208,7 @@ impl Drawing<'_> {
         row
     }
 
-    fn picture(self) -> Picture {
+    fn picture(self) -> GraphPicture {
         let columns = self.order.iter().map(|(_, column)| column + 1).max().unwrap_or_default();
         let has_back = self.edges.iter().any(|(from, to)| self.places[to].0 <= self.places[from].0);
         let below = if has_back { 40 } else { 0 };
@@ -217,8 +217,9 @@ impl Drawing<'_> {
         let lines = self.edges.iter().map(|(from, to)| self.line(*from, *to)).collect();
         let contended =
             (0..self.model.queues.len()).filter(|lock| self.model.is_contended(*lock)).count();
-        let programs = self.order.iter().filter(|(node, _)| !matches!(node, Node::Lock(_))).count();
-        Picture {
+        let programs =
+            self.order.iter().filter(|(node, _)| !matches!(node, CardKey::Lock(_))).count();
+        GraphPicture {
             width: columns * (WIDTH + GAP_X) + 2 * MARGIN - GAP_X.min(columns * GAP_X),
             height: bottom + below + MARGIN,
             description: format!(
@@ -232,16 +233,16 @@ impl Drawing<'_> {
         }
     }
 
-    fn corner(&self, node: Node) -> (usize, usize) {
+    fn corner(&self, node: CardKey) -> (usize, usize) {
         let (column, row) = self.places[&node];
         (MARGIN + column * (WIDTH + GAP_X), MARGIN + row * (HEIGHT + GAP_Y) / 2)
     }
 
-    fn card(&self, node: Node) -> Card {
+    fn card(&self, node: CardKey) -> Card {
         let (x, y) = self.corner(node);
         let is_stuck = self.circle.iter().any(|(from, to)| *from == node || *to == node);
         let (title, detail, link) = match node {
-            Node::Lock(lock) => {
+            CardKey::Lock(lock) => {
                 let queue = &self.model.queues[lock];
                 let waits = queue.waiters().count();
                 let oldest = queue.waiters().map(|entry| entry.since).min();
@@ -256,21 +257,22 @@ impl Drawing<'_> {
                     .then(|| format!("/lock?path={}", text::query(queue.path.as_str())));
                 (ending(queue.path.as_str()), detail, link)
             }
-            Node::Program(session) => {
+            CardKey::Program(session) => {
                 let own = self.model.session(session);
                 let known = own.iter().find(|at| self.model.contender(**at).owner.is_some());
-                let who = known.or(own.first()).map(|at| Who::of(self.model.contender(*at)));
+                let who =
+                    known.or(own.first()).map(|at| ContenderName::of(self.model.contender(*at)));
                 let (name, place) = who.map(|who| (who.name, who.place)).unwrap_or_default();
                 let link = format!("/programs?q={}", text::query(&session.to_string()));
                 (text::visible(&name, CARD_TEXT), text::visible(&place, CARD_TEXT + 4), Some(link))
             }
-            Node::Nobody(_) => ("a node that is not ephemeral".to_owned(), String::new(), None),
+            CardKey::Nobody(_) => ("a node that is not ephemeral".to_owned(), String::new(), None),
         };
-        let (is_lock, is_root) = (matches!(node, Node::Lock(_)), self.roots.contains(&node));
+        let (is_lock, is_root) = (matches!(node, CardKey::Lock(_)), self.roots.contains(&node));
         Card { x, y, is_lock, is_stuck, is_root, title, detail, link }
     }
 
-    fn line(&self, from: Node, to: Node) -> Line {
+    fn line(&self, from: CardKey, to: CardKey) -> Edge {
         let (start, end) = (self.corner(from), self.corner(to));
         let (x0, y0) = (start.0 + WIDTH, start.1 + HEIGHT / 2);
         let (x1, y1) = (end.0, end.1 + HEIGHT / 2);
@@ -288,7 +290,7 @@ impl Drawing<'_> {
                 to + 24
             )
         };
-        Line { path, is_stuck }
+        Edge { path, is_stuck }
     }
 }
 
@@ -300,4 +302,45 @@ fn ending(path: &str) -> String {
     }
     let end: String = path.chars().skip(length - CARD_TEXT + 1).collect();
     format!("…{}", text::visible(&end, CARD_TEXT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::console::model::tests::{FakeTree, circle};
+
+    #[test]
+    fn a_circle_is_closed_in_red() {
+        let picture = GraphPicture::of(&circle());
+        let cards = picture.cards.iter().map(|card| (card.is_lock, card.is_stuck, card.is_root));
+        let (program, lock) = ((false, true, false), (true, true, false));
+        assert_eq!(cards.collect::<Vec<_>>(), [program, lock, program, lock]);
+        assert!(picture.lines.len() == 4 && picture.lines.iter().all(|line| line.is_stuck));
+        assert_eq!(picture.omitted, 0);
+    }
+
+    #[test]
+    fn root_blockers_are_at_the_left() {
+        let mut tree = FakeTree::default();
+        tree.add("/a", 0, 1, None);
+        tree.add("/a", 1, 2, None);
+        tree.add("/b", 0, 2, None);
+        tree.add("/b", 1, 3, None);
+        let picture = GraphPicture::of(&tree.model());
+        let columns: Vec<_> =
+            picture.cards.iter().map(|card| (card.x > 20, card.is_root)).collect();
+        assert_eq!(columns, [(false, true), (true, false), (true, false), (true, false)]);
+        assert!(picture.lines.iter().all(|line| !line.is_stuck));
+    }
+
+    #[test]
+    fn a_picture_is_bounded() {
+        let mut tree = FakeTree::default();
+        for lock in 0..500 {
+            tree.add(&format!("/l{lock:03}"), 0, 2 * lock + 1, None);
+            tree.add(&format!("/l{lock:03}"), 1, 2 * lock + 2, None);
+        }
+        let picture = GraphPicture::of(&tree.model());
+        assert_eq!((picture.cards.len(), picture.omitted), (2 * MOST_LOCKS, 500 - MOST_LOCKS));
+    }
 }

@@ -9,12 +9,12 @@ use lockkeeper::SessionId;
 use lockkeeper::graph::{Because, ContenderIndex};
 use serde::Deserialize;
 
+use crate::commands::console::answers::page;
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
 use crate::commands::console::model::Model;
-use crate::commands::console::routes::page;
 use crate::commands::console::text;
-use crate::commands::console::words::{LockLink, Since, Who};
+use crate::commands::console::words::{ContenderName, LockLink, Since};
 
 /// How many sessions a page has, and how many locks of each.
 const MOST_ROWS: usize = 200;
@@ -23,7 +23,7 @@ const MOST_LOCKS: usize = 8;
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in super::super) struct Wanted {
+pub(crate) struct ProgramsQuery {
     q: String,
 }
 
@@ -39,7 +39,7 @@ struct ProgramsPage {
 
 #[derive(Debug)]
 struct Row {
-    who: Option<Who>,
+    who: Option<ContenderName>,
     session: String,
     holds: Vec<(LockLink, Since)>,
     more_holds: usize,
@@ -50,9 +50,9 @@ struct Row {
 }
 
 /// The sessions that hold or wait for something; those that wait come first.
-pub(in super::super) async fn programs(
+pub(crate) async fn programs(
     State(app): State<Arc<App>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ProgramsQuery>,
 ) -> Response {
     let model = app.model();
     let q = wanted.q.trim().to_lowercase();
@@ -73,7 +73,7 @@ fn is_found(model: &Model, id: SessionId, own: &[ContenderIndex], q: &str) -> bo
     q.is_empty()
         || has(&id.to_string())
         || own.iter().any(|at| {
-            let who = Who::of(model.contender(*at));
+            let who = ContenderName::of(model.contender(*at));
             has(&who.name) || has(&who.place) || has(model.queue(*at).path.as_str())
         })
 }
@@ -92,7 +92,7 @@ impl Row {
         let below: Vec<_> = below.map(|(at, _)| at).take(MOST_LOCKS).collect();
         let first = own.iter().find(|at| model.contender(**at).owner.is_some()).or(own.first());
         Self {
-            who: first.map(|at| Who::of(model.contender(*at))),
+            who: first.map(|at| ContenderName::of(model.contender(*at))),
             session: id.to_string(),
             more_holds: holds.len().saturating_sub(MOST_LOCKS),
             more_waits: waits.len().saturating_sub(MOST_LOCKS),

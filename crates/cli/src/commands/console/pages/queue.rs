@@ -14,9 +14,9 @@ use lockkeeper::{
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use crate::commands::console::answers::{page, refused};
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
-use crate::commands::console::routes::{page, refused};
 use crate::commands::console::text;
 use crate::commands::console::words::{Age, clock, read_path};
 use crate::shared::view;
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in super::super) struct Wanted {
+pub(crate) struct QueueQuery {
     path: String,
 }
 
@@ -62,17 +62,14 @@ struct Row {
 }
 
 /// A queue of any items.
-pub(in super::super) fn open(
-    client: &Client,
-    path: &ZnodePath,
-) -> Result<Queue<Bytes>, QueueError> {
+pub(crate) fn open(client: &Client, path: &ZnodePath) -> Result<Queue<Bytes>, QueueError> {
     Queue::<Bytes>::builder(client, path.as_str()).build_with(Raw)
 }
 
 /// One queue.
-pub(in super::super) async fn queue(
+pub(crate) async fn queue(
     State(app): State<Arc<App>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<QueueQuery>,
 ) -> Response {
     let Some(path) = read_path(&wanted.path) else {
         return refused(StatusCode::BAD_REQUEST, "This is not a path of a queue.");

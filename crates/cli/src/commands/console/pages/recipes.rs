@@ -9,12 +9,12 @@ use axum::response::Response;
 use lockkeeper::overview::{ElectionUse, GroupUse, PoolUse, QueueUse, ServiceUse};
 use lockkeeper::{OnceKey, OnceLog};
 
+use crate::commands::console::answers::page;
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
 use crate::commands::console::model::Model;
-use crate::commands::console::routes::page;
 use crate::commands::console::text;
-use crate::commands::console::words::{Age, LockLink, Since, Who, clock};
+use crate::commands::console::words::{Age, ContenderName, LockLink, Since, clock};
 use crate::shared::view;
 
 /// How many rows each table has, and how many names a row.
@@ -38,7 +38,7 @@ struct RecipesPage {
 #[derive(Debug)]
 struct Election {
     path: LockLink,
-    leader: Option<(Who, Since)>,
+    leader: Option<(ContenderName, Since)>,
     id: String,
     candidates: usize,
 }
@@ -82,7 +82,7 @@ struct Runs {
 }
 
 /// The recipes that are no locks.
-pub(in super::super) async fn recipes(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn recipes(State(app): State<Arc<App>>) -> Response {
     let model = app.model();
     let others = &model.others;
     let counts = [
@@ -111,9 +111,10 @@ impl Election {
     fn of(model: &Model, election: &ElectionUse) -> Self {
         let leader = model.find(&election.path).and_then(|lock| {
             let at = model.holder(lock)?;
-            Some((Who::of(model.contender(at)), Since::of(model, at)))
+            Some((ContenderName::of(model.contender(at)), Since::of(model, at)))
         });
-        let is_named = |id: &&str| !leader.iter().any(|(who, _): &(Who, Since)| who.name == **id);
+        let is_named =
+            |id: &&str| !leader.iter().any(|(who, _): &(ContenderName, Since)| who.name == **id);
         let id = election.leader.as_ref().map(|leader| leader.id.as_str());
         let id = id.filter(is_named).unwrap_or_default();
         Self {

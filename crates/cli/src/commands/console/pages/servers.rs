@@ -10,9 +10,9 @@ use futures_util::future::join_all;
 use lockkeeper::{Host, ZnodePath};
 use tokio::time::timeout;
 
+use crate::commands::console::answers::page;
 use crate::commands::console::app::App;
 use crate::commands::console::frame::Frame;
-use crate::commands::console::routes::page;
 use crate::commands::console::text;
 use crate::shared::view;
 
@@ -48,7 +48,7 @@ struct Row {
 }
 
 /// The servers.
-pub(in super::super) async fn servers(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn servers(State(app): State<Arc<App>>) -> Response {
     let model = app.model();
     let began = Instant::now();
     let asked = timeout(LIMIT, app.client.stat(&ZnodePath::root()));
