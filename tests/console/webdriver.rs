@@ -40,15 +40,30 @@ async fn ask(
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
+        read_answer(stream).await
     };
-    let answer = timeout(limit, exchange).await.with_context(|| format!("{path} hangs"))??;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").context("an answer")?;
-    let mut value: Value = serde_json::from_str(body).with_context(|| format!("{head} {body}"))?;
+    let body = timeout(limit, exchange).await.with_context(|| format!("{path} hangs"))??;
+    let mut value: Value = serde_json::from_str(&body).with_context(|| body.clone())?;
     let value = value["value"].take();
     ensure!(value["error"].is_null(), "{path}: {}", value["message"]);
     Ok(value)
+}
+
+/// Reads an answer to its end. The driver keeps its connections open whatever it is asked.
+async fn read_answer(mut stream: TcpStream) -> Result<String> {
+    let mut answer = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&answer);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+            });
+            let length: usize = length.context("a length")?;
+            if body.len() >= length {
+                return Ok(body.to_owned());
+            }
+        }
+        ensure!(stream.read_buf(&mut answer).await? > 0, "the driver has closed the connection");
+    }
 }
