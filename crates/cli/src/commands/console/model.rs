@@ -41,6 +41,8 @@ pub(super) struct Model {
     /// How many there are.
     pub(super) all_roots: usize,
     pub(super) cycles: Vec<WaitCycle>,
+    /// Whether each circle that was found is shown.
+    pub(super) is_confirmed: bool,
     /// The contenders that wait in a circle or behind one.
     pub(super) stuck: HashSet<ContenderIndex>,
     /// The contenders that have waited longest, first.
@@ -112,6 +114,7 @@ impl Model {
             cycles,
             stuck,
             longest,
+            is_confirmed: true,
             observed: Observed::new(),
             others,
             warnings,
@@ -120,6 +123,20 @@ impl Model {
             runs,
             under,
             queues,
+        }
+    }
+
+    /// Leaves out the circles whose waiters were not stuck before: in a tree that was read node by node, a circle that is there
+    /// once may never have been.
+    pub(super) fn confirm(&mut self, stuck_before: &HashSet<ZnodePath>) {
+        let found = self.cycles.len();
+        let queues = &self.queues;
+        let was_stuck =
+            |at: ContenderIndex| stuck_before.contains(&queues[at.lock].entries[at.entry].node);
+        self.cycles.retain(|cycle| cycle.steps.iter().all(|step| was_stuck(step.waiter)));
+        self.is_confirmed = self.cycles.len() == found;
+        if self.cycles.is_empty() {
+            self.stuck.clear();
         }
     }
 
@@ -267,5 +284,11 @@ pub(super) mod tests {
         assert_eq!(model.kept_for(holder), [(waiter, Because::ItsCommandWaits)]);
         assert_eq!(model.kept_by(waiter), [SessionId(3), SessionId(1)]);
         assert!(model.stuck.contains(&waiter) && model.is_contended(0) && !model.is_contended(2));
+
+        let (mut once, mut twice) = (circle(), circle());
+        once.confirm(&HashSet::new());
+        assert!(once.cycles.is_empty() && once.stuck.is_empty() && !once.is_confirmed);
+        twice.confirm(&model.stuck.iter().map(|at| model.contender(*at).node.clone()).collect());
+        assert!(twice.cycles.len() == 1 && twice.is_confirmed);
     }
 }

@@ -26,6 +26,12 @@ const REST: u32 = 4;
 /// After this, a tree in which nothing has changed is looked at again: a wait may have become a long one.
 const LONG_PAUSE: Duration = Duration::from_secs(15);
 
+/// The same, as a multiple of the time that the look takes.
+const LONG_REST: u32 = 100;
+
+/// After this, circles that were seen once are looked for again.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
 /// How many events are kept.
 const MOST_EVENTS: usize = 20_000;
 
@@ -95,6 +101,8 @@ struct Recorder {
     times: HoldTimes,
     /// When the times were computed.
     times_at: Option<Instant>,
+    /// The nodes that were stuck in the last model.
+    stuck: HashSet<ZnodePath>,
 }
 
 /// Reads the tree at a path and below, for the first time.
@@ -103,7 +111,9 @@ pub(super) async fn open(
     path: &ZnodePath,
 ) -> Result<(LiveView, Follower), Failure> {
     let is_wanted = |path: &str| !path.starts_with(OUTCOMES);
-    let cache = TreeCache::builder(client, path.as_str()).filter(is_wanted).skip_unreadable();
+    // Node by node: a tree that is written without a pause has no moment at which all of it has been read.
+    let cache = TreeCache::builder(client, path.as_str()).filter(is_wanted);
+    let cache = cache.skip_unreadable().each_node();
     let cache = cache.open().await.map_err(|error| Failure::of_recipe(&error))?;
     let changes = cache.changes();
     let newest = cache.snapshot();
@@ -118,6 +128,7 @@ pub(super) async fn open(
         hidden: HashSet::new(),
         times: HoldTimes::default(),
         times_at: None,
+        stuck: HashSet::new(),
     };
     let first = Arc::clone(&newest);
     let (recorder, model) = aside(move || {
@@ -151,8 +162,9 @@ impl Follower {
 
     async fn follow(&mut self) -> Result<(), Failure> {
         let mut due = Instant::now();
+        let mut long = SECOND_LOOK;
         loop {
-            match timeout(LONG_PAUSE, self.next()).await {
+            match timeout(long, self.next()).await {
                 Ok(update) => self.note(update?, due).await?,
                 Err(_) if self.model.borrow().waiters == 0 => continue,
                 Err(_) => {}
@@ -166,6 +178,10 @@ impl Follower {
             let model = self.with_recorder(move |recorder| recorder.model(&snapshot)).await?;
             self.model.send_replace(Arc::new(model));
             due = Instant::now() + PAUSE.max(began.elapsed() * REST);
+            long = match self.model.borrow().is_confirmed {
+                true => LONG_PAUSE.max(began.elapsed() * LONG_REST),
+                false => SECOND_LOOK,
+            };
         }
     }
 
@@ -274,6 +290,11 @@ impl Recorder {
         }
         let mut model = Model::of(snapshot, &self.path, &self.times);
         self.hidden = hidden(&model.others);
+        let stuck = model.stuck.iter().map(|at| model.contender(*at).node.clone()).collect();
+        let before = std::mem::replace(&mut self.stuck, stuck);
+        if !snapshot.is_exact() {
+            model.confirm(&before);
+        }
         model.number = self.models;
         model.zxid = snapshot.zxid();
         model.nodes = snapshot.len();
