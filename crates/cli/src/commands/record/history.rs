@@ -1,6 +1,7 @@
 //! What happens to the contenders of locks, as the queues tell it from one time to the next: pure.
 
 use std::collections::HashMap;
+#[cfg(feature = "console")]
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::inspect::{Entry, LockQueue};
@@ -141,6 +142,7 @@ impl History {
 
 impl History {
     /// Since when contenders hold that were seen to be granted their locks, by the clock of this machine.
+    #[cfg(feature = "console")]
     pub(crate) fn observed(&self) -> impl Iterator<Item = (ZnodePath, SystemTime)> {
         let all = self.locks.values().flatten().filter(|(_, known)| known.holds);
         all.filter_map(|((node, _), known)| {
